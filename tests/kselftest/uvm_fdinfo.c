@@ -304,6 +304,49 @@ TEST_F(fdinfo, a_migration_is_told_as_by_the_ioctl)
 	EXPECT_EQ(0U, differing(&self->info, id, &stats));
 }
 
+/* Blocks that are on the GPU, by what was migrated there and back, with another file's beside them. */
+TEST_F(fdinfo, what_is_on_the_gpu_is_told)
+{
+	uint64_t on_gpu[] = { 0, 3, 2, 2, 0 };
+	int other = uvm_open();
+	unsigned int id, i;
+	char *p, *q = NULL;
+
+	ASSERT_LE(0, other);
+	ASSERT_EQ(0U, uvm_initialize(other));
+	ASSERT_EQ(0U, uvm_register_gpu(other, &self->gpu[0]));
+	ASSERT_EQ(0U, uvm_register_gpu(self->fd, &self->gpu[0]));
+	if (!uvm_builtin_tests())
+		SKIP(return, "load nvidia-uvm.ko with uvm_enable_builtin_tests=1");
+	p = uvm_managed(self->fd, 4 * BLOCK);
+	ASSERT_NE(MAP_FAILED, p);
+	memset(p, 1, 4 * BLOCK);
+	for (i = 0; i < sizeof(on_gpu) / sizeof(on_gpu[0]); i++) {
+		if (i == 1)
+			ASSERT_EQ(0U, uvm_migrate(self->fd, p, 3 * BLOCK, &self->gpu[0], UVM_MIGRATE_NO_GPU_VA_SPACE));
+		if (i == 2)
+			ASSERT_EQ(0U, uvm_migrate(self->fd, p + BLOCK, BLOCK, &cpu_uuid, 0));
+		if (i == 3) {
+			q = uvm_managed(other, BLOCK);
+			ASSERT_NE(MAP_FAILED, q);
+			memset(q, 1, BLOCK);
+			ASSERT_EQ(0U, uvm_migrate(other, q, BLOCK, &self->gpu[0], UVM_MIGRATE_NO_GPU_VA_SPACE));
+		}
+		if (i == 4)
+			ASSERT_EQ(0, munmap(p, 4 * BLOCK));
+		ASSERT_EQ(0, read_info(self->fd, &self->info));
+		id = first_gpu(&self->info);
+		ASSERT_LT(0U, id);
+		if (access("/sys/module/nvidia_uvm/parameters/uvm_rust_evict", F_OK))
+			SKIP(return, "this driver has no queues, which know it");
+		EXPECT_EQ(on_gpu[i] * BLOCK, number_of_gpu(&self->info, id, "resident"));
+		EXPECT_EQ(on_gpu[i] * BLOCK, number_of(&self->info, "drm-resident-vidmem"));
+	}
+	ASSERT_EQ(0, read_info(other, &self->info));
+	EXPECT_EQ(BLOCK, number_of_gpu(&self->info, id, "resident"));
+	close(other);
+}
+
 TEST_F(fdinfo, faults_are_told_as_by_the_ioctl)
 {
 	struct uvm_mm_initialize init = { .fd = self->fd };

@@ -39,6 +39,18 @@ int cuStreamEndCapture(void *, void **);
 int cuGraphDestroy(void *);
 int cuMemAllocFromPoolAsync(void **, size_t, void *, void *);
 int cuMemGetInfo_v2(size_t *, size_t *);
+struct pool_props;
+int cuMemPoolCreate(void **, const struct pool_props *);
+int cuMemPoolDestroy(void *);
+int cuDeviceSetMemPool(int, void *);
+
+/* CUmemPoolProps */
+struct pool_props {
+	int kind, handle_types, location_kind, location;
+	void *security;
+	size_t most_bytes;
+	unsigned char reserved[56];
+};
 
 static void say(const char *line)
 {
@@ -162,6 +174,28 @@ static void fork_in_launch(unsigned char *p)
 	signal(SIGSEGV, SIG_DFL);
 }
 
+/* Pools that are more than memory of a device, one after the other, and one that is not. */
+static int pools_of_a_kind(void)
+{
+	static const struct pool_props kinds[] = {
+		{ 1, 1, 1, 0 }, { 1, 0, 2, 0 }, { 1, 0, 1, 0, NULL, 64 << 20 }, { 1, 0, 1, 0 },
+	};
+	void *pool, *p;
+
+	for (int i = 0; i < 4; i++) {
+		if (cuMemPoolCreate(&pool, &kinds[i]) ||
+		    cuMemAllocFromPoolAsync(&p, LARGE, pool, NULL) || cudaFreeAsync(p, NULL) ||
+		    cuMemPoolDestroy(pool))
+			return 1;
+	}
+	/* And as that of the device: what is asked of no pool by its name comes from it. */
+	if (cuMemPoolCreate(&pool, &kinds[0]) || cudaMallocAsync(&p, LARGE, NULL) ||
+	    cudaFreeAsync(p, NULL) || cuDeviceSetMemPool(0, pool) ||
+	    cudaMallocAsync(&p, LARGE, NULL) || cudaFreeAsync(p, NULL))
+		return 1;
+	return 0;
+}
+
 int main(void)
 {
 	unsigned char *large, *small, *pitched, *later, *waited, *kept, *pooled, *few;
@@ -223,6 +257,9 @@ int main(void)
 	    cuStreamBeginCapture_v2(stream, 0) ||
 	    cuMemAllocFromPoolAsync((void **)&pooled, LARGE, &pool, stream) ||
 	    cuStreamEndCapture(stream, &graph) || cuGraphDestroy(graph))
+		return 1;
+	section("pools");
+	if (pools_of_a_kind())
 		return 1;
 	section("info");
 	if (info())

@@ -6,7 +6,7 @@
 //! Each function on the queues is called under the PMM's `list_lock`, so it may neither sleep nor allocate.
 
 #[cfg(not(uvm_native))]
-use super::discard::status;
+use super::{discard::status, stats::Gpu};
 #[cfg(not(uvm_native))]
 use crate::ffi::evict::Allocation;
 use crate::ffi::gpu::{Chunks, GpuHandle};
@@ -107,18 +107,29 @@ pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
 
 /// Reports that the contents of `chunk` changed, so that it belongs to this `UVM_RUST_QUEUE_*`.
 #[cfg(not(uvm_native))]
-pub(crate) fn set(queues: &mut RootChunks, chunk: u32, queue: u32, holder: u64) {
+pub(crate) fn set(
+    (queues, stats): (&mut RootChunks, Option<&Gpu>),
+    chunk: u32,
+    queue: u32,
+    holder: u64,
+) {
     let _ = match Queue::from_number(queue) {
         Some(Queue::Free) => queues.evicted(chunk),
         Some(Queue::Used) => queues.used_by(chunk, holder),
         Some(queue) => queues.set(chunk, queue),
         None => Ok(()),
     };
+    note_holder(queues, stats, chunk);
 }
 
 /// Reports the new state of `chunk`: `UVM_RUST_CHUNK_*`.
 #[cfg(not(uvm_native))]
-pub(crate) fn change(queues: &mut RootChunks, chunk: u32, change: u32, holder: u64) {
+pub(crate) fn change(
+    (queues, stats): (&mut RootChunks, Option<&Gpu>),
+    chunk: u32,
+    change: u32,
+    holder: u64,
+) {
     let change = match change {
         bindings::UVM_RUST_CHUNK_FREE => Change::Free { zeroed: false },
         bindings::UVM_RUST_CHUNK_FREE_ZEROED => Change::Free { zeroed: true },
@@ -127,6 +138,15 @@ pub(crate) fn change(queues: &mut RootChunks, chunk: u32, change: u32, holder: u
         _ => Change::Pinned,
     };
     let _ = queues.change(chunk, change);
+    note_holder(queues, stats, chunk);
+}
+
+/// Counts `chunk` for whom the queues have its pages now.
+#[cfg(not(uvm_native))]
+fn note_holder(queues: &RootChunks, stats: Option<&Gpu>, chunk: u32) {
+    if let Some(gpu) = stats {
+        gpu.note_holder(chunk, queues.resident_of(chunk));
+    }
 }
 
 /// Reclaim of each GPU's memory, by its index.

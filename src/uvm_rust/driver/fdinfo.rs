@@ -5,7 +5,7 @@
 //! Linux shows it to the processes that may look at this one as a debugger does, and so may its own. It says of the
 //! file's VA space, and of its tenant, what the ioctls say to whoever has the file; of others nothing.
 //!
-//! No lock of upstream's is taken: the counts are read without any. For the SSD tier there are two of ours, as in
+//! No lock of upstream's is taken: the counts, and how much is held, are read without any. For the SSD tier there are two of ours, as in
 //! `UVM_RUST_FLASH_GET_STATS`.
 
 use crate::ffi::seam;
@@ -15,10 +15,10 @@ use core::fmt::{self, Write};
 /// Writes the text of a file, which need not be initialized.
 pub(crate) fn show(file: &seam::File<'_>, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "drm-driver:\tnvidia-uvm")?;
-    let Some(state) = file.state() else {
+    let (Some(space), Some(state)) = (file.space(), file.state()) else {
         return Ok(());
     };
-    let gpus = state.stats().map(|stats| stats.told());
+    let gpus = state.stats().map(|stats| stats.told(space.holder()));
     fdinfo::show(out, state.client(), gpus, ssd(file))
 }
 

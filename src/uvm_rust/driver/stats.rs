@@ -14,6 +14,7 @@
 
 use crate::ffi::slot::Slot;
 use crate::policy::stats::fdinfo::{Address, Told};
+use crate::policy::stats::held::Held;
 use crate::policy::stats::{Cause, Counters, Direction, Queue, Snapshot};
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -34,6 +35,9 @@ pub(crate) struct Gpu {
     /// The queue each root chunk was last reclaimed from, by chunk number.
     /// Written under the PMM's list_lock, read by the thread that reclaims.
     reclaimed_from: KVVec<AtomicU8>,
+    /// How much of it each VA space's pages take; `None` without queues, which know it. Given under the PMM's
+    /// list_lock, read without.
+    held: Option<Held>,
     /// The shares that the running call of the fault service handled faults of.
     /// Only the bottom half takes this lock while faults are serviced, so it is
     /// never contended.
@@ -68,8 +72,11 @@ pub(crate) struct Space {
 }
 
 impl Gpu {
-    /// Makes the statistics of a GPU with this many 2 MiB root chunks, at this address on the PCI bus.
-    pub(crate) fn new(root_chunks: u32, address: &CStr) -> Result<Arc<Self>> {
+    /// Makes the statistics of a GPU with this many 2 MiB root chunks, at this address on the PCI bus; `queued` if there
+    /// are queues of its chunks.
+    pub(crate) fn new(root_chunks: u32, address: &CStr, queued: bool) -> Result<Arc<Self>> {
+        let held = queued.then(|| Held::new(root_chunks)).transpose();
+        let held = held.map_err(|_| ENOMEM)?;
         let mut reclaimed_from = KVVec::with_capacity(root_chunks as usize, GFP_KERNEL)?;
         for _ in 0..root_chunks {
             reclaimed_from.push(AtomicU8::new(Queue::Address as u8), GFP_KERNEL)?;
@@ -79,6 +86,7 @@ impl Gpu {
                 counters: Counters::default(),
                 address: Address::new(address.to_bytes()),
                 reclaimed_from,
+                held,
                 served <- new_spinlock!(Served {
                     shares: [const { None }; SERVED_MAX],
                     len: 0,
@@ -94,6 +102,15 @@ impl Gpu {
         self.counters.evicted(queue);
         if let Some(q) = self.reclaimed_from.get(index as usize) {
             q.store(queue as u8, Relaxed);
+        }
+    }
+
+    /// In root chunk `chunk` are pages of the VA space that the queues have this number for, or of none: 0. The PMM's
+    /// list_lock is held.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn note_holder(&self, chunk: u32, holder: u64) {
+        if let Some(held) = &self.held {
+            held.give(chunk, holder);
         }
     }
 
@@ -245,17 +262,23 @@ impl Space {
         Some(self.share(index)?.counters.snapshot())
     }
 
-    /// What this VA space did on each GPU that was ever registered in it.
-    pub(crate) fn told(&self) -> impl Iterator<Item = Told> + Clone + '_ {
-        self.shares.iter().enumerate().filter_map(|(index, share)| {
+    /// What this VA space did on each GPU that was ever registered in it, and what it holds there as the queues'
+    /// `holder`.
+    pub(crate) fn told(&self, holder: u64) -> impl Iterator<Item = Told> + Clone + '_ {
+        let told = move |(index, share): (usize, &Slot<Arc<Share>>)| {
             let share = share.get()?;
-            let address = share.gpu.lock().address;
+            let gpu = share.gpu.lock();
+            let address = gpu.address;
+            let held = gpu.held.as_ref().and_then(|held| held.bytes(holder));
+            drop(gpu);
             Some(Told {
                 gpu: index as u32 + 1,
                 address,
+                held,
                 counts: share.counters.snapshot(),
             })
-        })
+        };
+        self.shares.iter().enumerate().filter_map(told)
     }
 
     /// Writes this VA space's part of `processes` in debugfs.

@@ -9,7 +9,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::gpu::{queues, Chunks, GpuHandle};
+use super::gpu::{counted_queues, Chunks, GpuHandle};
 use super::status::Status;
 use crate::driver::evict::{self, reclaim_of};
 
@@ -28,16 +28,16 @@ super::check_exports!(
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_set(gpu: u32, chunk: u32, queue: u32, holder: u64) {
     // SAFETY: I-lock.
-    if let Some(queues) = unsafe { queues(gpu) } {
-        evict::set(queues, chunk, queue, holder);
+    if let Some(counted) = unsafe { counted_queues(gpu) } {
+        evict::set(counted, chunk, queue, holder);
     }
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_change(gpu: u32, chunk: u32, change: u32, holder: u64) {
     // SAFETY: I-lock.
-    if let Some(queues) = unsafe { queues(gpu) } {
-        evict::change(queues, chunk, change, holder);
+    if let Some(counted) = unsafe { counted_queues(gpu) } {
+        evict::change(counted, chunk, change, holder);
     }
 }
 

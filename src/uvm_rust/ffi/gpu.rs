@@ -49,13 +49,14 @@ struct State {
 
 impl State {
     fn new(root_chunks: u32, counted: bool, address: &CStr) -> Result<Self> {
-        let queues = (cfg!(not(uvm_native)) && seam::has_queues())
+        let queued = cfg!(not(uvm_native)) && seam::has_queues();
+        let queues = queued
             .then(|| RootChunks::with_policy(root_chunks, evict::policy()))
             .transpose();
         Ok(Self {
             root_chunks,
             stats: (seam::stats_enabled() && counted)
-                .then(|| Gpu::new(root_chunks, address))
+                .then(|| Gpu::new(root_chunks, address, queued))
                 .transpose()?,
             queues: UnsafeCell::new(queues.map_err(|_| ENOMEM)?),
         })
@@ -107,6 +108,18 @@ pub(super) unsafe fn stats<'a>(gpu: u32) -> Option<&'a Arc<Gpu>> {
 pub(super) unsafe fn queues<'a>(gpu: u32) -> Option<&'a mut RootChunks> {
     // SAFETY: this function's contract is that of `state_of`, and nobody else is under the lock.
     unsafe { (*state_of(gpu)?.queues.get()).as_mut() }
+}
+
+/// The queues of a GPU, if there are any, and what is counted of it, if it is.
+///
+/// # Safety
+///
+/// As for [`queues`].
+#[cfg(not(uvm_native))]
+pub(super) unsafe fn counted_queues<'a>(gpu: u32) -> Option<(&'a mut RootChunks, Option<&'a Gpu>)> {
+    // SAFETY: this function's contract is that of both.
+    let (queues, stats) = unsafe { (queues(gpu)?, stats(gpu)) };
+    Some((queues, stats.map(|gpu| &**gpu)))
 }
 
 /// A GPU that upstream has, with its number.

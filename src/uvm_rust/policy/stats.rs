@@ -240,5 +240,6 @@ impl fmt::Display for Snapshot {
 }
 
 pub mod fdinfo;
+pub mod held;
 #[cfg(test)]
 mod tests;

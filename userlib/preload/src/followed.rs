@@ -54,11 +54,9 @@ pub(crate) fn freed(gone: Allocation) {
     }
 }
 
-/// Says that a context is about to be destroyed, and the memory that was allocated in it.
-pub(crate) fn freed_all() {
-    if let Some(following) = following() {
-        following.executor.freed_all();
-    }
+/// The managed allocations that are not freed.
+pub(crate) fn all() -> Vec<Allocation> {
+    following().map_or_else(Vec::new, |following| following.executor.all())
 }
 
 /// Takes note of a launch, of a kernel or, if there is none, of a graph, and puts what is to be

@@ -11,9 +11,10 @@ use uvmrust::cuda::{Stream, STREAM_PER_THREAD};
 use crate::announce;
 use crate::config::Config;
 use crate::kernels::{graph_id, Launch, Shape, KERNELS};
-use crate::real::{Code, LaunchConfig, Real, NOT_INITIALIZED, SUCCESS};
+use crate::memory::Going;
+use crate::real::{Code, LaunchConfig, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
 use crate::record::Begun;
-use crate::{followed, memory, planned, record};
+use crate::{followed, memory, planned, pools, record};
 
 fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     match stream.is_null() && PTSZ {
@@ -209,17 +210,17 @@ pub(crate) unsafe extern "C" fn alloc(out: *mut u64, size: usize) -> Code {
 /// # Safety
 /// As cuMemAllocManaged.
 pub(crate) unsafe extern "C" fn alloc_managed(out: *mut u64, size: usize, flags: c_uint) -> Code {
-    let Some(call) = Real::get().map(|real| real.cuda.mem_alloc_managed) else {
+    let Some(real) = Real::get() else {
         return NOT_INITIALIZED;
     };
-    let Some(call) = call else {
+    let Some(call) = real.cuda.mem_alloc_managed else {
         return memory::MISSING;
     };
     // SAFETY: the caller's arguments, passed on; CUDA has written the address.
     unsafe {
         let code = call(out, size, flags);
         if code == SUCCESS && !out.is_null() {
-            memory::appeared(*out, size);
+            memory::appeared(real, *out, size);
         }
         code
     }
@@ -255,6 +256,9 @@ pub(crate) unsafe extern "C" fn alloc_async<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, alloc_async, alloc_async_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
+        if pools::current_is_left(real) {
+            return call(out, size, stream);
+        }
         let own = stream_for::<PTSZ>(stream);
         memory::alloc_in(real, out, size, own, || call(out, size, stream))
     }
@@ -271,9 +275,43 @@ pub(crate) unsafe extern "C" fn alloc_from_pool<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, alloc_from_pool, alloc_from_pool_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
+        if pools::is_left(pool) {
+            return call(out, size, pool, stream);
+        }
         let own = stream_for::<PTSZ>(stream);
         memory::alloc_in(real, out, size, own, || call(out, size, pool, stream))
     }
+}
+
+/// # Safety
+/// As cuMemPoolCreate.
+pub(crate) unsafe extern "C" fn pool_create(
+    out: *mut *mut c_void,
+    props: *const PoolProps,
+) -> Code {
+    let (_, call) = real!(pool_create);
+    // SAFETY: the caller's arguments, passed on; CUDA has read the one and written the other.
+    unsafe {
+        let code = call(out, props);
+        if let (SUCCESS, Some(&pool), Some(props)) = (code, out.as_ref(), props.as_ref()) {
+            pools::made(pool, props);
+        }
+        code
+    }
+}
+
+/// # Safety
+/// As cuMemPoolDestroy.
+pub(crate) unsafe extern "C" fn pool_destroy(pool: *mut c_void) -> Code {
+    let (_, call) = real!(pool_destroy);
+    // Before, since another thread may have the handle anew afterwards.
+    let left = pools::forget(pool);
+    // SAFETY: the caller's argument, passed on.
+    let code = unsafe { call(pool) };
+    if code != SUCCESS && left {
+        pools::leave(pool);
+    }
+    code
 }
 
 /// # Safety
@@ -317,16 +355,15 @@ pub(crate) unsafe extern "C" fn free_async<const PTSZ: bool>(base: u64, stream: 
     }
 }
 
-/// A function after which handles of kernels may name others. `$before` says what else it ends.
+/// A function after which handles of kernels may name others.
 macro_rules! unloading {
-    ($($name:ident($type:ty) = $cuda:literal $(, $before:path)?;)*) => {$(
+    ($($name:ident($type:ty) = $cuda:literal, $call:path;)*) => {$(
         #[doc = concat!("# Safety\nAs ", $cuda, ".")]
         pub(crate) unsafe extern "C" fn $name(what: $type) -> Code {
-            let (_, call) = real!($name);
-            $($before();)?
+            let (real, call) = real!($name);
             KERNELS.get().forget();
             // SAFETY: the caller's argument, passed on.
-            let code = unsafe { call(what) };
+            let code = $call(real, || unsafe { call(what) });
             // A launch of another thread may have asked in between.
             KERNELS.get().forget();
             code
@@ -335,10 +372,24 @@ macro_rules! unloading {
 }
 
 unloading! {
-    module_unload(*mut c_void) = "cuModuleUnload";
-    library_unload(*mut c_void) = "cuLibraryUnload";
-    ctx_destroy(*mut c_void) = "cuCtxDestroy", memory::all_disappear;
-    primary_reset(c_int) = "cuDevicePrimaryCtxReset", memory::all_disappear;
+    module_unload(*mut c_void) = "cuModuleUnload", kernels_alone;
+    library_unload(*mut c_void) = "cuLibraryUnload", kernels_alone;
+    ctx_destroy(*mut c_void) = "cuCtxDestroy", with_memory;
+    primary_reset(c_int) = "cuDevicePrimaryCtxReset", with_memory;
+}
+
+/// What takes no memory with it.
+fn kernels_alone(_: &Real, call: impl FnOnce() -> Code) -> Code {
+    call()
+}
+
+/// What destroys a context, with the memory that was allocated in it, where CUDA does not refuse.
+fn with_memory(real: &Real, call: impl FnOnce() -> Code) -> Code {
+    let going = Going::new();
+    record::context_goes();
+    let code = call();
+    going.went(real, code == SUCCESS);
+    code
 }
 
 /// # Safety
@@ -346,6 +397,7 @@ unloading! {
 pub(crate) unsafe extern "C" fn primary_release(device: c_int) -> Code {
     let (real, call) = real!(primary_release);
     KERNELS.get().forget();
+    let going = Going::new();
     // SAFETY: the caller's argument, passed on.
     let code = unsafe { call(device) };
     KERNELS.get().forget();
@@ -354,8 +406,10 @@ pub(crate) unsafe extern "C" fn primary_release(device: c_int) -> Code {
     let asked =
         (real.cuda.primary_state).map(|state| unsafe { state(device, &mut 0, &mut active) });
     // Others may hold it still.
-    if asked != Some(SUCCESS) || active == 0 {
-        memory::all_disappear();
+    let held = asked == Some(SUCCESS) && active != 0;
+    if !held {
+        record::context_goes();
     }
+    going.went(real, code == SUCCESS && !held);
     code
 }

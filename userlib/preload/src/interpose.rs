@@ -10,7 +10,7 @@ use uvmrust::cuda::Stream;
 
 use crate::config::Config;
 use crate::hooks;
-use crate::real::{self, Code, LaunchConfig, Real, NOT_INITIALIZED, SUCCESS};
+use crate::real::{self, Code, LaunchConfig, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
 
 /// Exports a hook under each name, and makes the table of them.
 macro_rules! exports {
@@ -69,6 +69,8 @@ exports! {
         (out: *mut u64, size: usize, pool: *mut c_void, stream: Stream);
     cuMemAllocFromPoolAsync_ptsz = hooks::alloc_from_pool::<true>,
         (out: *mut u64, size: usize, pool: *mut c_void, stream: Stream);
+    cuMemPoolCreate = hooks::pool_create, (out: *mut *mut c_void, props: *const PoolProps);
+    cuMemPoolDestroy = hooks::pool_destroy, (pool: *mut c_void);
     cuMemGetInfo_v2 = hooks::mem_info, (free: *mut usize, total: *mut usize);
     cuMemFree_v2 = hooks::free, (base: u64);
     cuMemFreeAsync = hooks::free_async::<false>, (base: u64, stream: Stream);

@@ -33,6 +33,8 @@ mod memory;
 #[cfg_attr(test, allow(dead_code))]
 mod planned;
 #[cfg_attr(test, allow(dead_code))]
+mod pools;
+#[cfg_attr(test, allow(dead_code))]
 mod real;
 #[cfg_attr(test, allow(dead_code))]
 mod record;

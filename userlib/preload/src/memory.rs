@@ -3,7 +3,7 @@
 //! Device memory that becomes managed memory.
 //!
 //! Not touched: virtual memory management (`cuMemCreate`), arrays, and what is smaller than
-//! the threshold. What is asked of a memory pool comes from no pool then. A program that shares device memory with
+//! the threshold. What is asked of a memory pool comes from no pool then, but for some pools (`pools.rs`). A program that shares device memory with
 //! another process (`cuIpcGetMemHandle`) needs `UVMRUST_MANAGED=0`.
 
 use std::collections::HashSet;
@@ -16,11 +16,16 @@ use uvmrust::PerProcess;
 use uvmrust_system::{Limits, Root};
 
 use crate::config::Config;
+use crate::planned::Ending;
 use crate::real::{Code, Real, SUCCESS};
 use crate::{followed, planned, record};
 
 /// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
 const ATTACH_GLOBAL: u32 = 1;
+/// `CUDA_ERROR_INVALID_VALUE`, by which CUDA says that nothing was allocated at an address.
+const INVALID_VALUE: Code = 1;
+/// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: the number of an allocation.
+const BUFFER_ID: i32 = 7;
 /// `CUDA_ERROR_NOT_FOUND`, which stands for a function that the CUDA here lacks.
 const NOT_FOUND: Code = 500;
 /// Bytes to which rows are aligned; CUDA's own choice on all GPUs with UVM.
@@ -56,7 +61,7 @@ pub(crate) unsafe fn alloc(real: &Real, out: *mut u64, size: usize) -> Option<Co
         return None;
     }
     with(|managed| managed.insert(base));
-    appeared(base, size);
+    appeared(real, base, size);
     // SAFETY: by our contract.
     unsafe { out.write(base) };
     Some(SUCCESS)
@@ -121,17 +126,77 @@ pub(crate) unsafe fn left_as_it_is(code: Code, out: *mut u64, size: usize) -> Co
 }
 
 /// Says that there is new managed memory, made so by us or by the program.
-pub(crate) fn appeared(base: u64, size: usize) {
-    planned::allocated(base, size);
+pub(crate) fn appeared(real: &Real, base: u64, size: usize) {
+    planned::allocated(&real.cuda, base, size);
     followed::allocated(base, size);
     record::allocated(base, size);
 }
 
-/// Says that a context is about to be destroyed, and the memory that was allocated in it.
-pub(crate) fn all_disappear() {
-    planned::freed_all();
-    followed::freed_all();
-    record::freed_all();
+/// What CUDA tells of the allocation at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// There is one, of this number, which no other has: "subsequent allocations do not reuse IDs
+    /// from previous freed allocations" (CUDA Driver API, `cuPointerGetAttribute`).
+    Id(u64),
+    /// Nothing is allocated at that address.
+    Nothing,
+    /// CUDA does not tell, as where the thread has no context.
+    Unknown,
+}
+
+/// The number of the allocation at an address.
+pub(crate) fn id_of(cuda: &Cuda, base: u64) -> Asked {
+    let mut id = 0_u64;
+    let Some(call) = cuda.pointer_attribute else {
+        return Asked::Unknown;
+    };
+    // It takes no turn in a stream, and so becomes no part of what some other thread captures.
+    // SAFETY: the output is writable and of the attribute's type.
+    match cuda.unordered(|| unsafe { call((&raw mut id).cast(), BUFFER_ID, base) }) {
+        SUCCESS => Asked::Id(id),
+        INVALID_VALUE => Asked::Nothing,
+        _ => Asked::Unknown,
+    }
+}
+
+/// A context that may be about to be destroyed, with the memory that was allocated in it.
+#[must_use]
+pub(crate) struct Going {
+    planned: Option<Ending>,
+    /// What there is before. What comes meanwhile, in another thread, is not of this context.
+    followed: Vec<Allocation>,
+    recorded: Vec<Allocation>,
+}
+
+impl Going {
+    /// Before CUDA is asked.
+    pub(crate) fn new() -> Self {
+        Self {
+            planned: planned::may_end(),
+            followed: followed::all(),
+            recorded: record::all(),
+        }
+    }
+
+    /// Takes whether CUDA has destroyed the context. Of the memory that was there the part stays
+    /// that CUDA still knows: another context's.
+    pub(crate) fn went(self, real: &Real, destroyed: bool) {
+        planned::ended(self.planned, false);
+        if !destroyed {
+            return;
+        }
+        let gone = |allocation: &Allocation| {
+            !matches!(id_of(&real.cuda, allocation.range.base), Asked::Id(_))
+        };
+        self.followed
+            .into_iter()
+            .filter(gone)
+            .for_each(followed::freed);
+        self.recorded
+            .into_iter()
+            .filter(gone)
+            .for_each(record::freed);
+    }
 }
 
 /// Memory that is about to be freed, with what is known of it: it is forgotten when CUDA has freed
@@ -141,6 +206,7 @@ pub(crate) struct Leaving {
     base: u64,
     /// We have made it managed.
     managed: bool,
+    planned: Option<Ending>,
     followed: Option<Allocation>,
     recorded: Option<Allocation>,
 }
@@ -150,12 +216,11 @@ impl Leaving {
     /// thread may have it anew: so it is no more among those that are managed, and what is taken out
     /// later is this allocation, not its address.
     ///
-    /// A plan's range is gone from here on, and stays so where CUDA does not free it: what the plan
-    /// discards there must never come late.
+    /// In a plan's range nothing is carried out from here on, until CUDA has said what came of it.
     pub(crate) fn new(base: u64) -> Self {
-        planned::freed(base);
         Self {
             base,
+            planned: planned::ending(base),
             managed: with(|managed| managed.remove(&base)),
             followed: followed::begins(base),
             recorded: record::begins(base),
@@ -164,6 +229,7 @@ impl Leaving {
 
     /// Takes what CUDA has answered, and gives it on.
     pub(crate) fn freed(self, code: Code) -> Code {
+        planned::ended(self.planned, code == SUCCESS);
         if code == SUCCESS {
             self.followed.into_iter().for_each(followed::freed);
             self.recorded.into_iter().for_each(record::freed);

@@ -10,7 +10,7 @@
 //! is current at the first launch.
 
 use core::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use uvmrust::cuda::{Cuda, Stream};
@@ -18,25 +18,46 @@ use uvmrust::plan::Plan;
 use uvmrust::{Moves, PerProcess, Uvm};
 
 use crate::config::Config;
+use crate::memory::{self, Asked};
 
 /// A plan under way.
 struct Running {
     plan: &'static Plan,
-    /// Where its range begins; 0: the program has none yet.
+    /// Where its range begins; 0: the program has none yet. Changed under the lock of `in_range`.
     base: AtomicU64,
     /// Ranges that it has had.
     epoch: AtomicU64,
     /// Launches since there is this one.
     launches: AtomicU64,
+    /// Whether CUDA is to be asked if the range is still there ([`Running::settle`]).
+    doubtful: AtomicBool,
     gpu: OnceLock<[u8; 16]>,
     /// Made by the first launch that asks for something; `None`: there is no thread for it.
     moves: OnceLock<Option<Moves>>,
     /// Held while requests are carried out in the range, and to change which it is. CUDA does
     /// not promise that a free waits for the stream ("this API may perform implicit
     /// synchronization", `cuMemFree`): what is freed waits for this instead, and what comes
-    /// later in the stream finds another range, or none.
-    in_range: PerProcess<Mutex<()>>,
+    /// later in the stream finds another range, or none. CUDA is never called with it held.
+    in_range: PerProcess<Mutex<Range>>,
 }
+
+/// What is known of the plan's range.
+#[derive(Debug, Default)]
+struct Range {
+    /// CUDA's number of the allocation, if CUDA tells it.
+    id: Option<u64>,
+    /// Calls under way that may end the range. Nothing is carried out meanwhile.
+    leaving: u32,
+    /// Calls that may have ended it, so far.
+    doubts: u64,
+    /// It is not known what became of a range, and no other is taken: the program may have it
+    /// still, and what the plan drops would be lost in memory that is not the plan's.
+    over: bool,
+}
+
+/// A call of CUDA's that may end the range, which had this epoch when the call began.
+#[must_use]
+pub(crate) struct Ending(u64);
 
 /// The process's plan, if it was given one that can be read.
 pub(crate) fn plan() -> Option<&'static Plan> {
@@ -68,25 +89,29 @@ fn running() -> Option<&'static Running> {
 }
 
 /// Says that there is a new managed allocation: it may be the plan's range.
-pub(crate) fn allocated(base: u64, size: usize) {
+pub(crate) fn allocated(cuda: &Cuda, base: u64, size: usize) {
     if let Some(running) = running() {
-        running.allocated(base, size);
+        running.allocated(base, size, |base| memory::id_of(cuda, base));
     }
 }
 
-/// Says that an address is about to be free. If it was the plan's range, the next one that
-/// fits begins anew.
-pub(crate) fn freed(base: u64) {
-    if let Some(running) = running() {
-        running.freed(|range| range == base);
-    }
+/// Says that an address is about to be freed; `None`: it is not that of the plan's range.
+pub(crate) fn ending(base: u64) -> Option<Ending> {
+    running()?.ending(|range| range == base)
 }
 
-/// Says that a context is about to be destroyed, and the memory that was allocated in it.
-/// Which contexts' that is, is not known here: the plan's range counts as gone.
-pub(crate) fn freed_all() {
-    if let Some(running) = running() {
-        running.freed(|_| true);
+/// Says that a context may be about to be destroyed, with the memory that was allocated in it.
+/// Which contexts' that is, only CUDA knows.
+pub(crate) fn may_end() -> Option<Ending> {
+    running()?.ending(|_| true)
+}
+
+/// Says that such a call is over; `freed`: CUDA has freed that address. Then the next allocation that
+/// fits is the range, and the plan begins anew there. Else CUDA is asked before anything is carried
+/// out again.
+pub(crate) fn ended(ending: Option<Ending>, freed: bool) {
+    if let (Some(running), Some(ending)) = (running(), ending) {
+        running.ended(ending, freed);
     }
 }
 
@@ -100,7 +125,11 @@ pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream) {
         return;
     };
     // SAFETY: by our contract.
-    if unsafe { crate::memory::is_capturing(cuda, stream) } {
+    if unsafe { memory::is_capturing(cuda, stream) } {
+        return;
+    }
+    running.settle(|base| memory::id_of(cuda, base));
+    if running.base.load(Relaxed) == 0 {
         return;
     }
     let (n, data) = running.launched();
@@ -125,38 +154,104 @@ impl Running {
             base: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             launches: AtomicU64::new(0),
+            doubtful: AtomicBool::new(false),
             gpu: OnceLock::new(),
             moves: OnceLock::new(),
             in_range: PerProcess::new(Mutex::default),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
+    fn lock(&self) -> MutexGuard<'_, Range> {
         let lock = self.in_range.get().lock();
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn allocated(&self, base: u64, size: usize) {
+    fn allocated(&self, base: u64, size: usize, id: impl Fn(u64) -> Asked) {
         // Only then for the lock, which may be held for long.
-        if (size as u64) < self.plan.span() || self.base.load(Relaxed) != 0 {
+        if (size as u64) < self.plan.span() {
             return;
         }
-        let _changing = self.lock();
-        if self.base.load(Relaxed) == 0 {
+        self.settle(&id);
+        if self.base.load(Relaxed) != 0 {
+            return;
+        }
+        let id = match id(base) {
+            Asked::Id(id) => Some(id),
+            Asked::Nothing | Asked::Unknown => None,
+        };
+        let mut range = self.lock();
+        if self.base.load(Relaxed) == 0 && !range.over {
+            range.id = id;
             self.epoch.fetch_add(1, Relaxed);
             self.launches.store(0, Relaxed);
             self.base.store(base, Relaxed);
         }
     }
 
-    fn freed(&self, which: impl Fn(u64) -> bool) {
-        let gone = || Some(self.base.load(Relaxed)).filter(|&base| base != 0 && which(base));
-        if gone().is_none() {
+    fn ending(&self, which: impl Fn(u64) -> bool) -> Option<Ending> {
+        // One that begins while a context is destroyed may be of this context, and counts.
+        let may = || which(self.base.load(Relaxed));
+        if !may() {
+            return None;
+        }
+        let mut range = self.lock();
+        may().then(|| {
+            range.leaving += 1;
+            Ending(self.epoch.load(Relaxed))
+        })
+    }
+
+    fn ended(&self, Ending(epoch): Ending, freed: bool) {
+        let mut range = self.lock();
+        range.leaving = range.leaving.saturating_sub(1);
+        if self.base.load(Relaxed) == 0 {
             return;
         }
-        let _changing = self.lock();
-        if gone().is_some() {
-            self.base.store(0, Relaxed);
+        if !freed {
+            range.doubts += 1;
+            self.doubtful.store(true, Relaxed);
+        } else if epoch == self.epoch.load(Relaxed) {
+            self.end();
+        }
+    }
+
+    /// Ends the range, under the lock.
+    fn end(&self) {
+        self.base.store(0, Relaxed);
+        self.doubtful.store(false, Relaxed);
+    }
+
+    /// Finds out by CUDA whether the range is still there, where that is in doubt. For a thread that
+    /// has a current context. Launches are counted meanwhile, so that a range that is still there goes
+    /// on where the program is.
+    fn settle(&self, ask: impl Fn(u64) -> Asked) {
+        if !self.doubtful.load(Relaxed) {
+            return;
+        }
+        let known = |range: &Range| {
+            let base = self.base.load(Relaxed);
+            (base != 0 && range.leaving == 0).then_some((base, range.doubts))
+        };
+        let Some(before) = known(&self.lock()) else {
+            return;
+        };
+        let asked = ask(before.0);
+        let mut range = self.lock();
+        if known(&range) != Some(before) {
+            return;
+        }
+        match (asked, range.id) {
+            (Asked::Id(now), Some(id)) if now == id => self.doubtful.store(false, Relaxed),
+            // Its address may be another's by now.
+            (Asked::Nothing, _) | (Asked::Id(_), Some(_)) => self.end(),
+            (Asked::Unknown, _) | (Asked::Id(_), None) => {
+                range.over = true;
+                self.end();
+                eprintln!(
+                    "uvmrust: the plan ends here: it is not known whether the memory that it is \
+                     for is still there"
+                );
+            }
         }
     }
 
@@ -171,10 +266,11 @@ impl Running {
     /// Does something with the number of a launch and the range in which it was, which is
     /// not freed meanwhile; nothing if it is gone.
     fn in_range<T>(&self, data: u64, work: impl FnOnce(u64, u64) -> T) -> Option<T> {
-        let _in_range = self.lock();
+        let range = self.lock();
         let base = self.base.load(Relaxed);
+        let there = range.leaving == 0 && !self.doubtful.load(Relaxed) && base != 0;
         let same = data >> LAUNCH_BITS == self.epoch.load(Relaxed) << LAUNCH_BITS >> LAUNCH_BITS;
-        (base != 0 && same).then(|| work(data & ((1 << LAUNCH_BITS) - 1), base))
+        (there && same).then(|| work(data & ((1 << LAUNCH_BITS) - 1), base))
     }
 
     fn gpu(&self, cuda: &Cuda) -> Option<[u8; 16]> {
@@ -210,7 +306,6 @@ unsafe extern "C" fn carry_out(data: *mut c_void) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     const SPAN: usize = 4096;
@@ -218,6 +313,18 @@ mod tests {
     fn running() -> Running {
         let plan = format!("uvmplan 1\nkernels 1\nspan {SPAN}\nat 0 free 0 0 4096\n");
         Running::new(Box::leak(Box::new(Plan::parse(&plan).unwrap())))
+    }
+
+    /// CUDA's number of an allocation, where there is one at each address.
+    fn id(base: u64) -> Asked {
+        Asked::Id(base + 7)
+    }
+
+    /// CUDA is asked to free the memory at an address, and has done so or not.
+    fn free(running: &Running, base: u64, freed: bool) {
+        if let Some(ending) = running.ending(|range| range == base) {
+            running.ended(ending, freed);
+        }
     }
 
     /// The range in which a launch's requests are carried out.
@@ -228,32 +335,107 @@ mod tests {
     #[test]
     fn what_was_launched_in_one_range_does_nothing_in_the_next() {
         let running = running();
-        running.allocated(1 << 21, SPAN);
+        running.allocated(1 << 21, SPAN, id);
         let (first, second) = (running.launched().1, running.launched().1);
         assert_eq!(range(&running, first), Some((0, 1 << 21)));
-        running.freed(|base| base == 1 << 22);
+        free(&running, 1 << 22, true);
         assert_eq!(range(&running, second), Some((1, 1 << 21)));
-        running.freed(|base| base == 1 << 21);
+        free(&running, 1 << 21, true);
         assert_eq!(range(&running, second), None);
         // At the same address, as CUDA gives it out.
-        running.allocated(1 << 21, SPAN);
+        running.allocated(1 << 21, SPAN, id);
         assert_eq!(range(&running, second), None);
         assert_eq!(range(&running, running.launched().1), Some((0, 1 << 21)));
-        running.freed(|_| true);
-        running.allocated(1 << 22, SPAN - 1);
+        free(&running, 1 << 21, true);
+        running.allocated(1 << 22, SPAN - 1, id);
         assert_eq!(range(&running, running.launched().1), None);
+    }
+
+    #[test]
+    fn a_range_that_cuda_does_not_free_stays_the_range() {
+        let running = running();
+        running.allocated(1 << 21, SPAN, id);
+        let first = running.launched().1;
+        let ending = running.ending(|base| base == 1 << 21).unwrap();
+        // Neither while CUDA is at it nor before it is asked what came of it.
+        assert_eq!(range(&running, first), None);
+        running.settle(id);
+        assert_eq!(range(&running, first), None);
+        running.ended(ending, false);
+        assert_eq!(range(&running, first), None);
+        // The first that comes finds out.
+        running.allocated(1 << 22, SPAN, id);
+        assert_eq!(range(&running, first), Some((0, 1 << 21)));
+        assert_eq!(range(&running, running.launched().1), Some((1, 1 << 21)));
+    }
+
+    #[test]
+    fn a_range_is_gone_if_cuda_knows_it_no_more() {
+        for gone in [Asked::Nothing, Asked::Id(1)] {
+            let running = running();
+            running.allocated(1 << 21, SPAN, id);
+            let first = running.launched().1;
+            let ending = running.ending(|_| true).unwrap();
+            // Memory of another thread's, which may be of the context that is destroyed.
+            running.allocated(1 << 22, SPAN, id);
+            running.ended(ending, false);
+            running.settle(|_| gone);
+            assert_eq!(range(&running, first), None);
+            running.allocated(1 << 23, SPAN, id);
+            assert_eq!(range(&running, first), None);
+            assert_eq!(range(&running, running.launched().1), Some((0, 1 << 23)));
+        }
+    }
+
+    #[test]
+    fn no_range_is_taken_if_it_is_not_known_what_became_of_one() {
+        let unknown: fn(u64) -> Asked = |_| Asked::Unknown;
+        for (at_first, later) in [(id as fn(u64) -> Asked, unknown), (unknown, id)] {
+            let running = running();
+            running.allocated(1 << 21, SPAN, at_first);
+            let first = running.launched().1;
+            free(&running, 1 << 21, false);
+            running.allocated(1 << 22, SPAN, later);
+            assert_eq!(range(&running, first), None);
+            assert_eq!(range(&running, running.launched().1), None);
+        }
+    }
+
+    /// A call that ends while another goes on says nothing of the other's.
+    #[test]
+    fn nothing_is_carried_out_until_the_last_of_several_calls_is_over() {
+        let running = running();
+        running.allocated(1 << 21, SPAN, id);
+        let first = running.launched().1;
+        let (one, other) = (running.ending(|_| true), running.ending(|_| true));
+        running.ended(one.unwrap(), false);
+        running.settle(id);
+        assert_eq!(range(&running, first), None);
+        running.ended(other.unwrap(), false);
+        running.settle(id);
+        assert_eq!(range(&running, first), Some((0, 1 << 21)));
+        // What comes and goes while CUDA is asked may have ended it since.
+        running.ended(running.ending(|_| true).unwrap(), false);
+        running.settle(|base| {
+            let late = running.ending(|_| true).unwrap();
+            running.ended(late, false);
+            id(base)
+        });
+        assert_eq!(range(&running, first), None);
+        running.settle(id);
+        assert_eq!(range(&running, first), Some((0, 1 << 21)));
     }
 
     #[test]
     fn a_range_is_not_freed_while_requests_are_carried_out_in_it() {
         let running = running();
-        running.allocated(1 << 21, SPAN);
+        running.allocated(1 << 21, SPAN, id);
         let data = running.launched().1;
         let freed = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let done = running.in_range(data, |_, _| {
                 scope.spawn(|| {
-                    running.freed(|_| true);
+                    free(&running, 1 << 21, true);
                     freed.store(true, Relaxed);
                 });
                 std::thread::sleep(Duration::from_millis(200));

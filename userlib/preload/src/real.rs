@@ -49,6 +49,20 @@ pub(crate) struct LaunchConfig {
     attribute_count: c_uint,
 }
 
+/// The begin of `CUmemPoolProps`, what a memory pool is asked to be.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolProps {
+    pub kind: c_int,
+    /// By which handles its memory may be given to other processes.
+    pub handle_types: c_int,
+    pub location_kind: c_int,
+    pub location: c_int,
+    pub security: *mut c_void,
+    /// Zero before CUDA 12.2, where the bytes are reserved.
+    pub most_bytes: usize,
+}
+
 pub(crate) type LaunchFn = unsafe extern "C" fn(
     *mut c_void,
     c_uint,
@@ -85,6 +99,8 @@ pub(crate) type AllocFn = unsafe extern "C" fn(*mut u64, usize) -> Code;
 pub(crate) type AllocAsyncFn = unsafe extern "C" fn(*mut u64, usize, Stream) -> Code;
 pub(crate) type AllocFromPoolFn =
     unsafe extern "C" fn(*mut u64, usize, *mut c_void, Stream) -> Code;
+pub(crate) type PoolCreateFn = unsafe extern "C" fn(*mut *mut c_void, *const PoolProps) -> Code;
+pub(crate) type PoolOfDeviceFn = unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code;
 pub(crate) type AllocPitchFn =
     unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, c_uint) -> Code;
 pub(crate) type FreeFn = unsafe extern "C" fn(u64) -> Code;
@@ -138,6 +154,9 @@ functions! {
     alloc_async_ptsz = c"cuMemAllocAsync_ptsz": AllocAsyncFn;
     alloc_from_pool = c"cuMemAllocFromPoolAsync": AllocFromPoolFn;
     alloc_from_pool_ptsz = c"cuMemAllocFromPoolAsync_ptsz": AllocFromPoolFn;
+    pool_create = c"cuMemPoolCreate": PoolCreateFn;
+    pool_destroy = c"cuMemPoolDestroy": UnloadFn;
+    pool_of_device = c"cuDeviceGetMemPool": PoolOfDeviceFn;
     free = c"cuMemFree_v2": FreeFn;
     free_async = c"cuMemFreeAsync": FreeAsyncFn;
     free_async_ptsz = c"cuMemFreeAsync_ptsz": FreeAsyncFn;

@@ -63,12 +63,16 @@ pub(crate) fn freed(gone: Allocation) {
     }
 }
 
-/// Says that a context is about to be destroyed, with its memory and its events.
-pub(crate) fn freed_all() {
+/// The allocations that are not freed.
+pub(crate) fn all() -> Vec<Allocation> {
+    recorder().map_or_else(Vec::new, |recorder| locked(recorder).record.all())
+}
+
+/// Says that a context goes, with its events: none is used any more, since which are its own is not
+/// known here.
+pub(crate) fn context_goes() {
     if let Some(recorder) = recorder() {
-        let mut recorder = locked(recorder);
-        recorder.record.freed_all();
-        recorder.timing.forget();
+        locked(recorder).timing.forget();
     }
 }
 

@@ -113,6 +113,103 @@ fn a_plan_ends_with_the_context_of_its_range() {
     assert_eq!(after, ["reset", "kernel add", "kernel add", "kernel add"]);
 }
 
+/// Drops the last quarter of the range before each launch.
+const DROPS: &str = "uvmplan 1\nkernels 1\nspan 16777216\nat 0 free 0 12582912 4194304\n";
+
+/// Runs the program that ends its range in this way; what it and CUDA's log said.
+fn ends(how: &str, set: &[(&str, &str)]) -> (Output, Vec<String>) {
+    // Tests run side by side: none may find another's library half written.
+    let name = format!("ends-{how}-{}", set.len());
+    let (folder, built) = (format!("cuda-{name}"), tmp(&format!("plan-{name}")));
+    cuda_program(&folder, &built, "plan_ends_program.c");
+    let folder = tmp(&folder);
+    let plan = tmp(&format!("{name}.uvmplan"));
+    let log = tmp(&format!("{name}.log"));
+    std::fs::write(&plan, DROPS).unwrap();
+    let _ = std::fs::remove_file(&log);
+    let done = Command::new(built)
+        .env("LD_PRELOAD", {
+            let preload = [
+                cdylib("uvmrust-preload", false),
+                folder.join("libcuda.so.1"),
+            ];
+            std::env::join_paths(preload).unwrap()
+        })
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("UVMRUST_PLAN", plan)
+        .env("UVMRUST_ANNOUNCE", "0")
+        .env("UVMRUST_FD", "900")
+        .env("STUB_UVM", "ours")
+        .env("STUB_LOG", &log)
+        .env("END", how)
+        .envs(set.iter().copied())
+        .output()
+        .unwrap();
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    (done, text.lines().map(str::to_owned).collect())
+}
+
+/// What the plan drops would be lost in memory that is not the plan's.
+#[test]
+fn another_allocation_becomes_the_range_only_if_the_first_is_gone() {
+    if !have_cc() {
+        return;
+    }
+    for how in ["freed", "destroyed", "refused", "other", "held"] {
+        let (done, log) = ends(how, &[]);
+        assert!(
+            done.status.success() && said(&done).is_empty(),
+            "{how}: {done:?} {log:?}"
+        );
+    }
+}
+
+#[test]
+fn a_plan_ends_where_it_is_not_known_if_its_range_is_gone() {
+    if !have_cc() {
+        return;
+    }
+    let (done, log) = ends("unknown", &[("STUB_NO_IDS", "1")]);
+    assert!(done.status.success(), "{done:?} {log:?}");
+    let says = "uvmrust: the plan ends here: it is not known whether the memory that it is for \
+                is still there\n";
+    assert_eq!(said(&done), says);
+}
+
+/// A record forgets what a context takes with it, and nothing else.
+#[test]
+fn what_is_of_another_context_stays_in_a_record() {
+    if !have_cc() {
+        return;
+    }
+    for (how, freed) in [("other", 0), ("held", 0), ("destroyed", 1)] {
+        let folder = tmp(&format!("ends-record-{how}"));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).unwrap();
+        let (done, log) = ends(how, &[("UVMRUST_RECORD", folder.to_str().unwrap())]);
+        assert!(done.status.success(), "{how}: {done:?} {log:?}");
+        let file = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert_eq!(text.matches("\nf ").count(), freed, "{how}: {text}");
+    }
+}
+
+/// The context goes with its last reference, while launches of another context are still to come.
+#[test]
+fn nothing_is_dropped_in_a_range_that_is_released() {
+    if !have_cc() {
+        return;
+    }
+    let (done, log) = ends("released", &[]);
+    assert!(done.status.success(), "{done:?}");
+    let at = log.iter().position(|line| line == "release").unwrap();
+    assert!(log[at..].contains(&"kernel put".to_owned()), "{log:?}");
+    assert!(
+        !log[at..].iter().any(|line| line.starts_with("discard")),
+        "{log:?}"
+    );
+}
+
 #[test]
 fn a_driver_without_an_ssd_is_told_of_once() {
     if !have_cc() {

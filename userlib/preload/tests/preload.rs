@@ -213,6 +213,19 @@ fn a_pools_memory_is_managed_as_others_is() {
     assert_eq!(left.of("pool")[0], "pool 4194304");
 }
 
+/// What they are for would be lost: another process could not have it, for one.
+#[test]
+fn a_pool_that_is_more_than_device_memory_is_left_to_cuda() {
+    if !have_cc() {
+        return;
+    }
+    let left = ["pool 4194304", "free device"];
+    let managed = ["managed 4194304", "free managed"];
+    let of_the_device = ["device 4194304", "free device"];
+    let all = [left, left, left, managed, managed, of_the_device];
+    assert_eq!(run("ours", &[]).of("pools"), all.concat());
+}
+
 #[test]
 fn a_program_is_told_of_the_hosts_memory_if_that_is_asked_for() {
     if !have_cc() {

@@ -59,6 +59,8 @@ enum Asked {
     Help,
     Check(check::Options),
     Selftest,
+    /// The part of it that calls CUDA.
+    SelftestChild,
     Run(Options),
 }
 
@@ -77,6 +79,8 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Long("library") => options.library = Some(parser.value()?.into()),
             Long("check") => checks = true,
             Long("selftest") => selftest = true,
+            // For --selftest itself. Not in the help.
+            Long("selftest-child") => return Ok(Asked::SelftestChild),
             Long("json") => json = true,
             // For tests: below this folder are /proc and the like. Not in the help.
             Long("root") => root = Some(PathBuf::from(parser.value()?)),
@@ -115,7 +119,8 @@ fn main() -> ExitCode {
     let options = match options(env::args_os().skip(1)) {
         Ok(Asked::Run(options)) => options,
         Ok(Asked::Check(options)) => return told(check_page(&options)),
-        Ok(Asked::Selftest) => return tested(selftest::run()),
+        Ok(Asked::Selftest) => tested(selftest::run()),
+        Ok(Asked::SelftestChild) => leave(selftest::run_child()),
         Ok(Asked::Help) => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
@@ -174,14 +179,19 @@ fn told((text, status): (String, u8)) -> ExitCode {
 }
 
 /// Prints a page of the self-test, and exits.
-fn tested((text, status): (String, u8)) -> ExitCode {
-    let code = told((text, status));
-    if status == 1 {
-        // A thread may still wait for the GPU, and CUDA at its exit would, too.
-        // SAFETY: nothing of this process is needed any more; the page is printed.
-        unsafe { libc::_exit(1) };
-    }
-    code
+fn tested((text, status): (String, u8)) -> ! {
+    use std::io::Write;
+    // Who reads no further has had enough.
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    leave(status)
+}
+
+/// Exits, and runs nothing of CUDA's or the C library's before: what waits for a GPU might wait for
+/// ever.
+fn leave(status: u8) -> ! {
+    // SAFETY: nothing of this process is needed any more.
+    unsafe { libc::_exit(status.into()) }
 }
 
 /// The program with its environment. What can be wrong with a plan is said here, where

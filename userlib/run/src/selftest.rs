@@ -3,14 +3,20 @@
 //! `uvmrun --selftest`: writes, moves and discards managed memory on the first GPU, and
 //! compares what is there with what should be: by calls that wait, in a stream, and in a graph.
 //! It is for a real GPU; the tests run it on the stub.
+//!
+//! All that calls CUDA is in a child process. A call that never returns, in CUDA or in the kernel,
+//! keeps that process from ending, whatever is done to it; nobody waits for it.
 
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use uvmrust::{Backend, Error, Mode, Outcome, Place};
 
+mod child;
 mod gpu;
 mod graphs;
+
+pub(crate) use child::run_child;
 
 use gpu::{Gpu, Tested};
 
@@ -27,14 +33,15 @@ impl From<String> for Flaw {
     }
 }
 
-/// What the thread of the tests says.
+/// What is said of the tests, from a thread to another, or by a process.
+#[derive(Debug, PartialEq, Eq)]
 enum Said {
     /// A test begins, of this name.
-    Begins(&'static str),
-    /// A part of the page.
-    Page(String),
-    /// All tests are done; with what the page ends, and the exit status.
-    Done(&'static str, u8),
+    Begins(String),
+    /// A line of the page, without its end.
+    Line(String),
+    /// All tests are done, with this exit status.
+    Done(u8),
 }
 
 const RIGHT: &str = "\nAll that was tested is right.\n";
@@ -53,7 +60,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) fn run() -> (String, u8) {
     let set = std::env::var("UVMRUST_SELFTEST_MS").ok();
     let set = set.and_then(|text| text.parse().ok());
-    bounded(set.map_or(LIMIT, Duration::from_millis), tests)
+    bounded(set.map_or(LIMIT, Duration::from_millis), child::relay)
 }
 
 /// The page of what `tests` says until it is done, or until the limit is over: then its thread is
@@ -63,27 +70,26 @@ fn bounded(limit: Duration, tests: impl FnOnce(&Sender<Said>) + Send + 'static) 
     let began = Instant::now();
     std::thread::spawn(move || tests(&sender));
     let mut page = String::new();
-    let mut at = "start";
+    let mut at = "start".to_owned();
     loop {
         let why = match receiver.recv_timeout(limit.saturating_sub(began.elapsed())) {
             Ok(Said::Begins(name)) => {
                 at = name;
                 continue;
             }
-            Ok(Said::Page(part)) => {
-                page.push_str(&part);
+            Ok(Said::Line(line)) => {
+                page.push_str(&line);
+                page.push('\n');
                 continue;
             }
-            Ok(Said::Done(end, status)) => {
-                page.push_str(end);
-                return (page, status);
-            }
+            Ok(Said::Done(status)) => return (page, status),
             Err(RecvTimeoutError::Timeout) => {
                 format!("not done {} s after the start", limit.as_secs_f64())
             }
             Err(RecvTimeoutError::Disconnected) => "the tests have ended early".to_owned(),
         };
-        page.push_str(&line('!', at, &format!("WRONG: {why}")));
+        page.push_str(&line('!', &at, &format!("WRONG: {why}")));
+        page.push('\n');
         page.push_str(WRONG);
         return (page, 1);
     }
@@ -92,21 +98,25 @@ fn bounded(limit: Duration, tests: impl FnOnce(&Sender<Said>) + Send + 'static) 
 /// A line of the page.
 fn line(mark: char, topic: &str, says: &str) -> String {
     let topic = format!("{topic}:");
-    format!("{mark} {topic:<26}{says}\n")
+    format!("{mark} {topic:<26}{says}")
 }
 
 fn tests(say: &Sender<Said>) {
     // Nobody listens any more if the limit is over.
-    let page = |part| drop(say.send(Said::Page(part)));
-    let done = |end, status| drop(say.send(Said::Done(end, status)));
+    let page = |line| drop(say.send(Said::Line(line)));
+    let begins = |name: &str| drop(say.send(Said::Begins(name.to_owned())));
+    let done = |end: &str, status| {
+        end.lines().for_each(|line| page(line.to_owned()));
+        drop(say.send(Said::Done(status)));
+    };
     let gpu = match Gpu::open() {
         Ok(gpu) => gpu,
         Err(why) => {
-            page(format!("! {why}\n"));
+            page(format!("! {why}"));
             return done(NOTHING, 2);
         }
     };
-    let _ = say.send(Said::Begins("backend"));
+    begins("backend");
     page(line(' ', "backend", backend_name(gpu.uvm.backend())));
     let (mut wrong, mut discards) = (false, false);
     for Test {
@@ -115,7 +125,7 @@ fn tests(say: &Sender<Said>) {
         test,
     } in TESTS
     {
-        let _ = say.send(Said::Begins(name));
+        begins(name);
         let began = Instant::now();
         let tested = test(&gpu);
         let took = began.elapsed().as_millis();
@@ -131,6 +141,7 @@ fn tests(say: &Sender<Said>) {
             }
         });
     }
+    begins("free");
     drop(gpu);
     match (wrong, discards) {
         (true, _) => done(WRONG, 1),
@@ -342,8 +353,8 @@ mod unit {
     #[test]
     fn what_does_not_end_is_told_of() {
         let (page, status) = bounded(Duration::from_secs(2), |say| {
-            let _ = say.send(Said::Page("said before\n".into()));
-            let _ = say.send(Said::Begins("batch"));
+            let _ = say.send(Said::Line("said before".into()));
+            let _ = say.send(Said::Begins("batch".into()));
             loop {
                 std::thread::park();
             }

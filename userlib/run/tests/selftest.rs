@@ -18,10 +18,13 @@ fn run(flag: &str, driver: &str, variables: &[(&str, &str)]) -> (Option<i32>, St
         &format!("selftest{flag}-{driver}-{}", variables.len()),
         flag,
     );
-    let done = Command::new(env!("CARGO_BIN_EXE_uvmrun"))
+    // It is killed if it does not end, without the stub in timeout itself.
+    let done = Command::new("timeout")
+        .args(["--signal=KILL", "1300", "env"])
+        .arg(format!("LD_PRELOAD={}", library.display()))
+        .arg(env!("CARGO_BIN_EXE_uvmrun"))
         .arg("--selftest")
         .env("LD_LIBRARY_PATH", library.parent().unwrap())
-        .env("LD_PRELOAD", &library)
         .env("STUB_UVM", driver)
         .env("UVMRUST_FD", "900")
         // Tests may run on a machine that has much else to do.
@@ -96,6 +99,33 @@ fn a_driver_that_drops_too_much_is_found() {
             "{page}"
         );
     }
+}
+
+#[test]
+fn what_never_ends_is_named_and_nobody_waits_for_it() {
+    if !have_cc() {
+        return;
+    }
+    let stuck = [("STUB_STUCK", "free"), ("UVMRUST_SELFTEST_MS", "60000")];
+    let (status, page) = run("-DSTUB", "ours", &stuck);
+    assert_eq!(status, Some(1), "{page}");
+    let says = "! free:                     WRONG: not done 60 s after the start\n";
+    assert!(page.contains(says), "{page}");
+    // All was right by then.
+    let (status, page) = run("-DSTUB", "ours", &[("STUB_STUCK", "exit")]);
+    assert_eq!(status, Some(0), "{page}");
+}
+
+/// A discard that is done while the graph is captured is no part of it.
+#[test]
+fn a_graph_without_the_discard_is_found() {
+    if !have_cc() {
+        return;
+    }
+    let (status, page) = run("-DSTUB", "ours", &[("STUB_ONE_NODE", "1")]);
+    assert_eq!(status, Some(1), "{page}");
+    let says = "WRONG: it is not a part of the graph, which has 1 of 2 nodes\n";
+    assert_eq!(page.matches(says).count(), 2, "{page}");
 }
 
 #[test]

@@ -12,6 +12,11 @@ use crate::{Counts, Root, User};
 pub struct FdInfo {
     /// What its VA spaces did, by the number of the GPU in UVM. `None`: none of them counts anything.
     pub gpus: Option<BTreeMap<u32, Counts>>,
+    /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the GPU in
+    /// UVM. `None`: this driver does not know.
+    pub resident: Option<BTreeMap<u32, u64>>,
+    /// The VA spaces whose counts these are. A count of one set does not go on in that of another.
+    pub clients: BTreeSet<u64>,
     /// Bytes on the SSD tier's device of its tenant, whose processes all have the same number here.
     /// Of several tenants, the most. `None`: no device is attached.
     pub tenant_ssd: Option<u64>,
@@ -55,6 +60,7 @@ impl FdInfo {
         if !clients.insert(client) {
             return;
         }
+        self.clients.insert(client);
         for (key, value) in lines() {
             let Some((gpu, name)) = key
                 .strip_prefix("nvidia-uvm-gpu")
@@ -63,6 +69,11 @@ impl FdInfo {
                 continue;
             };
             if let (Ok(gpu), Ok(n)) = (gpu.parse(), value.parse()) {
+                if name == "resident" {
+                    let resident = self.resident.get_or_insert_with(BTreeMap::new);
+                    *resident.entry(gpu).or_default() += n;
+                    continue;
+                }
                 let gpus = self.gpus.get_or_insert_with(BTreeMap::new);
                 gpus.entry(gpu).or_default().set(name, n);
             }

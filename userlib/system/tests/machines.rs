@@ -375,6 +375,7 @@ fn written(client: u64, gpu: u32, ssd: u64) -> String {
     let told = Told {
         gpu,
         address,
+        held: Some(6 << 20),
         counts,
     };
     let mut text = FILE.to_owned();
@@ -429,6 +430,8 @@ fn a_process_is_told_of_by_its_descriptors() {
         gpu_to_gpu: of_cause(30),
     };
     assert_eq!(found.gpus, Some(BTreeMap::from([(12, counts)])));
+    assert_eq!(found.clients, [3, 4].into());
+    assert_eq!(found.resident, Some([(12, 6 << 20)].into()));
 }
 
 #[test]
@@ -449,6 +452,8 @@ fn a_va_space_that_is_shared_counts_once() {
     let found = asked(&machine);
     assert_eq!(found[&1000].gpus.as_ref().unwrap()[&1].faults, 50);
     assert_eq!(found[&1001].gpus, None);
+    assert_eq!(found[&1000].clients, [3].into());
+    assert_eq!(found[&1001].clients, [].into());
     // This is the tenant's, whose both are.
     assert_eq!(
         (found[&1000].tenant_ssd, found[&1001].tenant_ssd),
@@ -473,7 +478,8 @@ fn what_a_descriptor_does_not_say_is_not_known() {
         machine
             .link("proc/1000/fd/17", "/dev/nvidia-uvm")
             .file("proc/1000/fdinfo/17", text);
-        assert_eq!(asked(&machine)[&1000], FdInfo::default(), "{text}");
+        let found = asked(&machine).remove(&1000).unwrap();
+        assert_eq!((found.gpus, found.tenant_ssd), (None, None), "{text}");
     }
     // It was closed meanwhile.
     let machine = Machine::new("closed");

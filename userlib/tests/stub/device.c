@@ -16,6 +16,7 @@ static bool here(void)
 }
 
 static struct context primary[DEVICES] = { { 0 }, { 1 } };
+static unsigned int retained[DEVICES];
 /* The thread's stack of contexts. */
 static _Thread_local struct context *stack[32];
 static _Thread_local size_t depth;
@@ -69,6 +70,15 @@ EXPORT CUresult cuInit(unsigned int flags)
 	return SUCCESS;
 }
 
+/* What CUDA does at exit, of a process that has used it. */
+__attribute__((destructor)) static void at_exit(void)
+{
+	const char *stuck = getenv("STUB_STUCK");
+
+	if (initialised && stuck && !strcmp(stuck, "exit"))
+		pause();
+}
+
 EXPORT CUresult cuDriverGetVersion(int *version)
 {
 #ifdef STUB_NO_DISCARD
@@ -87,20 +97,104 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(void **context, int device)
 		return NOT_INITIALIZED;
 	if (device < 0 || device >= DEVICES)
 		return INVALID_DEVICE;
+	pthread_mutex_lock(&lock);
+	retained[device]++;
+	pthread_mutex_unlock(&lock);
 	*context = &primary[device];
 	return SUCCESS;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active)
 {
+	pthread_mutex_lock(&lock);
 	*flags = 0;
-	*active = 1;
+	*active = retained[device] > 0;
+	pthread_mutex_unlock(&lock);
 	return SUCCESS;
 }
 
+/*
+ * "The primary context is automatically reset once the last reference to it is released." (Driver
+ * API, cuDevicePrimaryCtxRelease)
+ */
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(int device)
 {
-	return SUCCESS;
+	CUresult code = enter(false);
+
+	if (!code && !retained[device])
+		code = INVALID_CONTEXT;
+	if (!code && !--retained[device]) {
+		run_context(&primary[device]);
+		free_memory_of(&primary[device]);
+		note("release");
+		/* Other contexts' work may run at any time, and so before this is over. */
+		run_all();
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "Explicitly destroys and cleans up all resources associated with the current device in
+ * the current process." (Runtime API, cudaDeviceReset)
+ */
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(int device)
+{
+	CUresult code = enter(false);
+
+	if (!code) {
+		run_all();
+		free_memory_of(&primary[device]);
+		note("reset");
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "The context is created with a usage count of 1 and the caller of cuCtxCreate() must call
+ * cuCtxDestroy() when done using the context. If a context is already current to the thread, it is
+ * supplanted by the newly created context" (Driver API, cuCtxCreate)
+ */
+EXPORT CUresult cuCtxCreate_v2(void **out, unsigned int flags, int device)
+{
+	struct context *context;
+	CUresult code = enter(false);
+
+	if (!code && (device < 0 || device >= DEVICES))
+		code = INVALID_DEVICE;
+	if (!code && depth == COUNT(stack))
+		code = OUT_OF_MEMORY;
+	if (!code) {
+		context = calloc(1, sizeof(*context));
+		if (!context)
+			abort();
+		context->device = device;
+		*out = stack[depth++] = context;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "If ctx is current to the calling thread then ctx will also be popped from the current thread's
+ * context stack (as though cuCtxPopCurrent() were called)." Resources of the context "include memory
+ * allocations by cuMemAlloc(), cuMemAllocHost(), cuMemAllocManaged() and cuMemAllocPitch()." (Driver
+ * API, cuCtxDestroy). Its streams stay, which nobody uses any more.
+ */
+EXPORT CUresult cuCtxDestroy_v2(void *context)
+{
+	CUresult code = enter(false);
+
+	if (!code) {
+		run_all();
+		free_memory_of(context);
+		if (current() == context)
+			depth--;
+		note("destroy");
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
 }
 
 /*

@@ -106,20 +106,23 @@ bool fails(const char *function)
 
 struct area {
 	uint64_t base, length;
+	/* Of an allocation: what no other has, and where it was made. */
+	uint64_t id;
+	struct context *context;
 };
 
 static struct area managed[4096], lazy[4096];
 /* Those from here on are empty. */
 static size_t managed_end, lazy_end;
 
-static void area_add(struct area *list, size_t *end, uint64_t base, uint64_t length)
+static struct area *area_add(struct area *list, size_t *end, uint64_t base, uint64_t length)
 {
 	for (size_t i = 0; i < COUNT(managed); i++)
 		if (!list[i].length) {
 			list[i] = (struct area){ base, length };
 			if (i >= *end)
 				*end = i + 1;
-			return;
+			return &list[i];
 		}
 	abort();
 }
@@ -312,6 +315,8 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int fl
 {
 	size_t length = (size + 0xfff) & ~(size_t)0xfff;
 	CUresult code = enter(true);
+	static uint64_t last_id;
+	struct area *area;
 	void *p;
 
 	if (!code)
@@ -326,7 +331,9 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int fl
 		code = OUT_OF_MEMORY;
 	if (!code) {
 		note("managed %zu", size);
-		area_add(managed, &managed_end, (uint64_t)p, length);
+		area = area_add(managed, &managed_end, (uint64_t)p, length);
+		area->id = ++last_id;
+		area->context = current();
 		*out = (CUdeviceptr)p;
 	}
 	pthread_mutex_unlock(&lock);
@@ -370,6 +377,51 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width
 	return cuMemAlloc_v2(out, *pitch * height);
 }
 
+/* A pool, as the program has asked for it: CUmemPoolProps begins so. */
+struct pool_props {
+	int kind, handle_types, location_kind, location;
+	void *security;
+	size_t most_bytes;
+	unsigned char reserved[56];
+};
+
+static struct pool {
+	struct pool_props props;
+} own_pool[DEVICES], *current_pool[DEVICES];
+
+EXPORT CUresult cuMemPoolCreate(struct pool **out, const struct pool_props *props)
+{
+	*out = calloc(1, sizeof(**out));
+	if (!*out)
+		return OUT_OF_MEMORY;
+	(*out)->props = *props;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolDestroy(struct pool *pool)
+{
+	free(pool);
+	return SUCCESS;
+}
+
+/* "The memory pool must be local to the specified device." (Driver API, cuDeviceSetMemPool) */
+EXPORT CUresult cuDeviceSetMemPool(int device, struct pool *pool)
+{
+	if (pool->props.location_kind != 1 || pool->props.location != device)
+		return INVALID_VALUE;
+	current_pool[device] = pool;
+	return SUCCESS;
+}
+
+/* "Returns the last pool provided to cuDeviceSetMemPool for this device or the device's default
+ * memory pool if cuDeviceSetMemPool has never been called." (Driver API, cuDeviceGetMemPool)
+ */
+EXPORT CUresult cuDeviceGetMemPool(struct pool **out, int device)
+{
+	*out = current_pool[device] ? current_pool[device] : &own_pool[device];
+	return SUCCESS;
+}
+
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *stream)
 {
 	note("device %zu", size);
@@ -404,6 +456,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 {
 	CUresult code = enter(true);
 
+	if (getenv("STUB_STUCK") && !strcmp(getenv("STUB_STUCK"), "free"))
+		pause();
 	if (!code)
 		code = safe_in_capture();
 	if (!code) {
@@ -415,20 +469,34 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 	return code;
 }
 
-/*
- * "Explicitly destroys and cleans up all resources associated with the current device in
- * the current process." (Runtime API, cudaDeviceReset). Here all memory is of one device.
- */
-EXPORT CUresult cuDevicePrimaryCtxReset_v2(int device)
+void free_memory_of(struct context *context)
 {
-	CUresult code = enter(false);
+	for (size_t i = 0; i < managed_end; i++)
+		if (managed[i].length && managed[i].context == context)
+			free_now(managed[i].base);
+}
 
+#define BUFFER_ID 7
+
+/*
+ * "Every memory allocation from any of the CUDA memory allocation APIs will have a unique ID over
+ * a process lifetime. Subsequent allocations do not reuse IDs from previous freed allocations."
+ * (Driver API, cuPointerGetAttribute). Of managed memory alone here.
+ */
+EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr p)
+{
+	CUresult code = enter(true);
+
+	if (!code && getenv("STUB_NO_IDS"))
+		code = NOT_SUPPORTED;
 	if (!code) {
-		run_all();
-		for (size_t i = 0; i < managed_end; i++)
-			if (managed[i].length)
-				free_now(managed[i].base);
-		note("reset");
+		code = INVALID_VALUE;
+		for (size_t i = 0; i < managed_end && attribute == BUFFER_ID; i++)
+			if (managed[i].length && p >= managed[i].base &&
+			    p < managed[i].base + managed[i].length) {
+				*(uint64_t *)out = managed[i].id;
+				code = SUCCESS;
+			}
 	}
 	pthread_mutex_unlock(&lock);
 	return code;

@@ -251,6 +251,14 @@ void run_all(void)
 		wait_for((struct point){ streams[i], streams[i]->queued });
 }
 
+/* The same of one context's streams, as far as these do not wait for others. */
+void run_context(struct context *context)
+{
+	for (size_t i = 0; i < stream_count; i++)
+		if (streams[i]->context == context)
+			wait_for((struct point){ streams[i], streams[i]->queued });
+}
+
 void some_time_passes(void)
 {
 	struct stream *next;

@@ -12,6 +12,9 @@
  *   STUB_MEMORY=n        MiB of a GPU, which only tell how much is free (memory.c)
  *   STUB_SPARSE=1        kernels and discards touch only some words (memory.c)
  *   STUB_WHERE=1         the log says where from and whereto UVM_MIGRATE moves
+ *   STUB_NO_IDS=1        CUDA does not tell the number of an allocation
+ *   STUB_STUCK=free|exit cuMemFree, or what CUDA does at exit, does not end
+ *   STUB_ONE_NODE=1      a host function becomes no part of a graph, and is lost
  *   STUB_BROKEN=1        a discard drops a page too many
  *   STUB_MIG=1           the devices are parts of GPUs
  *   STUB_OLD_GPU=1       the system has a device without concurrent managed access
@@ -93,6 +96,9 @@ struct context {
 	struct stream *discards;
 };
 
+/* Frees what was allocated in a context (memory.c). */
+void free_memory_of(struct context *context);
+
 extern bool initialised;
 /* The context that is current in this thread, or NULL. */
 struct context *current(void);
@@ -163,6 +169,7 @@ struct point now(struct stream *stream);
 void wait_for(struct point point);
 bool is_done(struct point point);
 void run_all(void);
+void run_context(struct context *context);
 void do_work(struct work *work);
 void some_time_passes(void);
 uint64_t random_number(void);

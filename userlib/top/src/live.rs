@@ -174,6 +174,8 @@ impl Live {
                     pid: user.pid,
                     command: user.command,
                     gpus: said.gpus.filter(|_| counted.is_none()),
+                    clients: said.clients,
+                    bytes_gpu: said.resident,
                     prefetching: None,
                     bytes_ssd_tenant: said.tenant_ssd,
                 };

@@ -4,8 +4,9 @@
 
 /// Each a sentence for people.
 pub(crate) const MISSING: &[&str] = &[
-    "What a process has on GPU, host and SSD: the driver counts for each process what moved, not \
-     what is where. Of a whole GPU it tells how many chunks of 2 MiB are used, discarded, unused.",
+    "What a process has on the host, and on the SSD: the driver tells how many chunks of 2 MiB of a GPU \
+     have pages of the process. What is allocated in less than 2 MiB shares chunks, and is in none of \
+     these. Of a whole GPU it tells how many chunks are used, discarded, unused.",
     "Managed memory on the host, while no SSD is attached.",
     "Prefetch waste: what the tree prefetcher brought is counted, not what of it was never used. \
      Of announced kernels it is told how many were predicted right.",

@@ -287,6 +287,19 @@ fn process_values(page: &mut Page, process: &ProcessSample) {
             bytes,
         );
     }
+    for (gpu, bytes) in process.bytes_gpu.iter().flatten() {
+        let about = (
+            "uvm_rust_process_gpu_bytes",
+            "GPU memory that pages of the process take, in whole chunks of 2 MiB.",
+        );
+        let gpu = gpu.to_string();
+        let labels = [
+            ("pid", &*pid),
+            ("command", &*process.command),
+            ("gpu_number", &*gpu),
+        ];
+        page.value(about, &labels, *bytes);
+    }
     for (gpu, counts) in process.gpus.iter().flatten() {
         let gpu = gpu.to_string();
         let labels = [

@@ -132,12 +132,16 @@ pub(crate) fn of_gpu(before: &GpuSample, now: &GpuSample, seconds: f64) -> Optio
     Some(rates)
 }
 
-/// Of a process, on all GPUs. One that is new on a GPU did there all that it has done.
+/// Of a process, on all GPUs. One that is new on a GPU did there all that it has done. `None`: not
+/// known, as where one of its VA spaces came or went, with what it had done before.
 pub(crate) fn of_process(
     before: &ProcessSample,
     now: &ProcessSample,
     seconds: f64,
 ) -> Option<Rates> {
+    if before.clients != now.clients {
+        return None;
+    }
     let before = before.gpus.as_ref()?;
     let mut sum = Rates::default();
     for (gpu, now) in now.gpus.as_ref()? {
@@ -180,5 +184,32 @@ mod tests {
         assert_eq!(grown(1_000_000, 40), 40, "begun anew");
         assert_eq!(grown(1_000_000, 0), 0);
         assert_eq!(grown(1 << 62, 3), 3);
+    }
+
+    /// A VA space that has made 1000 faults before it is seen did not make them in this second, nor
+    /// did one that stays make all of its own anew when another goes.
+    #[test]
+    fn a_process_has_no_rate_where_its_va_spaces_are_others() {
+        let of = |clients: &[u64], faults| ProcessSample {
+            gpus: Some(
+                [(
+                    1,
+                    Counts {
+                        faults,
+                        ..Counts::default()
+                    },
+                )]
+                .into(),
+            ),
+            clients: clients.iter().copied().collect(),
+            ..ProcessSample::default()
+        };
+        let faults = |before, now| of_process(&before, &now, 2.0).map(|rates| rates.faults);
+        assert_eq!(faults(of(&[3], 10), of(&[3], 30)), Some(10.0));
+        assert_eq!(faults(of(&[3], 10), of(&[3, 4], 1030)), None);
+        assert_eq!(faults(of(&[3, 4], 1030), of(&[3], 40)), None);
+        assert_eq!(faults(of(&[3], 40), of(&[4], 50)), None);
+        // Of those that are not told.
+        assert_eq!(faults(of(&[], 10), of(&[], 30)), Some(10.0));
     }
 }

@@ -2,7 +2,7 @@
 
 //! A sample: what is known of one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -89,7 +89,14 @@ pub(crate) struct ProcessSample {
     pub(crate) command: String,
     /// By the number of the GPU in UVM. `None`: not known to this user.
     pub(crate) gpus: Option<BTreeMap<u32, Counts>>,
+    /// The VA spaces that are counted, by the driver's numbers, as far as they are told. A sum over
+    /// others does not go on where this one ended.
+    #[serde(skip)]
+    pub(crate) clients: BTreeSet<u64>,
     pub(crate) prefetching: Option<Prefetching>,
+    /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the
+    /// GPU in UVM. `None`: not known to this user, or to the driver.
+    pub(crate) bytes_gpu: Option<BTreeMap<u32, u64>>,
     /// Bytes on the SSD of its tenant (its user, in its memory cgroup), the same for all of the
     /// tenant's processes. `None`: no SSD is attached, or this user may not know.
     pub(crate) bytes_ssd_tenant: Option<u64>,

@@ -388,8 +388,17 @@ fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
     let unit = if rates { "/s" } else { "" };
     let mut row = Row::new(width).part(format!("{:>8}", "PID"), bold());
     row = row.part(format!(" {:<name$}", "COMMAND"), bold());
-    for title in ["IN", "OUT", "FAULTS", "EVICTED", "PREDICTED", "TENANT SSD"] {
-        let now = ["PREDICTED", "TENANT SSD"].contains(&title);
+    let titles = [
+        "ON GPU",
+        "IN",
+        "OUT",
+        "FAULTS",
+        "EVICTED",
+        "PREDICTED",
+        "TENANT SSD",
+    ];
+    for title in titles {
+        let now = ["ON GPU", "PREDICTED", "TENANT SSD"].contains(&title);
         let unit = if now { "" } else { unit };
         let title = format!("{title}{unit}");
         row = row.part(format!(" {title:>11}"), bold());
@@ -420,7 +429,7 @@ fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
 }
 
 /// The numbers of a process: a second's if there are any rates, or else its sums.
-fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 6] {
+fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 7] {
     let unknown = || "-".to_owned();
     let predicted = process.prefetching.filter(|about| about.kernels > 0);
     let predicted = predicted.map(|about| {
@@ -428,6 +437,8 @@ fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 
         format!("{share:.0} %")
     });
     let predicted = predicted.unwrap_or_else(unknown);
+    let on_gpu = process.bytes_gpu.as_ref();
+    let on_gpu = on_gpu.map_or_else(unknown, |gpus| bytes(gpus.values().sum::<u64>() as f64));
     let ssd = process.bytes_ssd_tenant;
     let ssd = ssd.map_or_else(unknown, |on_ssd| bytes(on_ssd as f64));
     let numbers = match (rates, now, &process.gpus) {
@@ -451,6 +462,7 @@ fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 
     };
     match numbers {
         Some([to_gpu, to_host, faults, evicted]) => [
+            on_gpu,
             bytes(to_gpu),
             bytes(to_host),
             count(faults),
@@ -458,6 +470,14 @@ fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 
             predicted,
             ssd,
         ],
-        None => [unknown(), unknown(), unknown(), unknown(), predicted, ssd],
+        None => [
+            on_gpu,
+            unknown(),
+            unknown(),
+            unknown(),
+            unknown(),
+            predicted,
+            ssd,
+        ],
     }
 }

@@ -132,6 +132,8 @@ functions! {
     mem_free = c"cuMemFree_v2": fn(u64);
     /// cuMemGetInfo(out free, out total).
     mem_info = c"cuMemGetInfo_v2": fn(*mut usize, *mut usize);
+    /// cuPointerGetAttribute(out, attribute, address) tells of the allocation at an address.
+    pointer_attribute = c"cuPointerGetAttribute": fn(*mut c_void, c_int, u64);
     /// cuLaunchHostFunc(stream, function, data) has the host call a function in the order of a
     /// stream.
     launch_host_func = c"cuLaunchHostFunc": fn(Stream, HostFn, *mut c_void);

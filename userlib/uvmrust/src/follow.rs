@@ -85,12 +85,6 @@ impl Allocations {
         self.is_live(allocation) && self.live.remove(&allocation.range.base).is_some()
     }
 
-    /// Takes out all of them.
-    pub fn clear(&mut self) {
-        self.live.clear();
-        self.around = None;
-    }
-
     /// The allocations that are not freed, by address.
     pub fn all(&self) -> impl Iterator<Item = Allocation> + '_ {
         self.live.values().copied()
@@ -230,11 +224,6 @@ impl<'p> Follower<'p> {
     /// Says that an allocation is freed. Another may be in its place already.
     pub fn freed(&mut self, gone: Allocation) {
         self.allocations.remove(gone);
-    }
-
-    /// Says that all are about to be freed.
-    pub fn freed_all(&mut self) {
-        self.allocations.clear();
     }
 
     /// Says that a kernel of this name is about to be launched.

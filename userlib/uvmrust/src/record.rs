@@ -128,13 +128,9 @@ impl Record {
         self.write();
     }
 
-    /// Says that all allocations are about to be freed.
-    pub fn freed_all(&mut self) {
-        let gone: Vec<_> = self.allocations.all().collect();
-        self.allocations.clear();
-        for allocation in gone {
-            self.write_freed(allocation);
-        }
+    /// The allocations that are not freed.
+    pub fn all(&self) -> Vec<Allocation> {
+        self.allocations.all().collect()
     }
 
     /// Says that a kernel is about to be launched in a stream, whose name has no blanks, and what
@@ -249,7 +245,8 @@ mod tests {
         record.took(1, 12);
         record.took(0, u64::MAX);
         record.took(2, 0);
-        record.freed_all();
+        assert_eq!(record.all().len(), 1);
+        record.all().into_iter().for_each(|gone| record.freed(gone));
         let said = text(&folder);
         std::fs::remove_dir_all(&folder).unwrap();
         let rest = "f 0\nk 1 add -\nk 0 graph ?\nt 1 12\nt 0 18446744073709551615\nt 2 0\nf 1\n";

@@ -67,6 +67,15 @@ impl DeepUm {
         Self { parts, ..self }
     }
 
+    /// Blocks `first` to `last` were freed, and what is known of them is forgotten. So does the driver, to
+    /// which an address that is freed is another's; PyTorch's allocator, which DeepUM is for, keeps its
+    /// own.
+    pub fn forget(&mut self, first: u32, last: u32) {
+        if let (Some(first), Some(last)) = (um_block(first), um_block(last)) {
+            self.predictor.forget(first, last);
+        }
+    }
+
     /// What was predicted, and how well.
     pub fn stats(&self) -> Stats {
         self.predictor.stats()

@@ -133,6 +133,36 @@ mod tests {
         }
     }
 
+    /// Whose pages are in a chunk, in each of the ways in which they come and go.
+    #[test]
+    fn pages_are_whose_the_chunk_is_while_there_are_any() {
+        let mut roots = RootChunks::new(1).unwrap();
+        let now = |roots: &RootChunks| roots.resident_of(0);
+        roots.change(0, Change::Free { zeroed: false }).unwrap();
+        assert_eq!(now(&roots), 0);
+        roots.change(0, Change::Pinned).unwrap();
+        roots.used_by(0, 0).unwrap();
+        assert_eq!(now(&roots), 0, "nobody's yet");
+        roots.change(0, Change::Whole(HOLDER)).unwrap();
+        assert_eq!(now(&roots), HOLDER);
+        roots.change(0, Change::Pinned).unwrap();
+        assert_eq!(now(&roots), HOLDER);
+        roots.change(0, Change::Whole(HOLDER)).unwrap();
+        roots.set(0, Queue::Discarded).unwrap();
+        assert_eq!(now(&roots), HOLDER, "until it is reclaimed");
+        roots.set(0, Queue::Unused).unwrap();
+        assert_eq!(now(&roots), 0, "all of it has gone to the host");
+        roots.used_by(0, HOLDER).unwrap();
+        assert_eq!(now(&roots), HOLDER);
+        roots.change(0, Change::Split).unwrap();
+        assert_eq!(now(&roots), 0, "parts are not told apart");
+        roots.change(0, Change::Whole(HOLDER)).unwrap();
+        roots.begin_eviction(0);
+        roots.evicted(0).unwrap();
+        assert_eq!(now(&roots), 0);
+        assert_eq!(roots.resident_of(1), 0);
+    }
+
     #[test]
     fn what_is_free_is_nobodys() {
         let (mut roots, _) = chunks(1);

@@ -223,6 +223,14 @@ impl RootChunks {
         self.holders.holder_of(chunk)
     }
 
+    /// Whose pages are resident in `chunk`, pinned or not; 0 if there are none, or several processes'.
+    pub fn resident_of(&self, chunk: Chunk) -> Holder {
+        match self.belongs.get(chunk as usize) {
+            Some(Queue::Used | Queue::Discarded) => self.holder_of(chunk),
+            _ => 0,
+        }
+    }
+
     /// The used chunk of `holder` to push out ahead of need (pre-eviction, DeepUM §5.1): the
     /// oldest that is neither expected nor the running kernel's and was not passed over, looking at so
     /// many of its chunks at most as a policy does. It stays where it is.

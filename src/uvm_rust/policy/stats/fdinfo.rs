@@ -52,6 +52,8 @@ pub struct Told {
     pub gpu: u32,
     /// The address of its PCI device; parts of a GPU (MIG) have the same.
     pub address: Address,
+    /// Bytes of the GPU's memory that pages of the file descriptor's VA space take; `None` if that is not known.
+    pub held: Option<u64>,
     /// What the file descriptor's VA space did there.
     pub counts: Snapshot,
 }
@@ -70,6 +72,10 @@ pub fn show(
     if let Some(address) = gpus.clone().and_then(only_address) {
         writeln!(out, "drm-pdev:\t{address}")?;
     }
+    // Readers take it for the device's that is named, too.
+    if let Some(bytes) = gpus.clone().and_then(held_of_one) {
+        writeln!(out, "drm-resident-vidmem:\t{bytes}")?;
+    }
     if let Some(bytes) = ssd {
         writeln!(out, "nvidia-uvm-tenant-ssd:\t{bytes}")?;
     }
@@ -85,9 +91,18 @@ fn only_address(mut gpus: impl Iterator<Item = Told>) -> Option<Address> {
     gpus.all(|told| told.address == address).then_some(address)
 }
 
+/// How much of the only device is held; `None` if that is not known, or there are several.
+fn held_of_one(mut gpus: impl Iterator<Item = Told> + Clone) -> Option<u64> {
+    only_address(gpus.clone())?;
+    gpus.try_fold(0, |sum: u64, told| Some(sum.saturating_add(told.held?)))
+}
+
 fn show_gpu(out: &mut dyn Write, told: &Told) -> fmt::Result {
     let (gpu, s) = (told.gpu, &told.counts);
     writeln!(out, "nvidia-uvm-gpu{gpu}-pdev:\t{}", told.address)?;
+    if let Some(bytes) = told.held {
+        writeln!(out, "nvidia-uvm-gpu{gpu}-resident:\t{bytes}")?;
+    }
     for (name, n) in s.named() {
         writeln!(out, "nvidia-uvm-gpu{gpu}-{name}:\t{n}")?;
     }
@@ -124,6 +139,7 @@ mod tests {
         Told {
             gpu,
             address: Address::new(address.as_bytes()),
+            held: Some(base + 50),
             counts: Snapshot {
                 host_to_gpu: traffic(10),
                 gpu_to_host: traffic(20),
@@ -186,7 +202,9 @@ mod tests {
                 "{key}"
             );
         }
-        assert_eq!(lines.len(), 4 + 4 + 5 + 3 * 5);
+        assert_eq!(of("nvidia-uvm-gpu1-resident"), "150");
+        assert_eq!(of("drm-resident-vidmem"), "150");
+        assert_eq!(lines.len(), 6 + 4 + 5 + 3 * 5);
     }
 
     #[test]
@@ -194,11 +212,21 @@ mod tests {
         let (a, b) = ("0000:01:00.0", "0000:02:00.0");
         let two = read(Some([told(1, a, 0), told(2, b, 50)].into()), None);
         assert_eq!(two.get("drm-pdev"), None);
+        assert_eq!(two.get("drm-resident-vidmem"), None);
+        assert_eq!(two.get("nvidia-uvm-gpu2-resident").unwrap(), "100");
         assert_eq!(two.get("nvidia-uvm-gpu2-pdev").unwrap(), b);
         assert_eq!(two.get("nvidia-uvm-gpu2-faults").unwrap(), "51");
         // Two parts of one.
         let parts = read(Some([told(1, a, 0), told(2, a, 0)].into()), None);
         assert_eq!(parts.get("drm-pdev").unwrap(), a);
+        assert_eq!(parts.get("drm-resident-vidmem").unwrap(), "100");
+        // A sum that lacks one is not told.
+        let mut unknown = told(2, a, 0);
+        unknown.held = None;
+        let some = read(Some([told(1, a, 0), unknown].into()), None);
+        assert_eq!(some.get("drm-resident-vidmem"), None);
+        assert_eq!(some.get("nvidia-uvm-gpu1-resident").unwrap(), "50");
+        assert_eq!(some.get("nvidia-uvm-gpu2-resident"), None);
         for nothing in [None, Some(Vec::new())] {
             assert_eq!(
                 read(nothing, None).into_keys().collect::<Vec<_>>(),

@@ -16,12 +16,14 @@ type Begin = unsafe extern "C" fn(Stream, c_int) -> c_int;
 type End = unsafe extern "C" fn(Stream, *mut Graph) -> c_int;
 type Instantiate = unsafe extern "C" fn(*mut *mut c_void, Graph, c_ulonglong) -> c_int;
 type Launch = unsafe extern "C" fn(*mut c_void, Stream) -> c_int;
+type Nodes = unsafe extern "C" fn(Graph, *mut *mut c_void, *mut usize) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// CUDA's calls for graphs.
 pub(super) struct Graphs {
     begin: Begin,
     end: End,
+    nodes: Nodes,
     instantiate: Instantiate,
     launch: Launch,
     destroy: Destroy,
@@ -41,6 +43,7 @@ impl Graphs {
                     c"cuStreamBeginCapture_v2",
                 )?),
                 end: std::mem::transmute::<*mut c_void, End>(symbol(c"cuStreamEndCapture")?),
+                nodes: std::mem::transmute::<*mut c_void, Nodes>(symbol(c"cuGraphGetNodes")?),
                 instantiate: std::mem::transmute::<*mut c_void, Instantiate>(symbol(
                     c"cuGraphInstantiateWithFlags",
                 )?),
@@ -53,7 +56,9 @@ impl Graphs {
         }
     }
 
-    /// Captures what `work` puts into the GPU's stream, and has `launched` launch it.
+    /// Captures what `work` puts into the GPU's stream, and has `launched` launch it. That `work`
+    /// puts something there and writes behind it makes two nodes: with one alone, what was to be a part
+    /// of the graph was done at once, or not at all.
     pub(super) fn capture(
         &self,
         gpu: &Gpu,
@@ -73,6 +78,15 @@ impl Graphs {
         let mut executable = std::ptr::null_mut();
         let done = put.and_then(|()| {
             cuda_did("cuStreamEndCapture", ended)?;
+            let mut nodes = 0;
+            // SAFETY: a graph that was just made; only the number is asked for.
+            let asked = unsafe { (self.nodes)(graph, std::ptr::null_mut(), &mut nodes) };
+            cuda_did("cuGraphGetNodes", asked)?;
+            if nodes < 2 {
+                return Err(Flaw::Wrong(format!(
+                    "it is not a part of the graph, which has {nodes} of 2 nodes"
+                )));
+            }
             // SAFETY: a graph that was just made; the output is writable.
             let made = unsafe { (self.instantiate)(&mut executable, graph, 0) };
             cuda_did("cuGraphInstantiate", made)?;

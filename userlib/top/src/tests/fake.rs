@@ -92,6 +92,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
         gpus: Some(BTreeMap::from([(1, counts(busy))])),
         prefetching: None,
         bytes_ssd_tenant: None,
+        ..ProcessSample::default()
     };
     let mut trainer = process(1234, "python3", seconds);
     trainer.prefetching = Some(Prefetching {
@@ -101,6 +102,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
         ..Prefetching::default()
     });
     trainer.bytes_ssd_tenant = Some(1536 * MIB);
+    trainer.bytes_gpu = Some([(1, 7168 * MIB)].into());
     let idle = GpuSample {
         gpu: Gpu {
             name: Some("Tesla T4".into()),
@@ -154,7 +156,7 @@ pub(super) fn theirs(seconds: u64) -> Sample {
     });
     for process in &mut sample.processes {
         (process.gpus, process.prefetching) = (None, None);
-        process.bytes_ssd_tenant = None;
+        (process.bytes_ssd_tenant, process.bytes_gpu) = (None, None);
     }
     sample.processes_hidden = true;
     sample.notes =

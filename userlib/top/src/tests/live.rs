@@ -264,18 +264,24 @@ fn without_debugfs_descriptors_say_what_their_process_did() {
     symlink("/dev/nvidia-uvm", machine.folder.join("proc/60/fd/3")).unwrap();
     machine.file(
         "proc/60/fdinfo/3",
-        "drm-driver:\tnvidia-uvm\ndrm-client-id:\t3\nnvidia-uvm-tenant-ssd:\t4096\nnvidia-uvm-gpu1-faults:\t50\n",
+        "drm-driver:\tnvidia-uvm\ndrm-client-id:\t3\nnvidia-uvm-tenant-ssd:\t4096\nnvidia-uvm-gpu1-faults:\t50\nnvidia-uvm-gpu1-resident:\t2097152\n",
     );
+    let on_gpu = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu;
+    assert_eq!(on_gpu(&mut machine), Some([(1, 2 << 20)].into()));
     let told = |machine: &mut Machine| {
         let process = machine.live.sample().processes.remove(0);
         let faults = process.gpus.map(|gpus| gpus[&1].faults);
         (process.pid, faults, process.bytes_ssd_tenant)
     };
     assert_eq!(told(&mut machine), (60, Some(50), Some(4096)));
-    // For root debugfs tells, and the tenant's bytes are not there.
+    let clients = |machine: &mut Machine| machine.live.sample().processes.remove(0).clients;
+    assert_eq!(clients(&mut machine), [3].into());
+    // For root debugfs tells, and the tenant's bytes and the VA spaces are not there.
     let debugfs = "sys/kernel/debug/nvidia-uvm/processes";
     machine.file(debugfs, "process 60 gpu-1\nfaults 9\n");
     assert_eq!(told(&mut machine), (60, Some(9), Some(4096)));
+    assert_eq!(clients(&mut machine), [3].into());
+    assert_eq!(on_gpu(&mut machine), Some([(1, 2 << 20)].into()));
     machine.file(debugfs, "");
     assert_eq!(told(&mut machine), (60, None, Some(4096)));
 }

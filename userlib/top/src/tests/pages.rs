@@ -226,5 +226,8 @@ fn what_programs_get() {
     assert_eq!(sample["processes"][1]["gpus"]["1"]["faults"], 50000);
     assert_eq!(sample["processes"][1]["bytes_ssd_tenant"], 1610612736);
     assert!(sample["processes"][0]["bytes_ssd_tenant"].is_null());
+    let on_gpu = |process: usize| &sample["processes"][process]["bytes_gpu"];
+    assert_eq!(on_gpu(1)["1"], 7516192768_u64);
+    assert!(on_gpu(0).is_null());
     assert_eq!(sample["ssd"]["all"]["spilled"], 52428800);
 }

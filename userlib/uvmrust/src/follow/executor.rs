@@ -97,9 +97,9 @@ impl<'p> Executor<'p> {
         self.lock().freed(gone);
     }
 
-    /// Says that all allocations are about to be freed.
-    pub fn freed_all(&self) {
-        self.lock().freed_all();
+    /// The allocations that are not freed.
+    pub fn all(&self) -> Vec<Allocation> {
+        self.lock().allocations().all().collect()
     }
 
     /// Says that a kernel of this name is about to be launched, and what among its arguments may

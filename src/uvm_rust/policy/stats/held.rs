@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! How much of a GPU's memory each process holds with its pages, in root chunks of 2 MiB.
+//!
+//! A chunk is the process's that the eviction queues know it by (`policy/evict/holders.rs`), if a page of it is resident
+//! there, however many others are: nobody else can have the rest. What is split may be several processes', and is
+//! nobody's here.
+//!
+//! Locking: who calls [`Held::give`] serialises these calls; in the driver that is the PMM's `list_lock`, a
+//! spinlock. [`Held::bytes`] takes none. Both take constant time, and only [`Held::new`] allocates.
+
+use crate::mem::{OutOfMemory, TryVec};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+
+/// Bytes of a root chunk.
+const CHUNK: u64 = 2 << 20;
+/// "No place", for a chunk that is nobody's.
+const NOWHERE: u32 = u32::MAX;
+/// How many places a process may have its count in. With half of the places taken at most, one in 2^16 rows of them
+/// is taken whole.
+const REACH: usize = 16;
+
+/// A process, and how many chunks it holds. One that holds none makes room for another.
+struct Place {
+    holder: AtomicU64,
+    chunks: AtomicU32,
+}
+
+impl Place {
+    /// How many chunks `holder` holds, if this is its place. `meanwhile` is what happens while it is read.
+    fn count_for(&self, holder: u64, meanwhile: impl FnOnce()) -> Option<u32> {
+        let is = || self.holder.load(Acquire) == holder;
+        if !is() {
+            return None;
+        }
+        meanwhile();
+        let chunks = self.chunks.load(Acquire);
+        // Another may have taken the place in between, and the count is that one's.
+        is().then_some(chunks)
+    }
+}
+
+/// What each process holds of one GPU.
+pub struct Held {
+    /// The place that counts each chunk.
+    of: TryVec<AtomicU32>,
+    /// Twice as many as chunks, and a power of two. A process is in one of the [`REACH`] places from its hash on.
+    places: TryVec<Place>,
+    /// A process found no place, so that from then on no count is told.
+    lost: AtomicBool,
+}
+
+impl Held {
+    /// For chunks 0 to `chunks` - 1, all of them nobody's. Takes 36 bytes for each, or up to twice that.
+    pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
+        let count = (chunks as usize * 2).max(REACH).next_power_of_two();
+        let mut of = TryVec::with_capacity(chunks as usize)?;
+        for _ in 0..chunks {
+            of.push(AtomicU32::new(NOWHERE))?;
+        }
+        let mut places = TryVec::with_capacity(count)?;
+        for _ in 0..count {
+            places.push(Place {
+                holder: AtomicU64::new(0),
+                chunks: AtomicU32::new(0),
+            })?;
+        }
+        Ok(Self {
+            of,
+            places,
+            lost: AtomicBool::new(false),
+        })
+    }
+
+    /// `chunk` is `holder`'s from now on, or nobody's if that is 0.
+    pub fn give(&self, chunk: u32, holder: u64) {
+        let Some(of) = self.of.get(chunk as usize) else {
+            return;
+        };
+        let had = self.places.get(of.load(Relaxed) as usize);
+        if had.map_or(0, |place| place.holder.load(Relaxed)) == holder {
+            return;
+        }
+        if let Some(had) = had {
+            let chunks = had.chunks.load(Relaxed);
+            had.chunks.store(chunks.saturating_sub(1), Release);
+        }
+        of.store(NOWHERE, Relaxed);
+        if holder == 0 {
+            return;
+        }
+        let Some(at) = self.place_for(holder) else {
+            return self.lost.store(true, Relaxed);
+        };
+        if let Some(place) = self.places.get(at) {
+            of.store(at as u32, Relaxed);
+            // A reader that sees this count sees whose it is.
+            place.chunks.store(place.chunks.load(Relaxed) + 1, Release);
+        }
+    }
+
+    /// How many bytes `holder` holds; `None` if that is not known any more.
+    pub fn bytes(&self, holder: u64) -> Option<u64> {
+        let mut near = self.row(holder).filter_map(|at| self.places.get(at));
+        let chunks = near.find_map(|place| place.count_for(holder, || ()));
+        (!self.lost.load(Relaxed)).then_some(u64::from(chunks.unwrap_or(0)) * CHUNK)
+    }
+
+    /// The place of `holder`, which is made its own if it has none.
+    fn place_for(&self, holder: u64) -> Option<usize> {
+        let mut free = None;
+        for at in self.row(holder) {
+            let place = self.places.get(at)?;
+            if place.holder.load(Relaxed) == holder {
+                return Some(at);
+            }
+            if free.is_none() && place.chunks.load(Relaxed) == 0 {
+                free = Some((at, place));
+            }
+        }
+        let (at, place) = free?;
+        place.holder.store(holder, Release);
+        Some(at)
+    }
+
+    /// The places that may be `holder`'s.
+    fn row(&self, holder: u64) -> impl Iterator<Item = usize> {
+        // Numbers may be addresses, whose low bits are all alike.
+        let hash = (holder.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
+        let last = self.places.len().wrapping_sub(1);
+        (0..REACH).map(move |step| hash.wrapping_add(step) & last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec;
+
+    #[test]
+    fn a_chunk_counts_for_who_has_it_now() {
+        let held = Held::new(4).unwrap();
+        assert_eq!(held.bytes(7), Some(0));
+        for (chunk, holder) in [(0, 7), (1, 7), (2, 8), (1, 7)] {
+            held.give(chunk, holder);
+        }
+        assert_eq!(
+            (held.bytes(7), held.bytes(8)),
+            (Some(2 * CHUNK), Some(CHUNK))
+        );
+        held.give(1, 8);
+        held.give(0, 0);
+        held.give(0, 0);
+        assert_eq!((held.bytes(7), held.bytes(8)), (Some(0), Some(2 * CHUNK)));
+        held.give(4, 7);
+        held.give(u32::MAX, 7);
+        assert_eq!((held.bytes(7), held.bytes(0)), (Some(0), Some(0)));
+    }
+
+    /// A count that lacks some chunks is not told, rather than a wrong one.
+    #[test]
+    fn what_finds_no_place_is_not_told() {
+        let held = Held::new(1).unwrap();
+        let more = REACH as u32 + 1;
+        let row = |holder: u64| held.row(holder).next();
+        assert_eq!(held.places.len(), REACH);
+        assert!(row(1).is_some());
+        // With one chunk there is no way to it but by hand.
+        for at in 0..REACH {
+            held.places[at].holder.store(100 + at as u64, Relaxed);
+            held.places[at].chunks.store(1, Relaxed);
+        }
+        held.give(0, more.into());
+        assert_eq!((held.bytes(more.into()), held.bytes(100)), (None, None));
+    }
+
+    proptest! {
+        /// Against a list of whose each chunk is.
+        #[test]
+        fn counts_are_those_of_a_list(
+            given in proptest::collection::vec((0..40_u32, 0..30_u64), 0..600),
+        ) {
+            let held = Held::new(32).unwrap();
+            let mut list = vec![0; 32];
+            // As addresses of VA spaces are.
+            let number = |n: u64| if n == 0 { 0 } else { 0xffff_8881_0000_0000 + n * 0x8000 };
+            for (chunk, holder) in given {
+                held.give(chunk, number(holder));
+                if let Some(of) = list.get_mut(chunk as usize) {
+                    *of = holder;
+                }
+            }
+            let mut counts = BTreeMap::new();
+            for holder in list.iter().filter(|&&holder| holder != 0) {
+                *counts.entry(*holder).or_insert(0) += CHUNK;
+            }
+            for holder in 1..30 {
+                let wanted = counts.get(&holder).copied().unwrap_or(0);
+                prop_assert_eq!(held.bytes(number(holder)), Some(wanted));
+            }
+        }
+    }
+
+    /// A reader sees the count of the process that it asks about, or none, whoever comes and goes.
+    #[test]
+    fn a_reader_sees_no_other_process() {
+        let held = Held::new(4).unwrap();
+        let first = held.row(1).next();
+        let other = (2..)
+            .find(|&holder| held.row(holder).next() == first)
+            .unwrap();
+        held.give(0, 1);
+        held.give(0, 0);
+        let place = &held.places[first.unwrap()];
+        assert_eq!(place.count_for(1, || ()), Some(0));
+        let seen = place.count_for(1, || {
+            held.give(0, other);
+            held.give(1, other);
+        });
+        assert_eq!(seen, None);
+        assert_eq!(
+            (held.bytes(1), held.bytes(other)),
+            (Some(0), Some(2 * CHUNK))
+        );
+    }
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * A CUDA program whose plan drops the last quarter of its range before each launch. $END names
+ * what the program does to the range: CUDA frees it, or does not. Then the program has other memory
+ * that is as large, and looks which of the two the plan drops.
+ */
+#include <string.h>
+
+#include "cuda.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define RANGE (16 * MIB)
+#define LAST (4 * MIB)
+/* A byte that neither a drop nor a kernel leaves. */
+#define MINE 0x31
+
+int cuCtxCreate_v2(void **, unsigned int, int);
+int cuCtxDestroy_v2(void *);
+int cuDevicePrimaryCtxRelease_v2(int);
+
+static unsigned char *memory(void)
+{
+	unsigned char *p = managed(RANGE);
+
+	memset(p, MINE, RANGE);
+	return p;
+}
+
+/* Launches once, and says whether this was dropped; then all of it is as it was. */
+static int drops(unsigned char *p)
+{
+	int dropped = 0;
+
+	put(NULL, p, MIB, 1);
+	MUST(cuCtxSynchronize());
+	for (uint64_t i = RANGE - LAST; i < RANGE; i++)
+		dropped |= p[i] != MINE;
+	memset(p, MINE, RANGE);
+	return dropped;
+}
+
+/* A plan's launch that is still to come when the last reference to the range's context goes. */
+static void release_the_last(void)
+{
+	void *other, *stream;
+
+	MUST(cuCtxCreate_v2(&other, 0, 0));
+	MUST(cuStreamCreate(&stream, NON_BLOCKING));
+	put(stream, managed(MIB), MIB, 1);
+	MUST(cuDevicePrimaryCtxRelease_v2(0));
+}
+
+int main(void)
+{
+	const char *end = getenv("END");
+	int stays = !strcmp(end, "refused") || !strcmp(end, "other") || !strcmp(end, "held");
+	unsigned char *range, *next;
+	void *context, *own = NULL;
+
+	use_device(0);
+	if (!strcmp(end, "destroyed"))
+		MUST(cuCtxCreate_v2(&own, 0, 0));
+	range = memory();
+	EXPECT(drops(range));
+
+	if (!strcmp(end, "refused") || !strcmp(end, "unknown")) {
+		stub_fail("cuMemFree_v2", 1);
+		EXPECT(cuMemFree_v2((uintptr_t)range));
+	} else if (!strcmp(end, "other")) {
+		MUST(cuCtxCreate_v2(&context, 0, 0));
+		MUST(cuCtxDestroy_v2(context));
+	} else if (!strcmp(end, "held")) {
+		MUST(cuDevicePrimaryCtxRetain(&context, 0));
+		MUST(cuDevicePrimaryCtxRelease_v2(0));
+	} else if (!strcmp(end, "freed")) {
+		MUST(cuMemFree_v2((uintptr_t)range));
+	} else if (!strcmp(end, "destroyed")) {
+		MUST(cuCtxDestroy_v2(own));
+	} else if (!strcmp(end, "released")) {
+		release_the_last();
+		return failed;
+	} else {
+		return 3;
+	}
+	next = memory();
+	if (stays) {
+		EXPECT(drops(range));
+		EXPECT(!drops(next));
+	} else if (!strcmp(end, "unknown")) {
+		EXPECT(!drops(range));
+		EXPECT(!drops(next));
+	} else {
+		EXPECT(drops(next));
+	}
+	return failed;
+}
