@@ -43,6 +43,8 @@ unpack() (
 )
 
 if [ "$flavour" = source ]; then unpack; echo "$src"; exit 0; fi
+# Nobody waits for the build of another kernel to learn where this one is.
+if [ -e "$build/.built" ]; then echo "$build"; exit 0; fi
 locked "kernel-$flavour"
 if [ -e "$build/.built" ]; then echo "$build"; exit 0; fi
 unpack
