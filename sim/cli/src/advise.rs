@@ -122,10 +122,10 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let (workload, layout) = crate::workload(&trace)?;
     let what = format!("{}: looking for the largest batch that fits", entry.name);
     let gpu = machine.gpu_mem;
-    let whole = progress::during(&what, || model.largest(|w| w.peak_bytes() <= gpu));
+    let whole = progress::during(&what, |_| model.largest(|w| w.peak_bytes() <= gpu));
     if largest_kernel(&workload) > gpu {
         let what = format!("{}: looking for the largest batch that runs", entry.name);
-        let runs = progress::during(&what, || model.largest(|w| largest_kernel(w) <= gpu));
+        let runs = progress::during(&what, |_| model.largest(|w| largest_kernel(w) <= gpu));
         let most = match runs {
             Some((batch, _)) => format!("the largest batch whose kernels all fit is {batch}"),
             None => "that of one sample does not fit either".into(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
+use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::policies;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
@@ -92,7 +93,7 @@ pub type Outcomes = Vec<(String, Result<Outcome, String>)>;
 /// `budget` for planning.
 pub fn run_all(
     names: &[String],
-    (machine, w, l): (&Machine, &Workload, &Layout),
+    step: (&Machine, &Workload, &Layout),
     limits: Limits,
     budget: Option<Duration>,
     threads: usize,
@@ -100,7 +101,9 @@ pub fn run_all(
     let bar = progress::of(names.len(), "policies");
     let outcomes = pool::map(names, threads, |name| {
         bar.set_message(name.clone());
-        let outcome = run::policy(name, machine, w, l, limits, budget);
+        let told = |tried| bar.set_message(run::so_far(name, tried));
+        let until = budget.map_or(Until::NEVER, Until::after).telling(&told);
+        let outcome = run::policy(name, step, limits, until);
         bar.inc(1);
         (name.clone(), outcome)
     });
@@ -172,7 +175,11 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     } else {
         let (text, bound) = (uvmsim_report::table(&outcomes), format!("({BOUND})"));
         let line = format!("{bound:<17} {bound_s:>9.3}  {BOUND_WHOM} can be faster\n");
-        crate::write_file("-", &(text + &line))?;
+        let done = outcomes
+            .iter()
+            .filter_map(|(n, o)| Some((n, o.as_ref().ok()?)));
+        let below: String = done.filter_map(|(n, o)| run::without_plan(n, o)).collect();
+        crate::write_file("-", &(text + &line + &below))?;
     }
     if let Some(path) = &args.report {
         eprintln!("report: {path}");
@@ -186,7 +193,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
 /// What the runs say of themselves, or why they cannot be.
 pub fn objects(outcomes: &[(String, Result<Outcome, String>)], bound_s: f64) -> Vec<Value> {
     let object = |(name, o): &(String, Result<Outcome, String>)| match o {
-        Ok(o) => run::object(o, Some(bound_s)),
+        Ok(o) => run::object(name, o, Some(bound_s)),
         Err(e) => json!({"policy": name, "error": e}),
     };
     outcomes.iter().map(object).collect()

@@ -73,7 +73,7 @@ const SAY_EVERY: Duration = Duration::from_secs(20);
 type Make = fn(&mut Desk, &Sheet) -> Vec<Row>;
 
 /// By the figures' names.
-const MAKERS: [(&str, Make); 30] = [
+const MAKERS: [(&str, Make); 32] = [
     ("g10-11", g10::figure_11),
     ("g10-12", g10::figure_12),
     ("g10-13", g10::figure_13),
@@ -101,7 +101,9 @@ const MAKERS: [(&str, Make); 30] = [
     ("discard-t3", discard::table_3),
     ("discard-t4", discard::table_4),
     ("discard-t5", discard::table_5),
+    ("discard-t6", discard::table_6),
     ("discard-t7", discard::table_7),
+    ("discard-t8", discard::table_8),
     ("discard-6", discard::figure_6),
     ("discard-7", discard::figure_7),
 ];

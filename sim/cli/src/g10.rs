@@ -257,7 +257,7 @@ fn table(rows: &[Row]) -> String {
 /// `uvmsim run --model g10`.
 pub fn run(trace: &Trace, name: &str, choice: &Choice, json: bool) -> Result<(), Failure> {
     let (policy, machine) = (runner(name)?, machine(choice)?);
-    let outcome = progress::during(policy.as_str(), || policy.run(trace, &machine, choice));
+    let outcome = progress::during(policy.as_str(), |_| policy.run(trace, &machine, choice));
     let o = outcome.map_err(|e| Failure::run(format!("{}: {e}", policy.as_str())))?;
     if json {
         return crate::print_json(&object(policy, &o, bound_s(policy, trace, &machine)));

@@ -12,6 +12,7 @@ mod machine;
 mod plan;
 mod pool;
 mod progress;
+mod proof;
 mod run;
 mod trace;
 mod zoo;
@@ -56,6 +57,8 @@ enum Command {
     Compare(compare::Args),
     /// Say what of a model's step fits, and which batch and policy to take: one page.
     Advise(advise::Args),
+    /// Say how fast a step can be at most, how near our plan is, and prove it.
+    Bound(proof::Args),
     /// Regenerate the papers' tables and figures, with theirs beside ours.
     Figures(figures::Args),
     /// Print a completion script for a shell.
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::main(&args),
         Command::Compare(args) => compare::main(&args),
         Command::Advise(args) => advise::main(&args),
+        Command::Bound(args) => proof::main(&args),
         Command::Figures(args) => figures::main(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "uvmsim", &mut io::stdout());

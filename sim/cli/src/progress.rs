@@ -11,20 +11,24 @@ use indicatif::ProgressStyle;
 /// How often the line is drawn again.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Does `work`, which nothing can be told of but its name and for how long it has run:
-/// both stand on standard error until it is done, if that is a terminal.
-pub fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
+/// Does `work`: its name, or what it says on the line that it is given, and for how long it has
+/// run stand on standard error until it is done, if that is a terminal.
+pub fn during<T>(what: &str, work: impl FnOnce(&ProgressBar) -> T) -> T {
     during_on(ProgressDrawTarget::stderr(), what, work)
 }
 
 /// The same on any terminal.
-fn during_on<T>(terminal: ProgressDrawTarget, what: &str, work: impl FnOnce() -> T) -> T {
+fn during_on<T>(
+    terminal: ProgressDrawTarget,
+    what: &str,
+    work: impl FnOnce(&ProgressBar) -> T,
+) -> T {
     let line = ProgressBar::with_draw_target(None, terminal);
     let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
     line.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     line.set_message(what.to_string());
     line.enable_steady_tick(TICK);
-    let done = work();
+    let done = work(&line);
     line.finish_and_clear();
     done
 }
@@ -55,7 +59,7 @@ mod tests {
         let screen = InMemoryTerm::new(4, 80);
         let terminal = ProgressDrawTarget::term_like(Box::new(screen.clone()));
         let start = Instant::now();
-        let seen = during_on(terminal, "most: planning", || {
+        let seen = during_on(terminal, "most: planning", |_| {
             while start.elapsed() < Duration::from_secs(30) {
                 // A busy machine may leave a second out.
                 let times = ["1s", "2s", "3s"].map(|time| format!("most: planning, {time}"));
@@ -67,5 +71,18 @@ mod tests {
             false
         });
         assert!(seen, "after 30 s: {screen:?}");
+    }
+
+    /// What the work says of itself takes the place of its name.
+    #[test]
+    fn a_long_work_says_how_far_it_is() {
+        let screen = InMemoryTerm::new(4, 80);
+        let terminal = ProgressDrawTarget::term_like(Box::new(screen.clone()));
+        let seen = during_on(terminal, "best: planning", |line| {
+            line.set_message("best: 3 runs");
+            line.tick();
+            screen.contents().contains("best: 3 runs")
+        });
+        assert!(seen, "{screen:?}");
     }
 }

@@ -2,12 +2,11 @@
 
 //! `uvmsim run`: one trace, one policy.
 
-use std::time::Duration;
-
 use serde_json::json;
 use serde_json::Value;
 use uvmsim_machine::Machine;
 use uvmsim_physical::plan::best;
+use uvmsim_physical::plan::best::Tried;
 use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::plan::Plan;
@@ -76,12 +75,13 @@ pub fn bytes(b: &Bytes) -> Value {
     })
 }
 
-/// What a run says of itself.
-pub fn object(o: &Outcome, bound_s: Option<f64>) -> Value {
+/// What a run under policy `name` says of itself.
+pub fn object(name: &str, o: &Outcome, bound_s: Option<f64>) -> Value {
     let s = |ns: u64| ns as f64 / 1e9;
     json!({
         "model": "physical",
-        "policy": o.policy,
+        "policy": name,
+        "ran_as": o.policy,
         "ideal_s": s(o.ideal_ns),
         "step_s": s(o.step_ns),
         "normalized": o.normalized(),
@@ -115,16 +115,15 @@ fn ready(
     machine: &Machine,
     w: &Workload,
     l: &Layout,
-    until: Until,
+    until: Until<'_>,
 ) -> Result<Ready, RunError> {
     if let Some(name) = recomputing(name) {
         let made = policies::recompute(name, machine, w, until)?;
         return Ok(replayed(made, name));
     }
     if name == "best" {
-        let plan = best::plan_within(machine, w, l, until)?;
-        let policy = policies::Planned::new("best", plan, Tier::Host);
-        return Ok((None, Box::new(policy)));
+        let found = best::find(machine, w, l, until)?;
+        return Ok((None, policies::of_best(found, machine, w, l)?));
     }
     Ok((None, policies::make(name, machine, w, l)?))
 }
@@ -134,23 +133,34 @@ fn replayed(made: Made, name: &'static str) -> Ready {
     (Some((made.workload, made.layout)), Box::new(policy))
 }
 
-/// Runs a step under one policy, of which ours may plan for so long; without a limit if that is
-/// none.
+/// Runs a step under one policy; ours looks for a plan as `until` says.
 pub fn policy(
     name: &str,
-    machine: &Machine,
-    workload: &Workload,
-    layout: &Layout,
+    (machine, workload, layout): (&Machine, &Workload, &Layout),
     limits: Limits,
-    budget: Option<Duration>,
+    until: Until<'_>,
 ) -> Result<Outcome, String> {
     let run = || {
-        let until = budget.map_or(Until::NEVER, Until::after);
         let (own, mut policy) = ready(name, machine, workload, layout, until)?;
         let (w, l) = own.as_ref().map_or((workload, layout), |(w, l)| (w, l));
         uvmsim_physical::run(machine, w, l, policy.as_mut(), limits)
     };
     run().map_err(|e| e.to_string())
+}
+
+/// How far the search of `name` is, in a few words.
+pub fn so_far(name: &str, tried: Tried) -> String {
+    let (runs, best_s) = (tried.runs, tried.best_ns as f64 / 1e9);
+    match tried.best_ns {
+        u64::MAX => format!("{name}: {runs} runs"),
+        _ => format!("{name}: {runs} runs, best so far {best_s:.3} s"),
+    }
+}
+
+/// What a table says below of `best` where it is no plan.
+pub fn without_plan(name: &str, o: &Outcome) -> Option<String> {
+    let other = name == "best" && o.policy != name;
+    other.then(|| format!("best: {}, which is faster than all plans\n", o.policy))
 }
 
 /// Refuses what is no policy's name.
@@ -184,8 +194,9 @@ fn planned(args: &Args, machine: &Machine, w: &Workload, l: &Layout) -> Result<R
     let Some(policy) = &args.policy else {
         return Err(Failure::usage("give --policy or --plan"));
     };
-    let made = progress::during(&format!("{policy}: planning"), || {
-        ready(policy, machine, w, l, Until::NEVER)
+    let made = progress::during(&format!("{policy}: planning"), |line| {
+        let told = |tried| line.set_message(so_far(policy, tried));
+        ready(policy, machine, w, l, Until::NEVER.telling(&told))
     });
     made.map_err(|e| Failure::run(format!("{policy}: {e}")))
 }
@@ -211,15 +222,17 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let bound_s = uvmsim_physical::bound_ns(&machine, &workload) as f64 / 1e9;
     let (own, mut policy) = planned(args, &machine, &workload, &layout)?;
     let (mut workload, layout) = own.unwrap_or((workload, layout));
-    let name = policy.name().to_string();
+    let name = args.policy.clone().unwrap_or_else(|| "plan".into());
     workload.add_noise(args.noise, args.seed);
-    let outcome = progress::during(&format!("{name}: running"), || {
+    let outcome = progress::during(&format!("{name}: running"), |_| {
         let limits = Limits::default();
         uvmsim_physical::run(&machine, &workload, &layout, policy.as_mut(), limits)
             .map_err(|e| Failure::run(format!("{name}: {e}")))
     })?;
     if args.json {
-        return crate::print_json(&object(&outcome, Some(bound_s)));
+        return crate::print_json(&object(&name, &outcome, Some(bound_s)));
     }
-    crate::write_file("-", &uvmsim_report::table(&[(name, Ok(outcome))]))
+    let below = without_plan(&name, &outcome).unwrap_or_default();
+    let table = uvmsim_report::table(&[(name, Ok(outcome))]);
+    crate::write_file("-", &(table + &below))
 }

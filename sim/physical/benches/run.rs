@@ -21,6 +21,7 @@ const LIMITS: Limits = Limits {
     bins: 0,
     give_up: u64::MAX,
     longest_step: u64::MAX,
+    learning: false,
 };
 
 fn workload(net: &str, batch: u64, machine: &Machine) -> Workload {

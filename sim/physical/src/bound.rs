@@ -74,8 +74,10 @@ fn longest_chain(machine: &Machine, workload: &Workload, rules: Rules) -> u64 {
         busy[at.partition_point(|&a| a < k)] += kernel.ns / gpus;
     }
     let mut least = Distances::new(points);
+    let part_of = |k: usize| at.partition_point(|&a| a < k);
+    let parts: Vec<usize> = (0..kernels).map(part_of).collect();
     for j in 0..points {
-        crossings(machine, workload, &at, j, rules, &mut least);
+        crossings(machine, workload, (&at, &parts), j, rules, &mut least);
     }
     // The last point is the end of the step, and the start of the next.
     let from = if rules.repeats { 0 } else { points - 1 };
@@ -87,7 +89,7 @@ fn longest_chain(machine: &Machine, workload: &Workload, rules: Rules) -> u64 {
 
 /// The boundaries to look at, as the kernels that they are after: of each of `points`
 /// parts of the step that where most is alive, and the end of the step.
-fn boundaries(w: &Workload, points: usize) -> Vec<usize> {
+pub fn boundaries(w: &Workload, points: usize) -> Vec<usize> {
     let kernels = w.kernels.len();
     let mut change = vec![0i64; kernels + 1];
     for t in w.tensors.iter().filter(|t| !t.uses.is_empty()) {
@@ -150,11 +152,11 @@ fn around(p: usize, busy: &[u64], least: &Distances) -> u64 {
     far[n]
 }
 
-/// What must be copied around the boundary `at[j]`.
+/// What must be copied around the boundary `at[j]`; each kernel is in one of the parts between them.
 fn crossings(
     machine: &Machine,
     w: &Workload,
-    at: &[usize],
+    (at, parts): (&[usize], &[usize]),
     j: usize,
     rules: Rules,
     least: &mut Distances,
@@ -167,11 +169,10 @@ fn crossings(
     let mut read = vec![0u64; n + 1];
     let before = |k: u32| {
         // Points from the one before kernel k to the boundary, around the step.
-        let i = at.partition_point(|&a| a < k as usize);
-        (j + n - i) % n + 1
+        (j + n - parts[k as usize]) % n + 1
     };
     let after = |k: u32| {
-        let i = at.partition_point(|&a| a < k as usize);
+        let i = parts[k as usize];
         // A whole step on, if not within it.
         (i + 2 * n - j - 1) % n + 1
     };
@@ -181,6 +182,9 @@ fn crossings(
     };
     for (i, t) in w.tensors.iter().enumerate() {
         if t.uses.is_empty() || t.kind == Kind::Input {
+            continue;
+        }
+        if !t.lasting && !(t.first()..=t.last()).contains(&boundary) {
             continue;
         }
         let next = t.uses.partition_point(|u| u.0 <= boundary);

@@ -26,6 +26,7 @@ mod system;
 pub mod workload;
 
 pub use bound::bound_ns;
+pub use bound::boundaries;
 pub use bound::step_bound_ns;
 pub use policy::Policy;
 pub use policy::Tier;

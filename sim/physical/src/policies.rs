@@ -68,6 +68,18 @@ pub const PLANNERS: &[&str] = &[
     "flashneuron",
 ];
 
+/// Policies that make no plan but decide as the step runs: `best` is behind none of these either.
+pub const REACTIVE: &[&str] = &[
+    "deepum",
+    "uvm-discard-lazy",
+    "uvm-discard",
+    "uvm-opt",
+    "base-uvm",
+];
+
+/// Those of [`REACTIVE`] that get faster from step to step.
+pub const LEARNING: &[&str] = &["deepum"];
+
 /// Those of [`PLANNERS`] whose runtime copies without UVM: free of faults, so that the same plan may
 /// come to less under them than it does under UVM, where `best` is behind none of these plans.
 pub const FAULTLESS: &[&str] = &["g10-gds", "g10-host", "flashneuron"];
@@ -114,7 +126,7 @@ pub fn plan(
         "g10-host" => g10(host, Design::Host)?,
         "g10" => g10(host, Design::G10)?,
         "most" => most::plan(&profile(), host),
-        "best" => best::plan_within(machine, workload, layout, Until::NEVER)?,
+        "best" => best::find(machine, workload, layout, Until::NEVER)?.plan,
         _ => return Err(RunError::Infeasible(format!("{name} makes no plan"))),
     })
 }
@@ -127,12 +139,28 @@ pub fn recompute(
     name: &str,
     machine: &Machine,
     workload: &Workload,
-    until: Until,
+    until: Until<'_>,
 ) -> Result<Made, RunError> {
     match name {
         "checkpoint" => recompute::checkpoint(machine, workload, until),
         "best-recompute" => recompute::plan(machine, workload, until),
         _ => Err(RunError::Infeasible(format!("{name} recomputes nothing"))),
+    }
+}
+
+/// What `best` has found, as a policy: its plan, or a policy without one that is faster.
+///
+/// # Errors
+/// The faster one could not be made a second time.
+pub fn of_best(
+    found: best::Found,
+    machine: &Machine,
+    workload: &Workload,
+    layout: &Layout,
+) -> Result<Box<dyn Policy>, RunError> {
+    match found.faster {
+        Some((name, _)) => make(name, machine, workload, layout),
+        None => Ok(Box::new(Planned::new("best", found.plan, Tier::Host))),
     }
 }
 
@@ -154,6 +182,10 @@ pub fn make(
         "uvm-discard" => Box::new(Discard::EAGER),
         "uvm-discard-lazy" => Box::new(Discard::LAZY),
         "ideal" => Box::new(Ideal),
+        "best" => {
+            let found = best::find(machine, workload, layout, Until::NEVER)?;
+            of_best(found, machine, workload, layout)?
+        }
         "deepum" => {
             let ids = execution_ids(workload, layout);
             Box::new(DeepUm::new(ids, deepum_config())?)

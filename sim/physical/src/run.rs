@@ -38,6 +38,8 @@ pub struct Limits {
     /// Nanoseconds after which the step that is reported is given up. Those before it may take four
     /// times as long, and the time to bring in all that lasts, as the first finds nothing in GPU memory.
     pub longest_step: u64,
+    /// Whether those before it may take as long as they like: the policy learns.
+    pub learning: bool,
 }
 
 impl Default for Limits {
@@ -47,6 +49,7 @@ impl Default for Limits {
             bins: 0,
             give_up: 100_000_000_000_000,
             longest_step: u64::MAX,
+            learning: false,
         }
     }
 }
@@ -120,7 +123,10 @@ pub fn run(
     let mut s = System::new(machine, workload, layout, !policy.faultless())?;
     let samples = (workload.kernels.len() / 300).max(1);
     let warm_up = limits.longest_step.saturating_mul(4);
-    let warm_up = warm_up.saturating_add(load_ns(machine, workload));
+    let warm_up = match limits.learning {
+        true => u64::MAX,
+        false => warm_up.saturating_add(load_ns(machine, workload)),
+    };
     let mut start = 0;
     for iteration in 0..=limits.warm_up {
         let last = iteration == limits.warm_up;

@@ -77,16 +77,19 @@ impl PageMask {
     pub const FULL: Self = Self([u64::MAX; WORDS]);
 
     /// From words of 64 pages, the lowest page in the lowest bit.
+    #[inline]
     pub const fn from_words(words: [u64; WORDS]) -> Self {
         Self(words)
     }
 
     /// The mask as words of 64 pages, the lowest page in the lowest bit.
+    #[inline]
     pub const fn words(&self) -> &[u64; WORDS] {
         &self.0
     }
 
     /// Whether `page` is in the set; no page from 512 on is.
+    #[inline]
     pub fn test(&self, page: u16) -> bool {
         self.0
             .get(page as usize / 64)
@@ -94,6 +97,7 @@ impl PageMask {
     }
 
     /// Adds `page`; does nothing from 512 on.
+    #[inline]
     pub fn set(&mut self, page: u16) {
         if let Some(w) = self.0.get_mut(page as usize / 64) {
             *w |= 1 << (page % 64);
@@ -101,6 +105,7 @@ impl PageMask {
     }
 
     /// Adds the pages of `r`.
+    #[inline]
     pub fn fill(&mut self, r: Region) {
         let mut first = r.first;
         while first < r.outer {
@@ -114,21 +119,25 @@ impl PageMask {
     }
 
     /// How many pages are in the mask.
+    #[inline]
     pub fn count(&self) -> u16 {
         self.0.iter().map(|w| w.count_ones() as u16).sum()
     }
 
     /// Whether it has no page.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&w| w == 0)
     }
 
     /// Whether every page of it is in `other`.
+    #[inline]
     pub fn is_subset(&self, other: &Self) -> bool {
         (*self - *other).is_empty()
     }
 
     /// Whether it shares a page with `other`.
+    #[inline]
     pub fn intersects(&self, other: &Self) -> bool {
         !(*self & *other).is_empty()
     }
@@ -150,6 +159,7 @@ impl PageMask {
     }
 
     /// Its runs of neighbouring pages, lowest first.
+    #[inline]
     pub fn runs(&self) -> impl Iterator<Item = Region> + '_ {
         let mut from = 0;
         core::iter::from_fn(move || {
@@ -166,6 +176,7 @@ impl PageMask {
     }
 
     /// The first page from `from` on that is in the set, or that is not.
+    #[inline]
     pub fn next(&self, from: u16, present: bool) -> Option<u16> {
         let flip = if present { 0 } else { u64::MAX };
         let mut keep = u64::MAX << (from % 64);
@@ -181,6 +192,7 @@ impl PageMask {
 }
 
 impl From<Region> for PageMask {
+    #[inline]
     fn from(r: Region) -> Self {
         // Most often it is the whole, which needs no look at each word.
         if r == Region::WHOLE {
@@ -202,6 +214,7 @@ impl From<Region> for PageMask {
 impl BitAnd for PageMask {
     type Output = Self;
 
+    #[inline]
     fn bitand(self, o: Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] & o.0[i]))
     }
@@ -210,6 +223,7 @@ impl BitAnd for PageMask {
 impl BitOr for PageMask {
     type Output = Self;
 
+    #[inline]
     fn bitor(self, o: Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] | o.0[i]))
     }
@@ -219,6 +233,7 @@ impl BitOr for PageMask {
 impl Sub for PageMask {
     type Output = Self;
 
+    #[inline]
     fn sub(self, o: Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] & !o.0[i]))
     }
@@ -227,24 +242,28 @@ impl Sub for PageMask {
 impl Not for PageMask {
     type Output = Self;
 
+    #[inline]
     fn not(self) -> Self {
         Self(core::array::from_fn(|i| !self.0[i]))
     }
 }
 
 impl BitAndAssign for PageMask {
+    #[inline]
     fn bitand_assign(&mut self, o: Self) {
         *self = *self & o;
     }
 }
 
 impl BitOrAssign for PageMask {
+    #[inline]
     fn bitor_assign(&mut self, o: Self) {
         *self = *self | o;
     }
 }
 
 impl SubAssign for PageMask {
+    #[inline]
     fn sub_assign(&mut self, o: Self) {
         *self = *self - o;
     }

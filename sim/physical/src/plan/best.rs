@@ -12,7 +12,11 @@
 //! are refined; and what is best by then is tried with everything asked for earlier.
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
 //! behind none. How much is tried depends on the step and the machine alone, unless a budget
-//! of time is given ([`plan_within`]): then the papers' plans come right after our first.
+//! of time is given ([`Until`]): then the papers' plans come right after our first.
+//!
+//! A policy that makes no plan may be ahead of all plans: where kernels are shorter than copies,
+//! what DeepUM moves by whole va_blocks is in time more often than what a plan moves by tensors.
+//! So [`find`] runs these as well, and says if one of them is the faster.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -63,35 +67,81 @@ const AHEAD: [u32; 4] = [4, 16, 64, 256];
 /// A tensor that was not used for so many times as many kernels may have gone.
 const LONG: usize = 8;
 
-/// The plan that ran fastest of those that were tried before time was over; at least one is.
+/// What was found for a step.
+pub struct Found {
+    /// The plan that ran fastest of those that were tried before time was over; at least one is.
+    pub plan: Plan,
+    /// Nanoseconds that a step takes under the plan.
+    pub step_ns: u64,
+    /// The policy without a plan that is faster still, if one is, and its nanoseconds.
+    pub faster: Option<(&'static str, u64)>,
+}
+
+/// The best plan, and whether a policy without one is ahead of it.
 ///
 /// # Errors
 /// No plan could be run; the error is that of the last.
-pub fn plan_within(
+pub fn find(
     machine: &Machine,
     workload: &Workload,
     layout: &Layout,
-    until: Until,
-) -> Result<Plan, RunError> {
-    measured(machine, workload, layout, until).map(|(_, plan)| plan)
+    until: Until<'_>,
+) -> Result<Found, RunError> {
+    let mut search = Search::new(machine, workload, layout, until);
+    search.compares = true;
+    search.all();
+    let faster = search.faster;
+    let (out, plan) = search.best.ok_or(search.error)?;
+    Ok(Found {
+        plan,
+        step_ns: out.step_ns,
+        faster,
+    })
 }
 
-/// When to look for no better plan.
+/// How far a search is.
 #[derive(Clone, Copy, Debug)]
-pub struct Until(Option<Instant>);
+pub struct Tried {
+    /// Plans and policies that were run.
+    pub runs: u32,
+    /// Nanoseconds of a step under the best of them.
+    pub best_ns: u64,
+}
 
-impl Until {
+/// When to look for no better plan, and who is told of each that was run.
+#[derive(Clone, Copy)]
+pub struct Until<'a> {
+    at: Option<Instant>,
+    told: Option<&'a dyn Fn(Tried)>,
+}
+
+impl<'a> Until<'a> {
     /// Once there is nothing left to try.
-    pub const NEVER: Self = Self(None);
+    pub const NEVER: Until<'static> = Until {
+        at: None,
+        told: None,
+    };
 
     /// At the latest when so much time has passed from now on.
     pub fn after(budget: Duration) -> Self {
-        Self(Instant::now().checked_add(budget))
+        Self {
+            at: Instant::now().checked_add(budget),
+            told: None,
+        }
+    }
+
+    /// The same, and `told` is told of each run.
+    #[must_use]
+    pub fn telling(self, told: &'a dyn Fn(Tried)) -> Self {
+        Self {
+            told: Some(told),
+            ..self
+        }
     }
 
     /// Whether that is now.
     pub fn is_over(self) -> bool {
-        self.0.is_some_and(|at| Instant::now() >= at)
+        self.at.is_some_and(|at| Instant::now() >= at)
     }
 }
 
@@ -105,12 +155,12 @@ pub(super) fn reckon(machine: &Machine, workload: &Workload, layout: &Layout) ->
 /// The planner's first plan, and how it ran.
 ///
 /// # Errors
-/// Those of [`plan_within`], which calls it.
+/// Those of [`find`].
 pub(super) fn first(
     machine: &Machine,
     workload: &Workload,
     layout: &Layout,
-    until: Until,
+    until: Until<'_>,
 ) -> Result<(Outcome, Plan), RunError> {
     let mut search = Search::new(machine, workload, layout, until);
     search.walk();
@@ -120,42 +170,15 @@ pub(super) fn first(
 /// The plan that ran fastest, and how it ran.
 ///
 /// # Errors
-/// Those of [`plan_within`], which calls it.
+/// Those of [`find`].
 pub(super) fn measured(
     machine: &Machine,
     workload: &Workload,
     layout: &Layout,
-    until: Until,
+    until: Until<'_>,
 ) -> Result<(Outcome, Plan), RunError> {
     let mut search = Search::new(machine, workload, layout, until);
-    search.walk();
-    if until.0.is_some() {
-        search.papers();
-    }
-    if !search.is_within(NEAR) {
-        search.tune();
-    }
-    if !search.is_within(NEAR) {
-        search.again();
-    }
-    let own = search.best_ns();
-    let near = search.is_within(NEAR);
-    if until.0.is_none() && !search.is_within(0) {
-        search.papers();
-    }
-    if near {
-        return search.best.ok_or(search.error);
-    }
-    if !search.is_within(FAIR) {
-        search.queue();
-    }
-    if search.best_ns() < own || !search.is_within(FAIR) {
-        search.refine();
-        search.again();
-    }
-    if !search.is_within(FAIR) {
-        search.early();
-    }
+    search.all();
     search.best.ok_or(search.error)
 }
 
@@ -194,22 +217,80 @@ struct Search<'a> {
     workload: &'a Workload,
     layout: &'a Layout,
     bound: u64,
-    until: Until,
+    until: Until<'a>,
+    /// Whether policies without a plan are run as well.
+    compares: bool,
     best: Option<(Outcome, Plan)>,
+    faster: Option<(&'static str, u64)>,
+    runs: u32,
     error: RunError,
 }
 
 impl<'a> Search<'a> {
-    fn new(machine: &'a Machine, workload: &'a Workload, layout: &'a Layout, until: Until) -> Self {
+    fn new(
+        machine: &'a Machine,
+        workload: &'a Workload,
+        layout: &'a Layout,
+        until: Until<'a>,
+    ) -> Self {
         Self {
             machine,
             workload,
             layout,
             bound: bound_ns(machine, workload),
             until,
+            compares: false,
             best: None,
+            faster: None,
+            runs: 0,
             error: RunError::TooLong,
         }
+    }
+
+    /// Everything, until time is over.
+    fn all(&mut self) {
+        self.walk();
+        let limited = self.until.at.is_some();
+        if limited {
+            self.others();
+        }
+        if !self.is_within(NEAR) {
+            self.tune();
+        }
+        if !self.is_within(NEAR) {
+            self.again();
+        }
+        let own = self.best_ns();
+        let near = self.is_within(NEAR);
+        if !limited && !self.is_within(0) {
+            self.papers();
+        }
+        if !near {
+            self.go_on(own);
+        }
+        if !limited && !self.is_within(0) {
+            self.reactive();
+        }
+    }
+
+    /// What is tried where memory is short; the best plan that the search made by itself takes `own`.
+    fn go_on(&mut self, own: u64) {
+        if !self.is_within(FAIR) {
+            self.queue();
+        }
+        if self.best_ns() < own || !self.is_within(FAIR) {
+            self.refine();
+            self.again();
+        }
+        if !self.is_within(FAIR) {
+            self.early();
+        }
+    }
+
+    /// The papers' planners, and what makes no plan.
+    fn others(&mut self) {
+        self.papers();
+        self.reactive();
     }
 
     /// Whether the best plan is within this share of the bound, or time is over.
@@ -325,6 +406,44 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// The policies that make no plan, if they are asked for: whether one is ahead.
+    fn reactive(&mut self) {
+        if !self.compares {
+            return;
+        }
+        for &name in policies::REACTIVE {
+            if self.is_over() {
+                return;
+            }
+            let fastest = self.faster.map_or(u64::MAX, |f| f.1).min(self.best_ns());
+            let limits = Limits {
+                longest_step: fastest,
+                // Its first steps say little of the others.
+                learning: policies::LEARNING.contains(&name),
+                ..Limits::default()
+            };
+            let (machine, workload, layout) = (self.machine, self.workload, self.layout);
+            let done = policies::make(name, machine, workload, layout)
+                .and_then(|mut policy| run(machine, workload, layout, policy.as_mut(), limits));
+            let ns = done.map_or(u64::MAX, |out| out.step_ns);
+            if ns < fastest {
+                self.faster = Some((name, ns));
+            }
+            self.tell();
+        }
+    }
+
+    /// Says that one more was run.
+    fn tell(&mut self) {
+        self.runs += 1;
+        if let Some(told) = self.until.told {
+            told(Tried {
+                runs: self.runs,
+                best_ns: self.faster.map_or(u64::MAX, |f| f.1).min(self.best_ns()),
+            });
+        }
+    }
+
     /// The papers' algorithms, under the times that their plans have shown.
     fn refine(&mut self) {
         let ideal = self.workload.kernels.iter().map(|k| k.ns).collect();
@@ -415,6 +534,7 @@ impl<'a> Search<'a> {
             Ok(_) => {}
             Err(e) => self.error = e,
         }
+        self.tell();
     }
 }
 

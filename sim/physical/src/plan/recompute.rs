@@ -52,7 +52,7 @@ pub struct Made {
 }
 
 /// A way to plan the moves of a step.
-type How = fn(&Machine, &Workload, &Layout, Until) -> Result<(Outcome, Plan), RunError>;
+type How = fn(&Machine, &Workload, &Layout, Until<'_>) -> Result<(Outcome, Plan), RunError>;
 
 /// What is dropped, and what of that comes back together.
 struct Choice {
@@ -61,11 +61,11 @@ struct Choice {
 }
 
 /// The plan that ran fastest of those that move, discard and recompute; as
-/// [`best::plan_within`]'s where recomputation is no help.
+/// [`best::find`]'s where recomputation is no help.
 ///
 /// # Errors
 /// No plan could be run; the error is that of the last.
-pub fn plan(machine: &Machine, workload: &Workload, until: Until) -> Result<Made, RunError> {
+pub fn plan(machine: &Machine, workload: &Workload, until: Until<'_>) -> Result<Made, RunError> {
     plan_at(machine, workload, SAME, until)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn plan_at(
     machine: &Machine,
     workload: &Workload,
     cost: u64,
-    until: Until,
+    until: Until<'_>,
 ) -> Result<Made, RunError> {
     let layout = Layout::new(workload);
     let first = best::first(machine, workload, &layout, until);
@@ -107,7 +107,11 @@ pub(crate) fn plan_at(
 ///
 /// # Errors
 /// See [`plan`]; or the step has no backward pass.
-pub fn checkpoint(machine: &Machine, workload: &Workload, until: Until) -> Result<Made, RunError> {
+pub fn checkpoint(
+    machine: &Machine,
+    workload: &Workload,
+    until: Until<'_>,
+) -> Result<Made, RunError> {
     let reruns = schedule(workload);
     if reruns.is_empty() {
         let what =
@@ -142,7 +146,7 @@ struct Search<'a> {
     machine: &'a Machine,
     workload: &'a Workload,
     cost: u64,
-    until: Until,
+    until: Until<'a>,
     /// The time of the best so far.
     limit: u64,
     made: Option<Made>,

@@ -260,7 +260,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     /// Ours with recomputation keeps every byte within every memory, reads nothing that is
-    /// dropped (the run refuses that), is behind neither the checkpointing schedule nor ours
+    /// dropped (the run refuses that), is behind neither the checkpointing schedule nor our plan
     /// without recomputation, and does the same when it is read from text.
     #[test]
     fn plans_that_recompute_are_sound_and_ahead(w in random_step(), gpu in 40u64..160) {
@@ -278,8 +278,9 @@ proptest! {
             prop_assert_eq!(values_read(&checkpoint.workload), values_read(&w));
             prop_assert!(ns <= theirs, "{ns} {theirs}");
         }
-        let mut policy = policies::make("best", &m, &w, &l).unwrap();
-        let moves = run(&m, &w, &l, policy.as_mut(), Limits::default()).unwrap().step_ns;
+        let plan = policies::plan("best", &m, &w, &l).unwrap();
+        let mut policy = Planned::new("p", plan, Tier::Host);
+        let moves = run(&m, &w, &l, &mut policy, Limits::default()).unwrap().step_ns;
         prop_assert!(ns <= moves, "{ns} {moves}");
     }
 

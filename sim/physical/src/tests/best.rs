@@ -62,11 +62,11 @@ fn what_is_called_free_of_faults_is() {
 
 /// Ours is behind no plan of the others on any network of the zoo, with memory for two thirds of
 /// its peak, but for those that take minutes (`uvmsim compare --zoo` has them): they are what the
-/// others are, only larger. Nor is it behind what else a table ranks beside it, but for one.
+/// others are, only larger. Nor is it behind what else a table ranks beside it.
 #[test]
 fn best_is_behind_no_planner_over_the_zoo() {
     const LARGEST: u64 = 8 << 30;
-    let (mut left_out, mut ahead) = (Vec::new(), Vec::new());
+    let mut left_out = Vec::new();
     for net in uvmsim_zoo::NETS.iter() {
         let mut m = machine(1 << 20);
         let (w, l) = zoo(&net.name, (net.batch / 32).max(1), &m);
@@ -85,14 +85,9 @@ fn best_is_behind_no_planner_over_the_zoo() {
         }
         for name in ranked_beside_best() {
             let ns = outcome(name, &m, &w, &l).unwrap().step_ns;
-            if ns < best {
-                println!("{}: {name} {ns} best {best}", net.name);
-                ahead.push((&*net.name, name));
-            }
+            assert!(best <= ns, "{}: {name} {ns} best {best}", net.name);
         }
     }
-    // Kernels of 4 us: what DeepUM has learnt of them beats a plan whose copies take longer.
-    assert_eq!(ahead, [("rnn", "deepum")]);
     let largest = [
         "gpt2-l",
         "gpt2-xl",
@@ -104,6 +99,71 @@ fn best_is_behind_no_planner_over_the_zoo() {
     assert_eq!(left_out, largest);
 }
 
+/// The RNN's kernels take 4 us, and a tensor is a part of a va_block: what DeepUM has learnt, which moves
+/// whole blocks, is ahead of every plan. So that is what `best` is there, and the plan is there as well.
+#[test]
+fn best_is_a_policy_without_a_plan_where_that_is_faster() {
+    let mut m = machine(1 << 20);
+    let (w, l) = zoo("rnn", 1, &m);
+    m.gpu_mem = w.peak_bytes() / 3 * 2;
+    let runs = std::cell::Cell::new(0);
+    let told = |tried: best::Tried| {
+        assert_eq!(tried.runs, runs.get() + 1);
+        runs.set(tried.runs);
+    };
+    let found = best::find(&m, &w, &l, best::Until::NEVER.telling(&told)).unwrap();
+    let deepum = outcome("deepum", &m, &w, &l).unwrap().step_ns;
+    assert_eq!(found.faster, Some(("deepum", deepum)));
+    assert!(deepum < found.step_ns && runs.get() > 20);
+    assert_eq!(planned(found.plan, &m, &w, &l).step_ns, found.step_ns);
+    let best = outcome("best", &m, &w, &l).unwrap();
+    assert_eq!((&*best.policy, best.step_ns), ("deepum", deepum));
+}
+
+/// Faults on everything for two steps, then prefetches it.
+struct Late(usize);
+
+impl crate::Policy for Late {
+    fn name(&self) -> &str {
+        "late"
+    }
+
+    fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
+        self.0 += usize::from(k == 0);
+        if self.0 > 2 {
+            policies::prefetch_ahead(k, s);
+        }
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+/// The steps in which a policy learns may take many times as long as the one that counts.
+#[test]
+fn who_learns_is_given_the_time() {
+    let kernels = (0..420).map(|k| Kernel::new("k", 3_000, [Use::read(k % 42)]));
+    let w = Workload::new("tables", tables(42, 2 * MIB), kernels.collect());
+    let l = Layout::new(&w);
+    let m = Machine {
+        fault_latency: 10_000_000,
+        ..machine(70)
+    };
+    let of = |longest_step, learning| {
+        let limits = Limits {
+            longest_step,
+            learning,
+            ..Limits::default()
+        };
+        run(&m, &w, &l, &mut Late(0), limits).map(|out| out.step_ns)
+    };
+    let learnt = of(u64::MAX, false).unwrap();
+    assert_eq!(of(learnt, false), Err(RunError::TooLong));
+    assert_eq!(of(learnt, true), Ok(learnt));
+    assert_eq!(of(learnt - 1, true), Err(RunError::TooLong));
+}
+
 /// However little time there is, there is a plan; and with enough of it, it is behind none.
 #[test]
 fn a_budget_gives_a_plan_at_any_time() {
@@ -111,8 +171,8 @@ fn a_budget_gives_a_plan_at_any_time() {
     let (w, l) = zoo("vgg16", 32, &m);
     m.gpu_mem = w.peak_bytes() / 3 * 2;
     let ns = |budget: Duration| {
-        let plan = best::plan_within(&m, &w, &l, best::Until::after(budget)).unwrap();
-        planned(plan, &m, &w, &l).step_ns
+        let found = best::find(&m, &w, &l, best::Until::after(budget)).unwrap();
+        planned(found.plan, &m, &w, &l).step_ns
     };
     let none = ns(Duration::ZERO);
     let enough = ns(Duration::from_secs(3600));
@@ -210,7 +270,7 @@ fn best_is_behind_no_planner_where_what_lasts_takes_longer_than_a_step() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
-    /// Ours is behind no plan of the others: it tries them all.
+    /// Ours is behind no plan of the others, nor behind what makes no plan: it tries them all.
     #[test]
     fn best_is_behind_no_planner(w in random_step(), gpu in 40u64..160, host in prop::sample::select(vec![0u64, 4096])) {
         let l = Layout::new(&w);
@@ -221,6 +281,10 @@ proptest! {
             if let Some(ns) = planned_ns(name, &m, &w, &l) {
                 prop_assert!(best <= ns, "{name}: {ns} best {best}");
             }
+        }
+        for name in ranked_beside_best() {
+            let ns = outcome(name, &m, &w, &l).unwrap().step_ns;
+            prop_assert!(best <= ns, "{name}: {ns} best {best}");
         }
     }
 }

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Memory in use during each kernel: sums over ranges, and their maxima, in time that
-//! hardly grows with the number of kernels.
+//! grows with the logarithm of the number of kernels.
+//!
+//! Kernels are in groups, and groups are the leaves of a binary tree. Its nodes are
+//! numbered as a heap's are: 1 is the root, and below node `i` are `2 * i` and `2 * i + 1`.
 
 use crate::mem::{OutOfMemory, TryVec};
 
-/// Kernels of a group, for which the maximum is kept.
-const GROUP: usize = 128;
+/// Kernels of a group, which are looked at one by one.
+const GROUP: usize = 64;
 
 /// A number for each kernel.
 pub(super) struct Levels {
-    /// Less what all of the group have more.
+    /// Less what the nodes above have more.
     own: TryVec<i64>,
-    /// What all kernels of each group have more.
+    /// The node of the first group: a power of two, as there are as many leaves.
+    leaves: usize,
+    /// What all kernels below each node have more.
     more: TryVec<i64>,
-    /// The largest number of each group.
+    /// The largest number below each node, less what the nodes above that one have more.
     top: TryVec<i64>,
 }
 
@@ -30,47 +35,101 @@ impl Levels {
                 own.push(x)?;
             }
         }
-        let groups = own.len().div_ceil(GROUP);
+        let leaves = own.len().div_ceil(GROUP).next_power_of_two();
         let mut levels = Self {
             own,
-            more: TryVec::filled(groups, 0)?,
-            top: TryVec::filled(groups, 0)?,
+            leaves,
+            more: TryVec::filled(2 * leaves, 0)?,
+            top: TryVec::filled(2 * leaves, i64::MIN)?,
         };
-        for g in 0..groups {
-            levels.refresh(g);
+        for group in 0..levels.own.len().div_ceil(GROUP) {
+            levels.refresh_leaf(group);
+        }
+        for node in (1..leaves).rev() {
+            levels.refresh(node);
         }
         Ok(levels)
     }
 
     /// The number of kernel `i`, which there is.
     pub fn get(&self, i: usize) -> i64 {
-        self.own[i] + self.more[i / GROUP]
+        self.own[i] + self.above(2 * (self.leaves + i / GROUP))
     }
 
-    fn refresh(&mut self, group: usize) {
+    /// What the nodes above `node` have more.
+    fn above(&self, mut node: usize) -> i64 {
+        let mut sum = 0;
+        while node > 1 {
+            node /= 2;
+            sum += self.more[node];
+        }
+        sum
+    }
+
+    fn refresh_leaf(&mut self, group: usize) {
         let from = group * GROUP;
         let to = (from + GROUP).min(self.own.len());
-        let own = self.own[from..to].iter().copied().max();
-        self.top[group] = own.map_or(i64::MIN, |o| o + self.more[group]);
+        let (node, own) = (self.leaves + group, self.own[from..to].iter().max());
+        // The kernels that there are not are no maximum, whatever is added to all.
+        self.top[node] = own.map_or(i64::MIN, |o| o + self.more[node]);
+    }
+
+    fn refresh(&mut self, node: usize) {
+        let below = self.top[2 * node].max(self.top[2 * node + 1]);
+        self.top[node] = below.saturating_add(self.more[node]);
+    }
+
+    fn refresh_above(&mut self, mut node: usize) {
+        while node > 1 {
+            node /= 2;
+            self.refresh(node);
+        }
     }
 
     /// Adds `x` to the numbers of kernels `from` to before `to`, of those there are.
     pub fn add(&mut self, from: usize, to: usize, x: i64) {
         let to = to.min(self.own.len());
-        let mut i = from;
-        while i < to {
-            let group = i / GROUP;
-            let end = (group + 1) * GROUP;
-            if i % GROUP == 0 && end <= to {
-                self.more[group] += x;
-                self.top[group] += x;
-            } else {
-                for v in &mut self.own[i..end.min(to)] {
-                    *v += x;
-                }
-                self.refresh(group);
+        if from >= to {
+            return;
+        }
+        let (first, last) = (from.div_ceil(GROUP), to / GROUP);
+        if first > last {
+            return self.add_within(from, to, x);
+        }
+        self.add_within(from, first * GROUP, x);
+        self.add_within(last * GROUP, to, x);
+        let (mut l, mut r) = (self.leaves + first, self.leaves + last);
+        let ends = [l, r.max(l + 1) - 1];
+        while l < r {
+            if l % 2 == 1 {
+                self.add_to_node(l, x);
+                l += 1;
             }
-            i = end;
+            if r % 2 == 1 {
+                r -= 1;
+                self.add_to_node(r, x);
+            }
+            l /= 2;
+            r /= 2;
+        }
+        if first < last {
+            for end in ends {
+                self.refresh_above(end);
+            }
+        }
+    }
+
+    fn add_to_node(&mut self, node: usize, x: i64) {
+        self.more[node] += x;
+        self.top[node] = self.top[node].saturating_add(x);
+    }
+
+    /// The same within one group.
+    fn add_within(&mut self, from: usize, to: usize, x: i64) {
+        if from < to {
+            self.own[from..to].iter_mut().for_each(|v| *v += x);
+            self.refresh_leaf(from / GROUP);
+            self.refresh_above(self.leaves + from / GROUP);
         }
     }
 
@@ -81,23 +140,114 @@ impl Levels {
         from: usize,
         to: usize,
         limit: i64,
-        holds: impl Fn(usize, i64) -> bool,
+        mut holds: impl FnMut(usize, i64) -> bool,
     ) -> bool {
-        let to = to.min(self.own.len());
-        let mut i = from;
-        while i < to {
-            let group = i / GROUP;
-            let end = ((group + 1) * GROUP).min(to);
-            if self.top[group] > limit {
-                for j in i..end {
-                    let level = self.get(j);
-                    if level > limit && holds(j, level) {
-                        return true;
-                    }
-                }
+        let mut from = from;
+        while let Some((i, level)) = self.next_above(from, to, limit) {
+            if holds(i, level) {
+                return true;
             }
-            i = end;
+            from = i + 1;
         }
         false
+    }
+
+    /// The first kernel from `from` to before `to` that has more than `limit`, and its number.
+    fn next_above(&self, from: usize, to: usize, limit: i64) -> Option<(usize, i64)> {
+        let to = to.min(self.own.len());
+        let mut from = from;
+        while from < to {
+            let group = from / GROUP;
+            let node = self.leaves + group;
+            let above = self.above(node);
+            if self.top[node].saturating_add(above) > limit {
+                let more = above + self.more[node];
+                let end = ((group + 1) * GROUP).min(to);
+                let found = (from..end).find(|&i| self.own[i] + more > limit);
+                if let Some(i) = found {
+                    return Some((i, self.own[i] + more));
+                }
+            }
+            from = self.next_group_above(group, above, limit)? * GROUP;
+        }
+        None
+    }
+
+    /// The first group after `group` in which a number is more than `limit`; the nodes above
+    /// `group` have `above` more.
+    fn next_group_above(&self, group: usize, mut above: i64, limit: i64) -> Option<usize> {
+        let mut node = self.leaves + group;
+        loop {
+            // To the next node on the right, from the lowest that has one.
+            while node % 2 == 1 {
+                node /= 2;
+                if node <= 1 {
+                    return None;
+                }
+                above -= self.more[node];
+            }
+            node += 1;
+            if self.top[node].saturating_add(above) > limit {
+                break;
+            }
+        }
+        while node < self.leaves {
+            above += self.more[node];
+            node *= 2;
+            if self.top[node].saturating_add(above) <= limit {
+                node += 1;
+            }
+        }
+        Some(node - self.leaves)
+    }
+
+    /// The last kernel from `from` to before `to` that has more than `limit`.
+    pub fn last_above(&self, from: usize, to: usize, limit: i64) -> Option<usize> {
+        let mut to = to.min(self.own.len());
+        while from < to {
+            let group = (to - 1) / GROUP;
+            let node = self.leaves + group;
+            let above = self.above(node);
+            if self.top[node].saturating_add(above) > limit {
+                let more = above + self.more[node];
+                let mut own = (from.max(group * GROUP)..to).rev();
+                if let Some(i) = own.find(|&i| self.own[i] + more > limit) {
+                    return Some(i);
+                }
+            }
+            to = (self.last_group_above(group, above, limit)? + 1) * GROUP;
+        }
+        None
+    }
+
+    /// The last group before `group` in which a number is more than `limit`; the nodes above
+    /// `group` have `above` more.
+    fn last_group_above(&self, group: usize, mut above: i64, limit: i64) -> Option<usize> {
+        let mut node = self.leaves + group;
+        loop {
+            // To the next node on the left, from the lowest that has one.
+            while node % 2 == 0 {
+                node /= 2;
+                if node <= 1 {
+                    return None;
+                }
+                above -= self.more[node];
+            }
+            if node == 1 {
+                return None;
+            }
+            node -= 1;
+            if self.top[node].saturating_add(above) > limit {
+                break;
+            }
+        }
+        while node < self.leaves {
+            above += self.more[node];
+            node = 2 * node + 1;
+            if self.top[node].saturating_add(above) <= limit {
+                node -= 1;
+            }
+        }
+        Some(node - self.leaves)
     }
 }

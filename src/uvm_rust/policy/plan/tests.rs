@@ -310,8 +310,8 @@ proptest! {
 
     #[test]
     fn levels_are_sums_and_maxima(
-        n in 1usize..700,
-        adds in prop::collection::vec((0usize..800, 0usize..800, -100i64..100), 0..30),
+        n in 1usize..1700,
+        adds in prop::collection::vec((0usize..1800, 0usize..1800, -100i64..100), 0..30),
         limit in -200i64..200,
     ) {
         let mut levels = Levels::repeated(1, (0..n as i64).map(|i| i % 7)).expect("memory");
@@ -322,10 +322,16 @@ proptest! {
                 *v += x;
             }
             let (from, to) = (from.min(n), to.min(n).max(from.min(n)));
-            prop_assert_eq!(
-                levels.any_above(from, to, limit, |_, _| true),
-                plain[from..to].iter().any(|&v| v > limit)
-            );
+            let mut seen = Vec::new();
+            levels.any_above(from, to, limit, |i, v| {
+                seen.push((i, v));
+                false
+            });
+            let above = plain.iter().copied().enumerate().take(to).skip(from);
+            let above: Vec<(usize, i64)> = above.filter(|a| a.1 > limit).collect();
+            prop_assert_eq!(levels.last_above(from, to, limit), above.last().map(|a| a.0));
+            prop_assert_eq!(levels.any_above(from, to, limit, |_, _| true), !above.is_empty());
+            prop_assert_eq!(seen, above);
         }
         for (i, v) in plain.iter().enumerate() {
             prop_assert_eq!(levels.get(i), *v);

@@ -104,6 +104,8 @@ struct Walk<'a> {
     tuning: Tuning,
     /// Kernels of a step.
     n: usize,
+    /// Pages of GPU memory that the kernel needs which needs most.
+    peak: u64,
     gaps: Gaps,
     /// Start of each kernel without stalls, and the end of the step.
     starts: TryVec<u64>,
@@ -193,6 +195,7 @@ impl<'a> Walk<'a> {
             machine,
             tuning,
             n,
+            peak,
             gaps: Gaps::of(step)?,
             starts,
             stall: 0,
@@ -459,9 +462,15 @@ impl<'a> Walk<'a> {
     fn is_urgent(&self, at: usize) -> bool {
         let now = self.now(at).max(self.link_free);
         let capacity = self.capacity();
-        self.gpu.any_above(at, at + self.n, capacity, |j, level| {
-            let takes = duration((level - capacity) as u64, self.machine.link_out);
-            self.now(j).saturating_sub(now) < takes.saturating_mul(self.tuning.urgency) / 1000
+        let before = |over: u64| {
+            let takes = duration(over, self.machine.link_out);
+            takes.saturating_mul(self.tuning.urgency) / 1000
+        };
+        // No kernel has more than the peak, so that none that starts later matters.
+        let horizon = now.saturating_add(before(self.peak.saturating_sub(self.machine.gpu)));
+        let to = self.kernel_from(horizon).min(at + self.n);
+        self.gpu.any_above(at, to, capacity, |j, level| {
+            self.now(j).saturating_sub(now) < before((level - capacity) as u64)
         })
     }
 

@@ -2,6 +2,7 @@
 
 //! The walk's reads: as it goes, or once all evictions are known.
 
+use super::super::levels::Levels;
 use super::super::{duration, Request, Tier, What};
 use super::{retain, Walk, Wanted, LAPS};
 use crate::mem::{OutOfMemory, TryVec};
@@ -81,15 +82,7 @@ impl Walk<'_> {
     /// its way is free, nor before what is needed sooner and comes the same way.
     pub(super) fn fetch_early(&mut self) -> Result<(), OutOfMemory> {
         let (n, capacity) = (self.n, self.capacity());
-        let mut gpu = TryVec::with_capacity(n)?;
-        for &l in self.step.live {
-            gpu.push(l as i64)?;
-        }
-        for a in self.away.iter() {
-            for j in a.gone..a.back {
-                gpu[j % n] -= a.pages;
-            }
-        }
+        let mut gpu = Levels::repeated(1, self.in_step()?.iter().copied())?;
         let begins = self.begins()?;
         self.away.sort_unstable_by_key(|a| (a.back, a.tensor));
         // The kernel of the last request, and when the way is free.
@@ -103,9 +96,17 @@ impl Walk<'_> {
                 .max(a.gone + 1 - self.lap())
                 .min(a.back - self.lap());
             let mut at = a.back - self.lap();
-            while at > earliest && gpu[(at - 1) % n] + a.pages <= capacity {
-                at -= 1;
-                gpu[at % n] += a.pages;
+            // Lap by lap, as the step repeats: back to where memory has no room.
+            while at > earliest {
+                let lap = (at - 1) / n * n;
+                let (from, to) = (earliest.max(lap) - lap, at - lap);
+                let full = gpu.last_above(from, to, capacity - a.pages);
+                let room = full.map_or(from, |i| i + 1);
+                gpu.add(room, to, a.pages);
+                at = lap + room;
+                if full.is_some() {
+                    break;
+                }
             }
             let takes = duration(a.pages as u64, self.read_ps(a.tier));
             let free = begins[at].max(free) + takes;
@@ -117,6 +118,33 @@ impl Walk<'_> {
             })?;
         }
         Ok(())
+    }
+
+    /// Pages in GPU memory during each kernel of the step, where nothing comes back early.
+    fn in_step(&self) -> Result<TryVec<i64>, OutOfMemory> {
+        let n = self.n;
+        // What each kernel has more than the one before it.
+        let mut change = TryVec::filled(n + 1, 0)?;
+        for a in self.away.iter() {
+            let (from, to) = (a.gone, a.back.max(a.gone));
+            let whole = (to - from) / n;
+            change[0] -= whole as i64 * a.pages;
+            let (from, to) = (from % n, from % n + (to - from) % n);
+            change[from] -= a.pages;
+            if to > n {
+                change[0] -= a.pages;
+                change[to - n] += a.pages;
+            } else {
+                change[to] += a.pages;
+            }
+        }
+        let mut absent = 0;
+        let mut gpu = TryVec::with_capacity(n)?;
+        for (live, change) in self.step.live.iter().zip(change.iter()) {
+            absent += change;
+            gpu.push(*live as i64 + absent)?;
+        }
+        Ok(gpu)
     }
 
     /// Puts the requests in the order of kernels, otherwise as they are.

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What every steady step on the physical machine fulfils, as a linear program.
+//!
+//! The step is cut at some ends of kernels, before what dies with the kernel is released. What is unknown
+//! is how long each part between two cuts takes, and of each tensor, at each cut at which it is alive,
+//! how much is absent from GPU memory and how much has been copied out since it was last written.
+//! Then these hold, for every policy:
+//!
+//! - a part is no shorter than its kernels together;
+//! - at a cut, what is alive and not absent fits in GPU memory;
+//! - what is absent has a copy outside;
+//! - what is absent before a part that first reads it has come in by the part's end, and so has
+//!   what is no longer absent after it;
+//! - a copy that was not there before a part, or is of what the part writes, was made in it;
+//! - in each direction, a part is no shorter than what is copied in it takes.
+//!
+//! Everything is relaxed: tensors may be split at will, no kernel's tensors need be there together, host
+//! memory has room, nothing faults. A copy half done counts half, so that time and bytes of each part are
+//! its own. A copy moves a va_block at the most, so that its setup is counted once for as many bytes.
+//! Rates are rounded up and sizes down.
+
+use std::collections::BTreeMap;
+
+use uvmsim_machine::Machine;
+use uvmsim_machine::BLOCK;
+use uvmsim_machine::PAGE;
+use uvmsim_physical::boundaries;
+use uvmsim_physical::workload::Tensor;
+use uvmsim_physical::Workload;
+use uvmsim_trace::Kind;
+
+use crate::lp::Column;
+use crate::lp::Lp;
+
+/// Unknown pages are of this order, 1 GiB as a power of two.
+const PAGES: u32 = 18;
+/// Unknown nanoseconds are of this order, about a second.
+const TIME: u32 = 30;
+
+/// How a part uses a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    /// The number of the part, which is that of the cut at its end.
+    part: usize,
+    /// Whether the part's first use reads what was there before.
+    reads: bool,
+    /// Whether copies from before are worth nothing after the part.
+    writes: bool,
+}
+
+/// What tensors have in common that the program cannot tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Pattern {
+    parts: Vec<Part>,
+    /// The last cut at which it is alive, of those from the first part on; `None`: it lasts.
+    until: Option<usize>,
+}
+
+/// Picoseconds that a page takes at least, on the way in and out; 0: nothing is known.
+fn rates(m: &Machine) -> [i64; 2] {
+    let per_page = |rate: f64, setup: u64| {
+        let block = setup as f64 + BLOCK as f64 / rate * 1e9;
+        block * 1000.0 / (BLOCK / PAGE) as f64
+    };
+    let ways = [
+        (m.pcie_h2d, m.ssd_read, m.ssd_read_latency),
+        (m.pcie_d2h, m.ssd_write, m.ssd_write_latency),
+    ];
+    ways.map(|(link, ssd, latency)| {
+        let mut ps = per_page(link, m.copy_setup);
+        // All that is outside is on the SSD, if it is anywhere.
+        if m.host_mem == 0 && ssd > 0.0 {
+            let requests = PAGE as f64 / m.ssd_request.max(1) as f64;
+            let by_latency = requests * latency as f64 / m.ssd_parallelism.max(1) as f64;
+            // The machine rounds a copy's latencies down to whole nanoseconds.
+            let by_latency = (by_latency - 1.0).max(0.0) * 1000.0;
+            ps = ps.max(per_page(ssd, 0)).max(by_latency);
+        }
+        if ps.is_finite() {
+            ps as i64
+        } else {
+            0
+        }
+    })
+}
+
+/// How `at`'s parts use the tensor with number `t`.
+fn pattern(w: &Workload, at: &[usize], t: usize, tensor: &Tensor, exclusive: bool) -> Pattern {
+    let mut parts: Vec<Part> = Vec::new();
+    for &(k, write) in &tensor.uses {
+        let part = at.partition_point(|&a| a < k as usize);
+        let writes = write || exclusive;
+        match parts.last_mut() {
+            Some(last) if last.part == part => last.writes |= writes,
+            _ => {
+                let mut uses = w.kernels[k as usize].uses.iter();
+                let reads = uses.any(|u| u.tensor as usize == t && u.read);
+                parts.push(Part {
+                    part,
+                    reads,
+                    writes,
+                });
+            }
+        }
+    }
+    // Alive until before the first cut that comes after its last use.
+    let dead = at.partition_point(|&a| a <= tensor.last() as usize);
+    let until = (!tensor.lasting).then_some(dead);
+    Pattern { parts, until }
+}
+
+/// The program that bounds a steady step of `workload` on `machine`, cut at `points` ends of kernels.
+pub fn program(machine: &Machine, workload: &Workload, points: usize) -> Lp {
+    let at = boundaries(workload, points.min(workload.kernels.len()));
+    let mut patterns: BTreeMap<Pattern, u64> = BTreeMap::new();
+    for (t, tensor) in workload.tensors.iter().enumerate() {
+        // What comes anew with each step may be fetched in time or not: it does not count.
+        if tensor.uses.is_empty() || tensor.kind == Kind::Input {
+            continue;
+        }
+        let pattern = pattern(workload, &at, t, tensor, machine.keep_clean == 0);
+        *patterns.entry(pattern).or_default() += tensor.bytes / PAGE;
+    }
+    let mut program = Program::new(machine, workload, &at, patterns.values().sum());
+    for (pattern, pages) in patterns {
+        program.tensor(&pattern, pages as i64);
+    }
+    program.finish(machine)
+}
+
+/// The program as it grows: what each part copies, and what is at each cut.
+struct Program {
+    lp: Lp,
+    /// How long each part takes.
+    times: Vec<usize>,
+    /// What each part copies, in and out.
+    copied: Vec<[Vec<(usize, i64)>; 2]>,
+    /// Pages that are alive at each cut.
+    alive: Vec<i64>,
+    /// Those that are absent.
+    absent: Vec<Vec<(usize, i64)>>,
+}
+
+impl Program {
+    fn new(machine: &Machine, workload: &Workload, at: &[usize], all: u64) -> Self {
+        let n = at.len();
+        let mut busy = vec![0u64; n];
+        for (k, kernel) in workload.kernels.iter().enumerate() {
+            busy[at.partition_point(|&a| a < k)] += kernel.ns / machine.gpus.max(1);
+        }
+        let [link_in, link_out] = rates(machine);
+        // No part need take longer than to copy everything both ways.
+        let longest = (all as i64).saturating_mul(link_in + link_out) / 1000 + 1;
+        let mut lp = Lp::default();
+        let time = |&busy: &u64| {
+            lp.column(Column {
+                cost: 1,
+                low: busy as i64,
+                high: (busy as i64).saturating_add(longest),
+                order: TIME,
+            })
+        };
+        Self {
+            times: busy.iter().map(time).collect(),
+            lp,
+            copied: vec![Default::default(); n],
+            alive: vec![0; n],
+            absent: vec![Vec::new(); n],
+        }
+    }
+
+    fn pages(&mut self, most: i64) -> usize {
+        self.lp.column(Column {
+            cost: 0,
+            low: 0,
+            high: most,
+            order: PAGES,
+        })
+    }
+
+    /// Tensors of `pages` pages together that have this pattern.
+    fn tensor(&mut self, pattern: &Pattern, pages: i64) {
+        let n = self.times.len();
+        let Some(first) = pattern.parts.first().map(|p| p.part) else {
+            return;
+        };
+        let cuts = match pattern.until {
+            None => 0..n,
+            Some(until) => first..until.min(n),
+        };
+        if pages == 0 {
+            return;
+        }
+        // At each cut: what is absent, what has a copy.
+        let unknown: Vec<[usize; 2]> = cuts
+            .clone()
+            .map(|_| [self.pages(pages), self.pages(pages)])
+            .collect();
+        for (cut, &[absent, copy]) in cuts.clone().zip(&unknown) {
+            self.alive[cut] += pages;
+            self.absent[cut].push((absent, 1));
+            self.lp.row([(copy, 1), (absent, -1)], 0);
+        }
+        let before = |cut: usize| match pattern.until {
+            None => Some(unknown[(cut + n - 1) % n]),
+            Some(_) => cut
+                .checked_sub(first + 1)
+                .and_then(|i| unknown.get(i).copied()),
+        };
+        // The last part may end after the last cut at which it is alive.
+        let parts = pattern.until.map_or(0..n, |_| first..(cuts.end + 1).min(n));
+        for part in parts {
+            let used = pattern.parts.iter().find(|p| p.part == part);
+            let after = cuts.contains(&part).then(|| unknown[part - cuts.start]);
+            self.part(part, used, before(part), after, pages);
+        }
+    }
+
+    /// What becomes of a tensor in a part: what is absent and has a copy before and after it.
+    fn part(
+        &mut self,
+        part: usize,
+        used: Option<&Part>,
+        before: Option<[usize; 2]>,
+        after: Option<[usize; 2]>,
+        pages: i64,
+    ) {
+        match (used, before, after) {
+            (Some(u), Some([absent, _]), _) if u.reads => self.copied[part][0].push((absent, 1)),
+            (None, Some([absent, _]), Some([still, _])) => {
+                let fetched = self.pages(pages);
+                self.lp.row([(fetched, 1), (absent, -1), (still, 1)], 0);
+                self.copied[part][0].push((fetched, 1));
+            }
+            _ => {}
+        }
+        let Some([_, copy]) = after else { return };
+        let kept = before.filter(|_| !used.is_some_and(|u| u.writes));
+        match kept {
+            // A lone part around the step: what had a copy has it.
+            Some([_, before]) if before == copy => {}
+            Some([_, before]) => {
+                self.lp.row([(copy, 1), (before, -1)], 0);
+                self.copied[part][1].extend([(copy, 1), (before, -1)]);
+            }
+            None => self.copied[part][1].push((copy, 1)),
+        }
+    }
+
+    /// The rows of memory and links.
+    fn finish(mut self, machine: &Machine) -> Lp {
+        let capacity = (machine.chunks() * (BLOCK / PAGE)) as i64;
+        for (alive, absent) in self.alive.into_iter().zip(self.absent) {
+            if alive > capacity {
+                self.lp.row(absent, alive - capacity);
+            }
+        }
+        let rates = rates(machine);
+        for (&time, ways) in self.times.iter().zip(self.copied) {
+            let timed = |way: &[(usize, i64)], ps: i64| -> Vec<(usize, i64)> {
+                way.iter().map(|&(j, x)| (j, -x * ps)).collect()
+            };
+            let all: Vec<_> = ways.iter().zip(rates).map(|(w, ps)| timed(w, ps)).collect();
+            if machine.copy_engines < 2 {
+                // One engine: the directions take turns.
+                let terms = all.into_iter().flatten().chain([(time, 1000)]);
+                self.lp.row(merged(terms), 0);
+                continue;
+            }
+            for way in all {
+                self.lp
+                    .row(merged(way.into_iter().chain([(time, 1000)])), 0);
+            }
+        }
+        self.lp
+    }
+}
+
+/// Terms with each column once.
+fn merged(terms: impl Iterator<Item = (usize, i64)>) -> BTreeMap<usize, i64> {
+    let mut all = BTreeMap::new();
+    for (column, factor) in terms {
+        *all.entry(column).or_insert(0) += factor;
+    }
+    all
+}
