@@ -19,11 +19,13 @@ SHELL := /bin/bash
 #|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release; of the demo: stock)
 #|   CMD='...'                command for the VM                      (a shell)
 #|   VM_TIMEOUT=600           seconds until a hung VM is ended
+#|   VGPU_ORDER=kind|adversarial  how the software GPU orders its work, by VGPU_SEED=n  (kind)
 #|   OPS=10000 SEED=n         length and seed of the random program
 #|   STORMS=60                how many storms both fault loops must agree on
 #|   ONLY=REGEX               which parts of make test
 #|   LANES=2                  how many VMs make test runs at a time
 #|   FRESH=1                  run again what passed in the VM, though nothing changed
+#|   FAILED=1                 only the parts of make test that did not pass when they last ran
 #|   BARS=1                   make bench fails if a bar is missed
 #|   KDIR=/path               build the modules for this kernel tree
 #|   KERNEL_OPEN=/path        NVIDIA's kernel-open, or /usr/src/nvidia-* of a package, for make modules
@@ -39,8 +41,8 @@ SHELL := /bin/bash
 # Options, passed on to the scripts, which know BASE by an older name.
 UVM_VERSION := $(or $(UVM_VERSION),$(BASE))
 export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR KERNEL_OPEN UVM_RUST_KERNEL UVM_VERSION UVM_SRC UVM_RUST_WHOLE UVM_RUST_MASKS UVM_RUST_CACHE
-export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD VM_KOPTS UVM_PARAMS VGPU_PARAMS QEMU_OPTS VM_LOG
-export DEPS_REMOVE OPS SEED STORMS JOBS ONLY LANES FRESH BARS
+export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD VM_KOPTS UVM_PARAMS VGPU_PARAMS VGPU_ORDER VGPU_SEED QEMU_OPTS VM_LOG
+export DEPS_REMOVE OPS SEED STORMS JOBS ONLY LANES FRESH FAILED BARS
 
 .PHONY: help
 help: ## this list
@@ -96,12 +98,12 @@ userlib: ## build libuvmrust, the PyTorch allocator and the preload, into out/us
 	@$(MAKE) -C userlib
 
 .PHONY: test-extra
-test-extra: deps ## long tests, and what ends differently from run to run: see scripts/test-parts.sh
+test-extra: deps ## long tests, and what ends differently from run to run: see docs/testing.md
 	@scripts/test.sh extra
 
 .PHONY: test-versions
 test-versions: deps ## NVIDIA's releases from 535 on: do the hooks fit, does ours build; and each tree in UVM_SRC
-	@scripts/test.sh versions
+	@scripts/test.sh versions; status=$$?; scripts/versions.sh table; exit $$status
 
 .PHONY: test-debug
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-# Sourced by upstream-bugs.sh and test-parts.sh: the bugs of docs/upstream-bugs.md that a test shows,
+# Sourced by upstream-bugs.sh and tests/parts/without.sh: the bugs of docs/upstream-bugs.md that a test shows,
 # and what became of such a test in a VM.
 # shellcheck shell=bash disable=SC2034
 

@@ -237,6 +237,12 @@ install_virtme() {
 		"$CACHE/tools/virtme/bin/pip" install --quiet --no-deps --require-hashes -r "$CACHE/virtme.txt"
 }
 
+# The crates of the workspace, so that what is built later asks nothing of the network: tests/xtask first of all.
+fetch_crates() {
+	local fetch=(cargo fetch --locked --quiet --manifest-path "$TOP/Cargo.toml" --target "$(rustc -vV | sed -n 's/^host: //p')")
+	"${fetch[@]}" --offline 2>/dev/null || progress "crates" "$CACHE/deps.log" "${fetch[@]}"
+}
+
 # Its functions are tested without installing anything (tests/scripts).
 [ "${BASH_SOURCE[0]}" = "$0" ] || return 0
 
@@ -247,3 +253,5 @@ install_rust
 [ "${KERNEL:-}" = stock ] || install_bindgen
 install_virtme
 [ "${DEPS_FOR:-}" = demo ] || install_reuse
+# The demo builds a few of them, and gets those itself.
+[ "${DEPS_FOR:-}" = demo ] || fetch_crates

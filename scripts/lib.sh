@@ -40,7 +40,7 @@ short_hash() { cat "$@" | sha256sum | cut -c1-12; }
 # at_least MIN VERSION: is it that version or a later one?
 at_least() { [ "$(printf '%s\n%s\n' "$1" "${2%%[-+~]*}" | sort -V | head -n 1)" = "$1" ]; }
 
-# just_built: does the list $UVM_BUILT of modules, which test.sh writes, hold for $KERNEL and
+# just_built: does the list $UVM_BUILT of modules, which list_built writes, hold for $KERNEL and
 # what else is set, and has nothing that they are made of changed since? To have make look
 # takes half as long as a VM takes to boot.
 just_built() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # The releases of tests/release-tags: whether the hooks fit each, and what became of the builds; for make test-versions.
 #
 #   versions.sh source          fetches what is missing, and prints the git directory that has the tags

@@ -7,6 +7,9 @@
 set -u
 # shellcheck source=/dev/null
 . "$1"
+# When this and that began, vm.sh sees by the times of files.
+run_dir=$(dirname "$1")
+touch "$run_dir/up"
 
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 # KASAN reports now and then that an interrupt in early boot reads a per-CPU variable
@@ -31,7 +34,9 @@ fi
 cd "$TOP" || exit 250
 if [ $# -gt 1 ]; then
 	status=0
+	touch "$run_dir/ready"
 	bash "$2" || status=$?
+	touch "$run_dir/over"
 	# On the standard error, as what the command prints may be for a program.
 	if [ -n "$VM_UNLOAD" ] && { [ -e /sys/module/nvidia_uvm ] || [ -e /sys/module/vgpu ]; }; then
 		bash "$TOP/scripts/vm-load.sh" unload >&2 || status=1

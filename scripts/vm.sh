@@ -17,11 +17,13 @@
 # instructions, one CPU), UVM_PARAMS / VGPU_PARAMS (more module parameters), NOLOAD=1 (load
 # nothing), VM_UNLOAD=1 (unload at the end, and fail if the modules report that something is
 # left), VM_LOG=FILE (keep the kernel's log), VM_KOPTS (more for the kernel's command line),
-# QEMU_OPTS, UVM_BUILT=FILE (where the modules of a kernel are, as test.sh writes it).
+# QEMU_OPTS, UVM_BUILT=FILE (where the modules of a kernel are, as list_built writes it),
+# UVM_TIMES=FILE (a line is added that says how many seconds went where).
 # Exit status: the command's; 124 after VM_TIMEOUT; 255 if the guest died.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
+began=$EPOCHREALTIME
 command=${1-}
 driver=${DRIVER:-rust}
 gpu=${GPU:-turing} gpus=${GPUS:-1} limit=${VM_TIMEOUT:-600}
@@ -196,8 +198,10 @@ tasks() {
 		/Sched Debug|Showing busy/ { exit }
 		shown && !/ [RCE][A-Z0-9]+: |Call Trace:|TASK>|Code:/' "$log"
 }
+booted=$EPOCHREALTIME
 for try in 1 2 3; do
 	rc=0
+	rm -f "$run_dir"/{up,ready,over}
 	{ run; } 3> >(cat >&2) || rc=$?
 	if grep -qs 'cannot find script I/O ports' "$log"; then rc=251; fi
 	if [ "$rc" != 251 ] || [ "$try" = 3 ]; then break; fi
@@ -205,6 +209,21 @@ for try in 1 2 3; do
 done
 if [ -n "${VM_LOG:-}" ]; then cp "$log" "$VM_LOG"; fi
 if [ -e "$run_dir/asked" ]; then rc=124; fi
+
+# say_times: where the seconds went: kernel and modules were looked for or built; the guest booted, until it ran
+# vm-guest.sh; modules were loaded; the command ran; and the guest ended. The guest touches a file as it comes to
+# each. All that is left is counted for the last one that it came to.
+say_times() {
+	local file at stamps=("$began" "$booted")
+	for file in up ready over; do
+		at=$(stat -c %.6Y "$run_dir/$file" 2>/dev/null) || break
+		stamps+=("$at")
+	done
+	printf '%s\n' "${stamps[@]}" "$EPOCHREALTIME" | LC_ALL=C awk 'BEGIN { split("build boot load tests down", name) }
+		{ sub(/,/, "."); if (NR > 1) printf "%s %.1f ", name[NR - 1], $1 - last; last = $1 }
+		END { print "" }'
+}
+if [ -n "${UVM_TIMES:-}" ]; then say_times >>"$UVM_TIMES"; fi
 case $rc in
 124 | 137)
 	before_tasks | tail -n 20 >&2

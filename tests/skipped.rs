@@ -6,7 +6,7 @@ use std::io::Write;
 use std::panic::Location;
 
 /// Says that the test which calls this is skipped, and why: a line that
-/// `scripts/test-count.sh` counts and looks for in `tests/skips`.
+/// `tests/xtask` counts and looks for in `tests/skips`.
 ///
 /// To cargo such a test has passed, and what a test prints is shown only if it fails; but
 /// only what the macros print is held back, not what is written straight to the output.

@@ -93,6 +93,13 @@ check "and compiled where it is not"
 printf '#!/bin/bash\nexit 127\n' >"$work/bin/bindgen"
 deps install_bindgen && grep -q 'cargo install --locked .* --version 0.72.1' "$work/calls"
 check "and where there is none"
+
+deps fetch_crates && [ "$(wc -l <"$work/calls")" = 1 ] && grep -q 'cargo fetch --locked .* --offline$' "$work/calls"
+check "crates that are here are not asked for"
+# shellcheck disable=SC2016
+printf '#!/bin/bash\necho "cargo $*" >>"$FAKE_DIR/calls"\n[[ $* != *--offline ]]\n' >"$work/bin/cargo"
+deps fetch_crates && [ "$(wc -l <"$work/calls")" = 2 ] && tail -n 1 "$work/calls" | grep -q 'cargo fetch --locked .*-linux-gnu$'
+check "others are, by the lock file"
 rm "$work/bin/bindgen" "$work/bin/apt-cache" "$work/bin/cargo"
 
 tool apt-cache "  Candidate: 1.1.2-1"

@@ -11,6 +11,9 @@ trap 'rm -rf "$work"' EXIT
 # Of Debian's kernels, if one is in this machine's cache, the last (scripts/stock.sh).
 stock=$(find "${UVM_RUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/uvm-rust}" -mindepth 4 -maxdepth 4 -type d \
 	-path '*/stock-*/usr/src/linux-headers-*-amd64' 2>/dev/null | sort -V | tail -n 1)
+# What lists parts is built while there are compilers.
+"$top/scripts/test.sh" --help >/dev/null
+export UVM_RUST_XTASK=${UVM_RUST_XTASK:-$(cd "$top" && realpath "${CARGO_TARGET_DIR:-target}/debug/xtask")}
 unset UVM_RUST_KERNEL UVM_VERSION KERNEL RELEASE
 export UVM_RUST_CACHE=$work/cache KDIR=$work/kernel UVM_SRC=$work/tree FAKE=$work JOBS=1
 # shellcheck source-path=SCRIPTDIR source=tap.sh
@@ -148,14 +151,9 @@ check "a version that nothing here is for is refused before that"
 
 # versions UVM_SRC: the parts of ours that `make test-versions` would have for it, and their trees.
 versions() {
-	# shellcheck disable=SC2016
-	UVM_SRC=$1 bash -c '
-		cd "$0"
-		. scripts/test-parts.sh
-		part() { printf "%s %s\n" "$1" "$(sed -n "s/^.* UVM_SRC=\(.*\) scripts.*/\1/p" <<<"$*")"; }
-		lane() { printf "%s %s\n" "$1" "$(sed -n "s/^.* UVM_SRC=\(.*\) DRIVER=upstream .*/\1/p" <<<"$*")"; }
-		skip() { echo "skip $1"; }
-		versions_parts' "$top" >"$work/said" 2>&1
+	env -u ONLY -u FAILED UVM_SRC="$1" "$top/scripts/test.sh" list versions --commands 2>&1 |
+		sed -E 's/^([^ ]*) skipped: .*/skip \1/; s/^([^ ]*) UVM_SRC=(([^ \\]|\\.)*) .*/\1 \2/; t; s/^([^ ]*) .*/\1/' |
+		sed 's/\\\(.\)/\1/g' >"$work/said"
 	sed -n '/^versions\/555/,/^versions\/calls/p' "$work/said" | tail -n +2 | sed '/^versions\/calls/d'
 }
 # bases: and of the unmodified driver.
@@ -186,7 +184,7 @@ tree 570.211.01
 for file in uvm_va_block.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_range.h uvm_perf_events.h uvm_hmm.c uvm_gpu.h \
 	uvm_forward_decl.h uvm_processors.h uvm_gpu_replayable_faults.h; do : >"$UVM_SRC/nvidia-uvm/$file"; done
 versions "$UVM_SRC" >/dev/null
-bases | grep -q '^versions/570.211.01/ours/ladder'
+bases | grep -q '^versions/570.211.01/ours/ladder '
 check "and ours, where all of it is built"
 
 mv "$work/one" "$work/on e"

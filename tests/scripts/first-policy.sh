@@ -9,10 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "$0")/tap.sh"
-# shellcheck disable=SC2034
-TOP=$top
-# shellcheck source-path=SCRIPTDIR source=../../scripts/test-parts.sh
-. "$top/scripts/test-parts.sh"
+lane=$top/tests/parts/policies.sh
 
 # block N [LANGUAGE]: the Nth block of Rust, or of that language, on the page.
 block() { awk -v n="$1" -v begin="^\`\`\`${2:-rust}\$" '$0 ~ begin { i++; on = i == n; next } /^```$/ { on = 0 } on' "$page"; }
@@ -35,7 +32,7 @@ help=$top/src/nvidia-uvm-c/base/uvm_rust_params_ffi.h
 block 1 c >"$work/said"
 [ "$(wc -l <"$work/said")" = 1 ] && grep -qxF -f "$work/said" "$help"
 check "so is the line of the parameter's help"
-policy_names >"$work/names"
+"$lane" --names >"$work/names"
 [ "$(wc -l <"$work/names")" -ge 2 ] && grep -qx lru "$work/names" && grep -qx mru "$work/names"
 check "the names of the policies are found"
 while read -r name; do
@@ -43,10 +40,10 @@ while read -r name; do
 	check "modinfo names $name"
 done <"$work/names"
 # The lane asks for each of them, and for its line in the log: seen without a VM.
-vm() { echo "$*"; }
-policies >"$work/said"
+"$lane" --command >"$work/said"
 grep -qF "for p in $(paste -sd' ' "$work/names"); do policy" "$work/said"
 check "rust/policies runs each"
-grep -q '^	lane rust/policies ' "$top/scripts/test-parts.sh"
+ONLY='^rust/policies$' "$top/scripts/test.sh" list vm --commands >"$work/said"
+grep -qx 'rust/policies tests/parts/policies.sh' "$work/said"
 check "make test has the part that the page runs"
 done_testing

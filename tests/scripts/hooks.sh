@@ -6,8 +6,8 @@
 #   hooks.sh [535] [550] [555]
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
-# shellcheck source-path=SCRIPTDIR source=../../scripts/test-parts.sh
-. "$TOP/scripts/test-parts.sh"
+# shellcheck source-path=SCRIPTDIR source=../parts/trees.sh
+. "$TOP/tests/parts/trees.sh"
 set +e
 cd "$TOP" || exit 1
 work=$(mktemp -d)

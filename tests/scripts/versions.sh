@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: GPL-2.0 OR MIT
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/versions.sh makes of releases: a made-up repository of four tags, two of which have the same source, and a
 # test of hooks that says what is in the tree.
 set -u

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A CUDA program whose plan drops the last quarter of its range before each launch. $END names
  * what the program does to the range: CUDA frees it, or does not. Then the program has other memory

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What takes effect late, in the adversarial order: stores, invalidates, fault buffer entries.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Memory pools whose allocations are CUDA's, as what they are for is lost in managed memory: to be
 //! given to another process, to be host memory, or to be no more than so much. All others' become

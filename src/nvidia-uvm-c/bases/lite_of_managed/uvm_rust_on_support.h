@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What is not so of all GPUs, as some are old. Of a range, its managed part says so. Only for uvm_rust_compat.h.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! How much of a GPU's memory each process holds with its pages, in root chunks of 2 MiB.
 //!

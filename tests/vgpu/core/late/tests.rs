@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Programs of a driver's, each right or with one thing forgotten. In the kind order all of them
 //! work. In the adversarial one those that are right work with every seed, and the others fail

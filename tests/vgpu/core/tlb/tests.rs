@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What a driver must invalidate: a test for each thing that it may forget, of SMs and of copy
 //! engines, on each GPU.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The process in which the tests run, and what it tells the one that prints the page: a line for each
 //! thing that is said, of a letter and the rest.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The process that has the most used chunks gives up its oldest, so that the processes which want memory come to
 //! equal shares of it.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Four processes that share a GPU. Three are quiet: each goes through its own memory, nine tenths of a quarter of the
 //! GPU's, round after round. The fourth is the same, or loud: it goes through four times the GPU's memory in each
 //! round. What the three bring to the GPU again is what the loud one takes from them.

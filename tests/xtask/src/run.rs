@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Runs parts, some of them beside each other, and adds them up.
+//!
+//! One thread looks after everything: a few times a second it prints what the logs have got since,
+//! counts what has ended, and starts what comes next.
+
+use crate::count::{self, Tally};
+use crate::follow::Follower;
+use crate::log;
+use crate::memory::{keep_failure, Passed, Unpassed};
+use crate::part::{How, Part};
+use crate::process;
+use crate::report::{self, Outcome};
+use crate::screen::Screen;
+use crate::setting::Setting;
+use crate::skips::{self, Known};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the logs are looked at.
+const TICK: Duration = Duration::from_millis(50);
+/// How long who is told to end may take, before it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Finds the key for all that goes into a lane; nothing if nobody knows that.
+pub type Keys<'a> = Box<dyn Fn(&Part, &[Known]) -> Option<String> + 'a>;
+
+/// What a run is asked to do.
+pub struct Wish {
+    /// The name of the target: "host", "vm", "all" and so on.
+    pub target: String,
+    /// What passed before runs again, too.
+    pub fresh: bool,
+    /// What `tests/skips` calls `LENGTH`.
+    pub length: &'static str,
+    /// The part that builds the programs which run in the VM, once before the first lane.
+    pub programs: Part,
+}
+
+/// Whether the programs that lanes run are built. A lane is remembered by its sources, so the programs
+/// must be what these make.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Programs {
+    Unknown,
+    Built,
+    Broken,
+}
+
+/// A part whose command runs now.
+struct Running {
+    part: Part,
+    known: Vec<Known>,
+    key: Option<String>,
+    child: Child,
+    log: Follower,
+    begun: Instant,
+}
+
+/// A run of some parts: what goes on now and what has come of the others.
+pub struct Run<'a> {
+    setting: &'a Setting,
+    wish: Wish,
+    out: PathBuf,
+    list: String,
+    keys: Keys<'a>,
+    screen: Screen,
+    passed: Passed,
+    unpassed: Unpassed,
+    stop: Arc<AtomicBool>,
+    running: Vec<Running>,
+    programs: Programs,
+    outcomes: Vec<Outcome>,
+    begun: Instant,
+}
+
+/// The run ends because somebody wants it to.
+pub struct Stopped;
+
+impl<'a> Run<'a> {
+    /// Prepares a run, whose logs go below `out`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folders for logs and for what passed cannot be made.
+    pub fn new(
+        setting: &'a Setting,
+        wish: Wish,
+        keys: Keys<'a>,
+        screen: Screen,
+        stop: Arc<AtomicBool>,
+    ) -> io::Result<Run<'a>> {
+        let out = setting.top.join("out/test");
+        std::fs::create_dir_all(&out)?;
+        Ok(Run {
+            setting,
+            wish,
+            list: std::fs::read_to_string(setting.top.join("tests/skips"))?,
+            keys,
+            screen,
+            passed: Passed::open(setting)?,
+            unpassed: Unpassed::open(out.join("unpassed")),
+            out,
+            stop,
+            running: Vec::new(),
+            programs: Programs::Unknown,
+            outcomes: Vec::new(),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Runs the parts one after the other, lanes beside each other, and says what came of them.
+    pub fn all(&mut self, parts: &[Part]) -> ExitCode {
+        let done = parts
+            .iter()
+            .try_for_each(|part| self.begin(part))
+            .and_then(|()| self.fewer(1));
+        if done.is_err() {
+            return self.interrupted();
+        }
+        self.summary()
+    }
+
+    /// Takes a log of a lane's command that ran elsewhere, with success, for one of its own.
+    pub fn ran_elsewhere(&mut self, part: &Part, log: &str) {
+        let known = self.known(part);
+        let path = self.log_of(part);
+        if write_log(&path, log).is_err() {
+            return;
+        }
+        let key = (self.keys)(part, &known);
+        let passed = self.count(part, &known, true, Duration::ZERO, None);
+        if let Some(key) = key.filter(|_| passed && log.lines().any(|l| l.starts_with("ok "))) {
+            let _ = self.passed.remember(&key, &path);
+        }
+    }
+
+    /// Begins a part, and where it runs alone waits for its end.
+    fn begin(&mut self, part: &Part) -> Result<(), Stopped> {
+        self.stopped()?;
+        if let Some(why) = part
+            .skipped
+            .clone()
+            .or_else(|| part.lacks.and_then(|f| f(self.setting)))
+        {
+            self.skip(part, &why);
+            return Ok(());
+        }
+        match part.how {
+            How::Alone => {
+                self.alone(part)?;
+            }
+            How::Beside => {
+                self.fewer(self.setting.lanes())?;
+                self.start(part, None);
+            }
+            How::Lane => self.lane(part)?,
+        }
+        Ok(())
+    }
+
+    /// Runs a part to its end, while others may go on beside it; says whether it passed.
+    fn alone(&mut self, part: &Part) -> Result<bool, Stopped> {
+        self.start(part, None);
+        while self
+            .running
+            .iter()
+            .any(|running| running.part.name == part.name)
+        {
+            self.tick()?;
+        }
+        let passed = self
+            .outcomes
+            .iter()
+            .rev()
+            .find(|o| o.part == part.name)
+            .is_some_and(|o| o.passed());
+        if part.name == self.wish.programs.name {
+            self.programs = if passed {
+                Programs::Built
+            } else {
+                Programs::Broken
+            };
+        }
+        Ok(passed)
+    }
+
+    /// Begins a lane, unless it has passed with all that goes into it, or its programs are not there.
+    fn lane(&mut self, part: &Part) -> Result<(), Stopped> {
+        let known = self.known(part);
+        let key = (self.keys)(part, &known);
+        let before = key
+            .as_ref()
+            .filter(|_| !self.wish.fresh)
+            .and_then(|key| self.passed.of(key));
+        if let Some(log) = before {
+            self.recall(part, &known, &log);
+            return Ok(());
+        }
+        self.fewer(self.setting.lanes())?;
+        if self.programs == Programs::Unknown {
+            let programs = self.wish.programs.clone();
+            self.alone(&programs)?;
+        }
+        if self.programs == Programs::Built {
+            self.start(part, key);
+        } else {
+            let name = &part.name;
+            self.screen.print(&format!(
+                "{name}: not run, as its programs could not be built"
+            ));
+            self.unpassed.note(name, false);
+        }
+        Ok(())
+    }
+
+    /// Shows what a lane said when it passed.
+    fn recall(&mut self, part: &Part, known: &[Known], log: &Path) {
+        let name = &part.name;
+        self.screen.begins(name);
+        let text = read(log);
+        for line in text
+            .lines()
+            .filter(|line| log::goes_by(line) && !is_broken(line))
+        {
+            self.screen.print(&format!("  {name}: {line}"));
+        }
+        let date = self
+            .setting
+            .said(&["date", "-r", &log.display().to_string(), "+%F %R"]);
+        let date = date.unwrap_or_default().trim().to_owned();
+        if write_log(&self.log_of(part), &text).is_err() {
+            self.screen
+                .print(&format!("{name}: its log cannot be written"));
+        }
+        self.count(part, known, true, Duration::ZERO, Some(date.clone()));
+        let since = "nothing changed since; FRESH=1 runs it";
+        self.screen
+            .print(&format!("  ({name}: passed on {date}, {since})"));
+    }
+
+    /// Starts a part's command, with all that it prints in its log.
+    fn start(&mut self, part: &Part, key: Option<String>) {
+        self.screen.begins(&part.name);
+        let known = self.known(part);
+        let path = self.log_of(part);
+        let times = path.with_extension("times");
+        let _ = std::fs::remove_file(&times);
+        let begun = Instant::now();
+        let mut setting = self.setting.with(&part.env);
+        setting.set("UVM_TIMES", &times.display().to_string());
+        let started = write_log(&path, "").and_then(|()| {
+            let log = File::options().append(true).open(&path)?;
+            let mut command = setting.command(&part.command);
+            command.stdout(log.try_clone()?).stderr(log);
+            command.spawn()
+        });
+        match started.and_then(|child| Ok((child, Follower::of(&path)?))) {
+            Ok((child, log)) => {
+                let part = part.clone();
+                self.running.push(Running {
+                    part,
+                    known,
+                    key,
+                    child,
+                    log,
+                    begun,
+                });
+            }
+            Err(error) => {
+                let _ = write_log(&path, &format!("{:?}: {error}\n", part.command));
+                self.count(part, &known, false, Duration::ZERO, None);
+            }
+        }
+    }
+
+    /// Waits until fewer than `n` run.
+    fn fewer(&mut self, n: usize) -> Result<(), Stopped> {
+        while self.running.len() >= n {
+            self.tick()?;
+        }
+        Ok(())
+    }
+
+    /// Looks once after everything that runs, and rests.
+    fn tick(&mut self) -> Result<(), Stopped> {
+        self.stopped()?;
+        let mut i = 0;
+        while i < self.running.len() {
+            let running = &mut self.running[i];
+            // The log is read after the question, so that nothing of it is missed.
+            let ended = running.child.try_wait();
+            let prefix = match running.part.how {
+                How::Alone => String::new(),
+                _ => format!("{}: ", running.part.name),
+            };
+            for line in running.log.lines() {
+                if log::goes_by(&line) {
+                    self.screen.print(&format!("  {prefix}{line}"));
+                }
+            }
+            match ended {
+                Ok(None) => i += 1,
+                Ok(Some(status)) => self.ended(i, status.success()),
+                Err(_) => self.ended(i, false),
+            }
+        }
+        self.status();
+        std::thread::sleep(TICK);
+        Ok(())
+    }
+
+    /// Counts a part that has ended, and remembers it if it passed.
+    fn ended(&mut self, i: usize, succeeded: bool) {
+        // A part that was told to end has told nothing.
+        if self.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Running {
+            part,
+            known,
+            key,
+            begun,
+            ..
+        } = self.running.swap_remove(i);
+        let took = begun.elapsed();
+        let passed = self.count(&part, &known, succeeded, took, None);
+        let seconds = took.as_secs();
+        match part.how {
+            How::Alone => self.screen.print(&format!("  ({seconds} s)")),
+            _ => self
+                .screen
+                .print(&format!("  ({}: {seconds} s)", part.name)),
+        }
+        // What was changed meanwhile may be in what ran, or may not.
+        if let Some(key) = key.filter(|_| passed) {
+            if (self.keys)(&part, &known).as_ref() == Some(&key) {
+                if let Err(error) = self.passed.remember(&key, &self.log_of(&part)) {
+                    self.screen.print(&format!(
+                        "{}: passing is not remembered: {error}",
+                        part.name
+                    ));
+                }
+            } else {
+                let why = "its sources changed while it ran, so its passing is not remembered";
+                self.screen.print(&format!("  ({}: {why})", part.name));
+            }
+        }
+    }
+
+    /// Adds up what the log of a part says, and prints it; says whether it passed.
+    fn count(
+        &mut self,
+        part: &Part,
+        known: &[Known],
+        succeeded: bool,
+        took: Duration,
+        recalled: Option<String>,
+    ) -> bool {
+        let name = &part.name;
+        let path = self.log_of(part);
+        let tally = count::tally(name, succeeded, &read(&path), known);
+        for line in &tally.broken {
+            self.screen.print(&format!("{name}: {line}"));
+        }
+        for line in &tally.against {
+            self.screen.print(line);
+        }
+        // What the list of skips says against it belongs to its log.
+        let against: String = tally
+            .against
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let _ = File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|mut f| f.write_all(against.as_bytes()));
+        let log = read(&path);
+        let mut outcome = Outcome::new(name, tally.clone(), &log, took);
+        outcome.recalled = recalled;
+        outcome.times = report::times(&read(&path.with_extension("times")));
+        if tally.failed > 0 {
+            self.failure(&mut outcome, &path, &log);
+        }
+        self.unpassed.note(name, tally.failed == 0);
+        let Tally {
+            passed,
+            failed,
+            skipped,
+            ..
+        } = tally;
+        self.screen.print(&format!(
+            "{name:<34} {passed:5} passed {failed:3} failed {skipped:3} skipped"
+        ));
+        self.outcomes.push(outcome);
+        failed == 0
+    }
+
+    /// Shows the end of a log, and keeps it together with its cause and its command.
+    fn failure(&mut self, outcome: &mut Outcome, path: &Path, log: &str) {
+        let name = &outcome.part;
+        let again = self.again(name, log);
+        outcome.digest = format!("{}again: {again}\n", count::why(name, log));
+        self.screen
+            .print(&format!("--- the end of out/test/{name}.log:"));
+        for line in count::last_lines(log, 30) {
+            self.screen.print(line);
+        }
+        self.screen.print(&format!("--- again: {again}"));
+        if let Err(error) = keep_failure(self.setting, name, path) {
+            self.screen.print(&format!(
+                "{name}: its log is not kept in the cache: {error}"
+            ));
+        }
+    }
+
+    /// The command that runs a part once more, with the options of this run and with the seed that the
+    /// log names. hazards prints the seed of its fuzzing, and takes none.
+    fn again(&self, part: &str, log: &str) -> String {
+        let target = match self.wish.target.as_str() {
+            target @ ("host" | "extra" | "debug" | "versions") => format!("test-{target}"),
+            _ => "test".to_owned(),
+        };
+        let mut command = format!(
+            "make {target} ONLY='^{part}$' FRESH=1{}",
+            self.setting.given()
+        );
+        let seed = count::seed(log).filter(|_| self.setting.get("SEED").is_none());
+        if let Some(seed) = seed.filter(|_| !part.contains("hazards")) {
+            command += &format!(" SEED={seed}");
+        }
+        command
+    }
+
+    /// Notes that a part cannot run here, which the list has to allow.
+    fn skip(&mut self, part: &Part, why: &str) {
+        let name = &part.name;
+        let allowed = |known: &Known| known.times.is_none() && known.pattern == "(the part)";
+        let mut tally = Tally {
+            skipped: 1,
+            ..Tally::default()
+        };
+        if !self.known(part).iter().any(allowed) {
+            tally.failed = 1;
+            let what = "skipped, but not on the list tests/skips";
+            tally.against.push(format!("not ok {name}: {what}: {why}"));
+        }
+        self.screen.print(&format!("{name:<34} skipped: {why}"));
+        let mut outcome = Outcome::new(name, tally.clone(), "", Duration::ZERO);
+        outcome.digest = tally
+            .against
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect();
+        outcome.skipped = Some(why.to_owned());
+        self.unpassed.note(name, tally.failed == 0);
+        self.outcomes.push(outcome);
+    }
+
+    /// The lines of the list of skips that are about a part.
+    fn known(&self, part: &Part) -> Vec<Known> {
+        let setting = self.setting.with(&part.env);
+        skips::known(&self.list, &part.name, &setting, self.wish.length)
+    }
+
+    fn log_of(&self, part: &Part) -> PathBuf {
+        self.out.join(format!("{}.log", part.name))
+    }
+
+    /// Shows what runs, how long, and how many tests have gone by.
+    fn status(&mut self) {
+        if self.running.is_empty() {
+            return;
+        }
+        let lanes: Vec<String> = self
+            .running
+            .iter()
+            .map(|r| {
+                format!(
+                    "{} {} s, {} tests",
+                    r.part.name,
+                    r.begun.elapsed().as_secs(),
+                    r.log.tests
+                )
+            })
+            .collect();
+        let sum: Tally = report::sum(&self.outcomes);
+        let minutes = self.begun.elapsed().as_secs() / 60;
+        let so_far = format!(
+            "{} passed, {} failed, {minutes} min",
+            sum.passed, sum.failed
+        );
+        self.screen
+            .status(&format!("[{so_far}] {}", lanes.join(" | ")));
+    }
+
+    fn stopped(&self) -> Result<(), Stopped> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Stopped);
+        }
+        Ok(())
+    }
+
+    /// Ends all that runs. Nothing of it is counted or remembered.
+    fn interrupted(&mut self) -> ExitCode {
+        self.screen.clear();
+        for running in std::mem::take(&mut self.running) {
+            self.unpassed.note(&running.part.name, false);
+            self.screen
+                .print(&format!("{}: interrupted", running.part.name));
+        }
+        process::end_all(PATIENCE);
+        ExitCode::from(130)
+    }
+
+    /// Prints failures once more, where the time went, and the sum; writes the reports.
+    fn summary(&mut self) -> ExitCode {
+        self.screen.clear();
+        let table = report::time_table(&self.outcomes);
+        if !table.is_empty() {
+            self.screen.print(&table);
+        }
+        let reports = [
+            ("junit.xml", report::junit(&self.outcomes)),
+            ("tests.tap", report::tap(&self.outcomes)),
+        ];
+        for (name, text) in reports {
+            if let Err(error) = std::fs::write(self.out.join(name), text) {
+                self.screen.print(&format!("out/test/{name}: {error}"));
+            }
+        }
+        let failed: Vec<&Outcome> = self.outcomes.iter().filter(|o| !o.passed()).collect();
+        if !failed.is_empty() {
+            let digest: String = failed.iter().map(|o| o.digest.as_str()).collect();
+            let names: Vec<&str> = failed.iter().map(|o| o.part.as_str()).collect();
+            self.screen.print(&digest);
+            self.screen.print(&format!("failed: {}", names.join(" ")));
+            let kept = self.setting.cache.join("failed");
+            self.screen.print(&format!(
+                "their logs are in out/test, and in {}",
+                kept.display()
+            ));
+        }
+        let Tally {
+            passed,
+            failed,
+            skipped,
+            ..
+        } = report::sum(&self.outcomes);
+        self.screen.print(&format!(
+            "{passed} passed, {failed} failed, {skipped} skipped"
+        ));
+        if failed == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken(line: &str) -> bool {
+    line.trim_start().starts_with("not ok")
+}
+
+/// Reads a log, which may have any bytes in it; what is not there is empty.
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// Writes a log, and makes the folder for it.
+fn write_log(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, text)
+}
+
+#[cfg(test)]
+#[path = "run/tests.rs"]
+mod tests;

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+use super::*;
+use crate::inputs::scripts_in;
+use crate::part::How;
+use crate::setting::tests::setting;
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+
+fn path() -> String {
+    std::env::var("PATH").unwrap()
+}
+
+/// The parts of a target in this checkout, with these options.
+fn of(target: &str, env: &[(&str, &str)]) -> Vec<Part> {
+    let path = path();
+    let all = [&[("PATH", path.as_str()), ("KERNEL", "release")][..], env].concat();
+    parts(target, &setting(&all)).unwrap()
+}
+
+fn names(parts: &[Part]) -> Vec<&str> {
+    parts.iter().map(|part| part.name.as_str()).collect()
+}
+
+fn named<'a>(parts: &'a [Part], name: &str) -> &'a Part {
+    parts.iter().find(|part| part.name == name).unwrap()
+}
+
+/// The targets whose parts need no source of NVIDIA's to be listed.
+const HERE: &[&str] = &[
+    "host",
+    "vm",
+    "kselftest",
+    "flash",
+    "debug",
+    "versions",
+    "all",
+];
+
+#[test]
+fn the_parts_on_the_host_also_one_that_may_be_skipped() {
+    let parts = of("host", &[]);
+    for name in [
+        "host/rustfmt",
+        "host/clippy",
+        "host/cargo-test",
+        "host/pytorch",
+        "host/miri",
+    ] {
+        assert!(names(&parts).contains(&name), "{name}");
+    }
+    assert!(names(&parts).iter().all(|name| name.starts_with("host/")));
+    assert!(parts.iter().all(|part| part.how != How::Lane));
+}
+
+#[test]
+fn the_lanes_of_the_vm() {
+    let parts = of("vm", &[]);
+    for name in [
+        "rust/policies",
+        "demo",
+        "upstream/ladder",
+        "rust/random",
+        "rust/flash",
+    ] {
+        assert_eq!(named(&parts, name).how, How::Lane, "{name}");
+    }
+    assert!(!names(&parts).iter().any(|name| name.starts_with("host/")));
+    let all = of("all", &[]);
+    assert_eq!(all.len(), parts.len() + of("host", &[]).len());
+}
+
+#[test]
+fn a_target_has_each_name_once() {
+    for target in HERE {
+        let parts = of(target, &[]);
+        let once: BTreeSet<&str> = names(&parts).into_iter().collect();
+        assert_eq!(once.len(), parts.len(), "{target}: {:?}", names(&parts));
+    }
+}
+
+#[test]
+fn there_are_no_parts_of_what_is_not_known() {
+    let error = parts("nothing", &setting(&[])).unwrap_err();
+    assert!(
+        error.contains("use host, vm, kselftest, flash, extra, debug, versions or all"),
+        "{error}"
+    );
+}
+
+#[test]
+fn lanes_come_after_what_builds_for_them() {
+    for target in HERE {
+        let parts = of(target, &[]);
+        let lane = parts.iter().position(|part| part.how == How::Lane);
+        let built = parts.iter().position(|part| part.name == "build/programs");
+        if let Some(lane) = lane {
+            assert!(built.is_some_and(|built| built < lane), "{target}");
+        }
+    }
+}
+
+#[test]
+fn the_scripts_that_parts_name_are_there_and_can_be_run() {
+    let top = setting(&[]).top;
+    for target in HERE {
+        for part in of(target, &[]) {
+            for script in part.scripts() {
+                if script.contains("vm-") {
+                    continue;
+                }
+                let mode = std::fs::metadata(top.join(&script))
+                    .unwrap()
+                    .permissions()
+                    .mode();
+                assert!(mode & 0o111 != 0, "{script}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_script_of_a_part_takes_functions_only_from_what_counts_for_every_lane() {
+    let top = setting(&[]).top;
+    for entry in std::fs::read_dir(top.join("tests/parts")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let sources = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with(". "));
+        for line in sources {
+            let known = ["scripts/lib.sh\"", "scripts/bugs.sh\"", "build/kbuild.sh\""];
+            assert!(
+                known.iter().any(|file| line.ends_with(file)),
+                "{}: {line}",
+                path.display()
+            );
+        }
+        let others = scripts_in(&text);
+        assert!(
+            others.is_empty(),
+            "{}: {others:?} is not in its lane's key",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn a_part_that_may_be_unable_to_run_is_on_the_list_of_skips() {
+    let list = std::fs::read_to_string(setting(&[]).top.join("tests/skips")).unwrap();
+    for part in HERE.iter().flat_map(|target| of(target, &[])) {
+        if part.lacks.is_some() || part.skipped.is_some() {
+            let known = crate::skips::known(&list, &part.name, &setting(&[]), "short");
+            let may = known
+                .iter()
+                .any(|k| k.times.is_none() && k.pattern == "(the part)");
+            assert!(may, "{}", part.name);
+        }
+    }
+}
+
+#[test]
+fn options_reach_the_commands() {
+    let random = |env: &[(&str, &str)]| named(&of("vm", env), "rust/random").command[1].clone();
+    assert_eq!(random(&[]), "target/release/random --ops 4000");
+    assert_eq!(
+        random(&[("OPS", "50"), ("SEED", "7")]),
+        "target/release/random --ops 50 --seed 7"
+    );
+    let loops = |env: &[(&str, &str)]| named(&of("vm", env), "rust/loops").command[1..].join(" ");
+    assert_eq!(loops(&[]), "--storms 60");
+    assert_eq!(
+        loops(&[("STORMS", "3"), ("SEED", "7")]),
+        "--storms 3 --seed 7"
+    );
+    let debug = of("debug", &[]);
+    let random = named(&debug, "debug/random");
+    assert_eq!(random.command[1], "target/release/random --ops 100000");
+    assert!(random
+        .env
+        .contains(&("KERNEL".to_owned(), "debug".to_owned())));
+}
+
+#[test]
+fn the_long_form_does_more() {
+    let setting = setting(&[]);
+    let of = |amount| {
+        let suite = vm::suite("rust", &setting, amount);
+        let odd = vm::odd_gpu(&setting, amount).command[1].clone();
+        (named(&suite, "rust/storms").command[1].clone(), odd)
+    };
+    let (storms, odd) = of(amount("vm"));
+    assert_eq!(storms, "target/release/storms --times 15");
+    assert!(!odd.contains("--full"));
+    let (storms, odd) = of(amount("extra"));
+    assert_eq!(storms, "target/release/storms --times 100");
+    assert!(
+        odd.ends_with(" && target/release/ladder --full --only 'step 10'"),
+        "{odd}"
+    );
+    let upstream = vm::suite("upstream", &setting, amount("extra"));
+    assert_eq!(
+        named(&upstream, "upstream/storms").command[1],
+        "target/release/storms --times 20"
+    );
+    assert!(!named(&upstream, "upstream/thrashing").command[1].contains("discard"));
+}
+
+#[test]
+fn versions_without_trees_are_skipped() {
+    let parts = of("versions", &[]);
+    assert!(named(&parts, "versions/given").skipped.is_some());
+    let driver = named(&parts, "versions/535");
+    assert!(driver
+        .env
+        .contains(&("UVM_VERSION".to_owned(), "535".to_owned())));
+    assert_eq!(driver.command[..3], ["env", "-u", "UVM_SRC"]);
+}
+
+#[test]
+fn versions_are_compared_by_their_numbers() {
+    assert!(at_least("1.88.0", "1.95.0") && at_least("1.88.0", "1.88.0"));
+    assert!(at_least("1.88.0", "1.100.0") && at_least("1.88.0", "1.90.0-nightly"));
+    assert!(!at_least("1.88.0", "1.85.1") && !at_least("1.88.0", "0.0.0"));
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! The parts that run in the VM, and what is built for them.
+
+use super::{programs, seed, Amount, SHORT, SUITE};
+use crate::part::Part;
+use crate::setting::Setting;
+
+/// The top half in interrupt context, a fault buffer of 16 entries that is nearly always full, memory that
+/// RM has zeroed; see the parameters of vgpu.ko in docs/vgpu.md.
+const ODD_GPU: &str = "VGPU_PARAMS=irq=hard fault_entries=16 pma_zero=1";
+/// Half of the memory on a second NUMA node.
+pub const TWO_NODES: &str = "QEMU_OPTS=-object memory-backend-ram,id=n0,size=1536M \
+     -object memory-backend-ram,id=n1,size=1536M -numa node,nodeid=0,cpus=0,memdev=n0 \
+     -numa node,nodeid=1,cpus=1,memdev=n1";
+/// The VM is slower than any GPU: thrashing is only seen over a longer time.
+const SLOW: &str = "UVM_PARAMS=uvm_perf_thrashing_lapse_usec=1000000";
+/// What a process may announce, and what moves in an order that no one can predict.
+pub const PREFETCH: &str = "UVM_PARAMS=uvm_rust_prefetch=1 uvm_rust_preevict=4";
+/// The programs for that.
+pub const PREFETCH_SUITE: &str =
+    "out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order";
+
+/// All that is built for the VM and runs there.
+pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
+    let kernel = setting.or("KERNEL", "release");
+    let mut parts = vec![
+        Part::alone("build/kernel", &["scripts/kernel.sh", kernel]),
+        modules("build/modules"),
+        Part::alone("build/clippy", &["scripts/driver.sh", "clippy"]),
+        programs(),
+    ];
+    // Long ones first: what is last should not run alone for long.
+    parts.extend(flash(setting, amount));
+    parts.push(demo(setting));
+    parts.extend(ladder("rust"));
+    parts.extend(ladder("upstream"));
+    parts.extend(suite("rust", setting, amount));
+    parts.push(odd_gpu(setting, amount));
+    parts.extend([
+        Part::vm(
+            "rust/ladder-ampere",
+            &["DRIVER=rust", "GPU=ampere", "VM_TIMEOUT=900"],
+            &format!("{SUITE}/ladder --only 'step 7' && {SUITE}/ladder --only 'step 14'"),
+        ),
+        Part::vm(
+            "rust/workloads",
+            &["DRIVER=rust", "VIDMEM=200M", "VM_TIMEOUT=900"],
+            &format!("{SUITE}/workloads --only fir --times 2"),
+        ),
+        loops(setting, amount),
+        Part::lane("rust/policies", &["tests/parts/policies.sh"]),
+        Part::lane("rust/shares", &["tests/parts/shares.sh"]),
+        Part::lane("rust/panic", &["tests/parts/panics.sh"]),
+    ]);
+    parts.extend(selftests());
+    parts.extend([
+        Part::vm(
+            "rust/prefetch",
+            &["DRIVER=rust", "VIDMEM=64M", "VM_TIMEOUT=900", PREFETCH],
+            PREFETCH_SUITE,
+        ),
+        // Without pre-eviction, so that sooner or later all that is there is expected.
+        Part::vm(
+            "rust/together",
+            &[
+                "DRIVER=rust",
+                "VIDMEM=64M",
+                "VM_TIMEOUT=600",
+                "UVM_PARAMS=uvm_rust_prefetch=1",
+            ],
+            &format!("{SUITE}/policy --together"),
+        ),
+    ]);
+    parts
+}
+
+/// The modules that lanes load; vm.sh finds them in `UVM_BUILT`.
+pub fn modules(name: &str) -> Part {
+    Part::alone(
+        name,
+        &["tests/parts/modules.sh", "upstream", "rust", "vgpu"],
+    )
+}
+
+/// The demo, on the kernel of the distribution: Rust without CONFIG_RUST, and modules loaded as they are
+/// on a machine with a GPU.
+pub fn demo(setting: &Setting) -> Part {
+    let stock = || {
+        setting
+            .said(&["scripts/stock.sh", "--default"])
+            .unwrap_or_default()
+    };
+    let kernel = setting.get("KERNEL").map_or_else(stock, str::to_owned);
+    Part::lane("demo", &["scripts/demo.sh"]).with(&[&format!("KERNEL={}", kernel.trim())])
+}
+
+/// The same fault storms under both loops and each replay policy; `STORMS` of them.
+fn loops(setting: &Setting, amount: Amount) -> Part {
+    let loops = amount.loops.to_string();
+    let mut command = vec![
+        "tests/parts/loops.sh",
+        "--storms",
+        setting.or("STORMS", &loops),
+    ];
+    if let Some(seed) = setting.get("SEED") {
+        command.extend(["--seed", seed]);
+    }
+    Part::lane("rust/loops", &command)
+}
+
+/// The odd GPU; and, at length, NVIDIA's long forms of the tests of memory.
+pub fn odd_gpu(setting: &Setting, amount: Amount) -> Part {
+    let Amount { odd_rounds, .. } = amount;
+    let long = if amount == SHORT {
+        String::new()
+    } else {
+        format!(" && {SUITE}/ladder --full --only 'step 10'")
+    };
+    let seed = seed(setting);
+    Part::vm(
+        "rust/odd-gpu",
+        &[
+            "DRIVER=rust",
+            "VIDMEM=128M",
+            ODD_GPU,
+            "VM_CPU=max",
+            "VM_TIMEOUT=1500",
+        ],
+        &format!(
+            "{SUITE}/contend --rounds {odd_rounds}{seed} && {SUITE}/ladder --only 'step 14' && \
+             {SUITE}/hazards --only injected && {SUITE}/discard --only 5.7{long}"
+        ),
+    )
+}
+
+/// NVIDIA's tests on a driver, in the steps that each kind of machine is for.
+fn ladder(driver: &str) -> Vec<Part> {
+    let of = &format!("DRIVER={driver}");
+    vec![
+        Part::vm(
+            &format!("{driver}/ladder"),
+            &[of, "VM_TIMEOUT=1500"],
+            &format!("{SUITE}/ladder"),
+        ),
+        Part::vm(
+            &format!("{driver}/ladder-volta"),
+            &[
+                of,
+                "GPU=volta",
+                "VM_TIMEOUT=900",
+                "UVM_PARAMS=uvm_perf_access_counter_mimc_migration_enable=1",
+            ],
+            &format!(
+                "{SUITE}/ladder --only 'step 14' && {SUITE}/ladder --only 'step 18' && \
+                 {SUITE}/ladder --only PMM_SYSMEM"
+            ),
+        ),
+        Part::vm(
+            &format!("{driver}/ladder-two-gpus"),
+            &two_gpus(of),
+            &two_gpus_ladder(),
+        ),
+    ]
+}
+
+/// A machine with two GPUs and two NUMA nodes.
+pub fn two_gpus(driver: &str) -> [&str; 6] {
+    [
+        driver,
+        "GPUS=2",
+        "VM_MEM=3G",
+        "VM_CPUS=2",
+        TWO_NODES,
+        "VM_TIMEOUT=900",
+    ]
+}
+
+/// The steps of the ladder that want that machine.
+pub fn two_gpus_ladder() -> String {
+    format!("{SUITE}/ladder --only 'step 19' && {SUITE}/ladder --only 'step 20'")
+}
+
+/// Our own tests of faults and of what goes wrong. The baseline passes them too: they ask for what NVIDIA's
+/// driver does. Its storms are NVIDIA's to pass; there a look will do.
+pub fn suite(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
+    let of = &format!("DRIVER={driver}");
+    let ours = driver == "rust";
+    let Amount {
+        times,
+        rounds,
+        fuzz,
+        ..
+    } = amount;
+    let storms = if ours { times } else { times / 5 };
+    let vidmem = if ours { "VIDMEM=128M" } else { "VIDMEM=256M" };
+    let pinned = format!(" && {SUITE}/discard --only 'pinned by thrashing'");
+    let pinned = if ours { pinned.as_str() } else { "" };
+    let seed = seed(setting);
+    let vm = |name: &str, settings: &[&str], command: String| {
+        Part::vm(
+            &format!("{driver}/{name}"),
+            settings,
+            &format!("{SUITE}/{command}"),
+        )
+    };
+    let mut parts = vec![vm(
+        "contend",
+        &[of, "VIDMEM=64M", "VM_TIMEOUT=1200"],
+        format!("contend --rounds {rounds}{seed}"),
+    )];
+    parts.extend(random(driver, setting, amount));
+    parts.extend([
+        vm(
+            "storms",
+            &[of, "VIDMEM=64M", "VM_TIMEOUT=1800"],
+            format!("storms --times {storms}"),
+        ),
+        vm(
+            "hazards",
+            &[of, "VIDMEM=64M", "VM_TIMEOUT=900"],
+            format!("hazards --fuzz {fuzz}"),
+        ),
+        vm(
+            "thrashing",
+            &[of, vidmem, SLOW, "VM_TIMEOUT=600"],
+            format!("ladder --only 'step 16'{pinned}"),
+        ),
+    ]);
+    parts
+}
+
+/// The random program. The unmodified driver oopses when it evicts part of a block of ordinary memory, so
+/// there managed memory is oversubscribed, and ordinary memory is not; and it loses writes to
+/// read-duplicated pages (docs/fixes.md).
+fn random(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
+    let of = format!("DRIVER={driver}");
+    let ops: u32 = setting
+        .get("OPS")
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(amount.ops);
+    let seed = seed(setting);
+    let vm = |name: &str, command: String| {
+        let settings = [of.as_str(), "VIDMEM=64M", "VM_TIMEOUT=1800"];
+        Part::vm(
+            &format!("{driver}/{name}"),
+            &settings,
+            &format!("{SUITE}/random {command}"),
+        )
+    };
+    if driver == "rust" {
+        return vec![vm("random", format!("--ops {ops}{seed}"))];
+    }
+    let tenth = ops / 10;
+    vec![
+        vm(
+            "random-managed",
+            format!("--ops {ops}{seed} --no-read-duplication --memory managed"),
+        ),
+        vm(
+            "random-no-eviction",
+            format!("--ops {tenth}{seed} --no-read-duplication --no-eviction"),
+        ),
+    ]
+}
+
+/// `make kselftest`: the selftests in C, and a test for each sentence on discard (docs/testing.md says
+/// which), with one GPU and with two.
+pub fn selftests() -> Vec<Part> {
+    let discard = format!("{SUITE}/discard");
+    let library = format!("{SUITE}/library");
+    let limits = "UVM_PARAMS=uvm_rust_prefetch_memory=1 uvm_rust_stats_public=1 uvm_rust_flash=1";
+    let rust = "DRIVER=rust";
+    vec![
+        Part::vm(
+            "rust/kselftest",
+            &[rust, "VIDMEM=64M", "VM_TIMEOUT=900"],
+            "make --silent -C tests/kselftest run",
+        ),
+        Part::vm(
+            "rust/limits",
+            &[rust, "VIDMEM=64M", limits, "VM_TIMEOUT=900"],
+            "out/kselftest/uvm_announce && out/kselftest/uvm_privacy && out/kselftest/uvm_calls",
+        ),
+        // The driver does nothing afterwards, but goes.
+        Part::vm(
+            "rust/fatal",
+            &[rust, "VIDMEM=64M"],
+            "out/kselftest/uvm_fatal",
+        ),
+        Part::vm(
+            "rust/discard",
+            &[rust, "VIDMEM=128M", "VM_TIMEOUT=1500"],
+            &discard,
+        ),
+        Part::vm(
+            "rust/discard-two-gpus",
+            &[rust, "GPUS=2", "VIDMEM=128M", "VM_TIMEOUT=1800"],
+            &format!("out/kselftest/uvm_fdinfo && {discard}"),
+        ),
+        Part::vm(
+            "rust/discard-c-lists",
+            &[
+                rust,
+                "VIDMEM=128M",
+                "UVM_PARAMS=uvm_rust_evict=0",
+                "VM_TIMEOUT=900",
+            ],
+            &format!("{discard} --only 5.3 && {discard} --only 5.7"),
+        ),
+        Part::vm(
+            "rust/discard-leaks",
+            &[rust, "UVM_PARAMS=uvm_rust_test_unprepared=1"],
+            &format!("{discard} --leaks"),
+        ),
+        Part::vm("rust/library", &[rust, "VIDMEM=64M"], &library),
+        // There it says that it can not, in C as in Rust.
+        Part::vm(
+            "upstream/library",
+            &["DRIVER=upstream", "VIDMEM=64M"],
+            &format!("{library} && out/kselftest/uvm_library"),
+        ),
+    ]
+}
+
+/// A command in the VM with the devices of ssd.sh.
+pub fn ssd(name: &str, settings: &[&str], command: &str) -> Part {
+    Part::lane(name, &["scripts/ssd.sh", command]).with(settings)
+}
+
+/// The suite of the SSD tier.
+pub fn flash_suite(setting: &Setting, amount: Amount) -> String {
+    let (fuzz, seed) = (amount.fuzz, seed(setting));
+    format!("{SUITE}/flash --bad-device $BAD_SSD --ops 500 --fuzz {fuzz}{seed}")
+}
+
+/// The suite of the SSD tier in `make test`.
+pub fn flash_lane(setting: &Setting, amount: Amount) -> Part {
+    ssd(
+        "rust/flash",
+        &["VM_TIMEOUT=1500"],
+        &flash_suite(setting, amount),
+    )
+}
+
+/// The SSD tier: the suite, and the programs of `make ssd-demo`.
+pub fn flash(setting: &Setting, amount: Amount) -> Vec<Part> {
+    let demo = format!(
+        "{SUITE}/flash --demo out/ssd-short.json --ops 300{}",
+        seed(setting)
+    );
+    let plans = "rm -f out/plans.json && scripts/plans.sh out/plans.json bert-base";
+    vec![
+        flash_lane(setting, amount),
+        ssd("rust/flash-demo", &["VM_TIMEOUT=1500"], &demo),
+        Part::lane("rust/plans", &["bash", "-c", plans]).with(&["VM_TIMEOUT=1500"]),
+    ]
+}
