@@ -8,6 +8,7 @@
 
 #define UVM_RUST_PARAMS_ALWAYS(X) \
 	X(bool, uvm_rust_stats, true, 0444, "Count traffic, faults and evictions per GPU and per process (default 1)") \
+	X(bool, uvm_rust_test_starve, false, 0644, "For tests only: Rust's tables and buffers get no memory (default 0)") \
 	X(bool, uvm_rust_stats_public, false, 0444, \
 	  "Show what all processes together did to every process; 0: to CAP_SYS_ADMIN only (default 0)")
 
@@ -41,6 +42,7 @@
 	X(bool, uvm_rust_flash, false, 0444, \
 	  "Offer an SSD tier behind host memory; a device is attached by ioctl (default 0)") \
 	X(uint, uvm_rust_flash_depth, 4, 0444, "How many va_blocks are written at the same time, 1 to 64 (default 4)") \
+	X(uint, uvm_rust_flash_sets, 64, 0444, "How many va_blocks are read at the same time, 2 to 1024 (default 64)") \
 	X(uint, uvm_rust_flash_share, 100, 0644, \
 	  "Percent of the time that each worker writes, 1 to 100, to leave the device to others (default 100)") \
 	X(uint, uvm_rust_flash_move_mib, 512, 0644, \

@@ -17,6 +17,7 @@ struct uvm_rust_flash_block;	/* what is known of a va_block: uvm_va_block_t.uvm_
 struct uvm_va_block_struct;	/* upstream's uvm_va_block_t */
 struct uvm_seam_flash_dev;	/* an open device */
 struct page;
+struct skcipher_request;
 struct uvm_seam_context;
 struct rw_semaphore;
 
@@ -125,9 +126,12 @@ int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, st
 			    __u64 position, _Bool write, __u8 level);
 /* What is there is needed no more: 0 or -errno, -EOPNOTSUPP where the device forgets nothing. Sleeps until it has. */
 int uvm_seam_flash_discard(struct uvm_seam_flash_dev *dev, __u64 position, __u64 bytes);
-/* Encrypts pages into others, or decrypts them; the first has @stamp, the next the next. Returns how many. Sleeps. */
-__u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct page **from, struct page **to, __u32 pages,
-			   __u64 stamp, _Bool encrypt);
+/*
+ * Encrypts pages into others, or decrypts them; the first has @stamp, the next the next. @room is what
+ * uvm_seam_flash_open() asks for. Returns how many. Allocates nothing. Sleeps.
+ */
+__u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct skcipher_request *room, struct page **from,
+			   struct page **to, __u32 pages, __u64 stamp, _Bool encrypt);
 /* The checksum of each page and its stamp. */
 void uvm_seam_flash_sums(struct page **of, __u32 pages, __u64 stamp, __u32 *sums);
 /* Whether it is there. Any lock. */
@@ -164,10 +168,11 @@ void up_write(struct rw_semaphore *sem);
 _Bool capable(int cap);
 
 /*
- * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0 and how many @bytes it has,
- * or -errno. @dev is to be freed in either case, but where there was no memory for it.
+ * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0, how many @bytes it has and
+ * how many a @request of uvm_seam_flash_crypt() needs, aligned as __u64; or -errno. @dev is to be freed in either case,
+ * but where there was no memory for it.
  */
-int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev, __u64 *bytes);
+int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev, __u64 *bytes, __u32 *request);
 void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev);
 /* Lets the device go, of which nothing is needed any more. */
 void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev);

@@ -77,11 +77,10 @@ bool uvm_seam_pages_new(struct page **of, u32 order, bool account)
 {
 	gfp_t flags = (account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL) | (order ? __GFP_NORETRY | __GFP_NOWARN : 0);
 	struct page *page = alloc_pages(flags, order);
-	u32 k;
 
 	if (page)
 		split_page(page, order);
-	for (k = 0; page && k < 1u << order; k++)
+	for (u32 k = 0; page && k < 1u << order; k++)
 		of[k] = nth_page(page, k);
 	return page;
 }
@@ -107,22 +106,21 @@ bool uvm_seam_flash_is_there(struct uvm_seam_flash_dev *dev)
 
 /* --- encryption ------------------------------------------------------------------------ */
 
-u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct page **from, struct page **to, u32 pages, u64 stamp,
-			 bool encrypt)
+u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct skcipher_request *req, struct page **from,
+			 struct page **to, u32 pages, u64 stamp, bool encrypt)
 {
-	struct skcipher_request *req = skcipher_request_alloc(dev->tfm, GFP_KERNEL);
 	struct scatterlist src, dst;
 	/* Some implementations answer later. */
 	DECLARE_CRYPTO_WAIT(wait);
 	u32 k;
 
-	if (!req)
-		return 0;
 	sg_init_table(&src, 1);
 	sg_init_table(&dst, 1);
+	skcipher_request_set_tfm(req, dev->tfm);
 	skcipher_request_set_callback(req, CRYPTO_TFM_REQ_MAY_BACKLOG | CRYPTO_TFM_REQ_MAY_SLEEP, crypto_req_done, &wait);
 	for (k = 0; k < pages; k++) {
-		__le64 tweak[2] = { cpu_to_le64(stamp + k), 0 };
+		/* The cipher copies one that is not aligned as its blocks are, into memory that it allocates. */
+		__le64 tweak[2] __aligned(16) = { cpu_to_le64(stamp + k), 0 };
 
 		sg_set_page(&src, from[k], PAGE_SIZE, 0);
 		sg_set_page(&dst, to[k], PAGE_SIZE, 0);
@@ -130,7 +128,6 @@ u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct page **from, str
 		if (crypto_wait_req(encrypt ? crypto_skcipher_encrypt(req) : crypto_skcipher_decrypt(req), &wait))
 			break;
 	}
-	skcipher_request_free(req);
 	return k;
 }
 
@@ -141,7 +138,7 @@ void uvm_seam_flash_sums(struct page **of, u32 pages, u64 stamp, u32 *sums)
 		*sums++ = crc32c(~(u32)stamp, page_address(*of++), PAGE_SIZE);
 }
 
-static int make_key(struct uvm_seam_flash_dev *dev)
+static int make_key(struct uvm_seam_flash_dev *dev, u32 *request)
 {
 	u8 key[64];
 	int ret;
@@ -153,6 +150,7 @@ static int make_key(struct uvm_seam_flash_dev *dev)
 	dev->tfm = crypto_alloc_skcipher("xts(aes)", 0, CRYPTO_ALG_ALLOCATES_MEMORY);
 	if (IS_ERR(dev->tfm))
 		return PTR_ERR(dev->tfm) == -ENOENT ? -EOPNOTSUPP : PTR_ERR(dev->tfm);
+	*request = sizeof(struct skcipher_request) + crypto_skcipher_reqsize(dev->tfm);
 	get_random_bytes(key, sizeof(key));
 	ret = crypto_skcipher_setkey(dev->tfm, key, sizeof(key));
 	memzero_explicit(key, sizeof(key));
@@ -195,7 +193,7 @@ void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev)
 	kfree(dev);
 }
 
-int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out, u64 *bytes)
+int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out, u64 *bytes, u32 *request)
 {
 	struct uvm_seam_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 	int ret;
@@ -204,7 +202,7 @@ int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out, u64 *bytes)
 		return -ENOMEM;
 	init_waitqueue_head(&dev->wait);
 	*out = dev;
-	ret = make_key(dev) ?: open_file(dev, path);
+	ret = make_key(dev, request) ?: open_file(dev, path);
 	if (ret == 0)
 		*bytes = i_size_read(dev->file->f_mapping->host);
 	return ret;

@@ -8,12 +8,13 @@
 use super::params;
 use crate::ffi::bindings as uapi;
 use crate::ffi::flash::{
-    is_admin, mark, move_range as move_range_of, open, BlockHandle, Dev, DeviceHandle, OwnerHandle,
-    Writing,
+    is_admin, mark, move_range as move_range_of, open, sets, workers_of_parameter, BlockHandle,
+    Dev, DeviceHandle, Io, OwnerHandle, Writing,
 };
 use crate::ffi::{seam, uaccess};
 use crate::policy::flash::drain::Stays;
 use crate::policy::flash::moves::{Failed, To};
+use crate::policy::flash::pool::Pool;
 use crate::policy::flash::{tier, Config, Table};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -25,6 +26,9 @@ use kernel::sync::{new_mutex, new_spinlock, Mutex, SpinLock};
 pub(crate) struct Flash {
     #[pin]
     pub(crate) table: Mutex<Table>,
+    /// What reads are made with. Its mutex is taken inside all other locks as well, without the table's.
+    #[pin]
+    pub(crate) sets: Mutex<Pool<Io>>,
     pub(crate) counters: Counters,
 }
 
@@ -90,16 +94,19 @@ impl Flash {
         stats.rested_us = get(Counter::RestedUs);
     }
 
-    /// An empty device.
+    /// An empty device, which is read with `sets`, and written by so many workers.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(config: Config) -> Result<Pin<KBox<Self>>> {
-        let table = Table::new(config).map_err(|_| ENOMEM)?;
+    pub(crate) fn new(config: Config, sets: Pool<Io>, workers: u32) -> Result<Pin<KBox<Self>>> {
+        let mut table = Table::new(config).map_err(|_| ENOMEM)?;
+        let prepared = table.prepare(sets.count(), workers as usize);
+        prepared.map_err(|_| ENOMEM)?;
         KBox::pin_init(
             pin_init!(Self {
                 table <- new_mutex!(table),
+                sets <- new_mutex!(sets),
                 counters: Counters::default(),
             }),
             GFP_KERNEL,
@@ -162,11 +169,12 @@ pub(crate) fn attach(arg: usize) -> Result {
     let (seam, bytes) = open(attach.path)?;
     let slots = Config::slots_of(bytes).ok_or(ENOSPC)?;
     mark(&seam, attach.flags & uapi::UVM_RUST_FLASH_FORCE != 0)?;
-    let flash = Flash::new(Config {
+    let config = Config {
         slots,
         checksums: attach.flags & uapi::UVM_RUST_FLASH_NO_CHECKSUMS == 0,
         quota: Config::quota_of(attach.quota_bytes),
-    })?;
+    };
+    let flash = Flash::new(config, sets(&seam)?, workers_of_parameter())?;
     let limit = attach.host_bytes / kernel::page::PAGE_SIZE as u64;
     lock.attach(Dev::new(seam, flash)?, limit)?;
     pr_info!("flash: attached, {slots} slots\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3b685099cebc361c.
+// Of headers and options c2b53da790252949.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -292,6 +292,9 @@ unsafe extern "C" {
     pub static mut uvm_rust_stats: bool;
 }
 unsafe extern "C" {
+    pub static mut uvm_rust_test_starve: bool;
+}
+unsafe extern "C" {
     pub static mut uvm_rust_stats_public: bool;
 }
 unsafe extern "C" {
@@ -341,6 +344,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub static mut uvm_rust_flash_depth: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_flash_sets: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
     pub static mut uvm_rust_flash_share: ::core::ffi::c_uint;
@@ -1158,6 +1164,11 @@ pub struct page {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct skcipher_request {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct rw_semaphore {
     _unused: [u8; 0],
 }
@@ -1307,6 +1318,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_flash_crypt(
         dev: *mut uvm_seam_flash_dev,
+        room: *mut skcipher_request,
         from: *mut *mut page,
         to: *mut *mut page,
         pages: __u32,
@@ -1370,6 +1382,7 @@ unsafe extern "C" {
         path: __u64,
         dev: *mut *mut uvm_seam_flash_dev,
         bytes: *mut __u64,
+        request: *mut __u32,
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {

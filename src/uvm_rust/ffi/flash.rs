@@ -28,9 +28,12 @@ mod tier;
 mod trim;
 mod workers;
 
-pub(crate) use attach::{is_admin, mark, open, pages_of_tenant, stats, Writing};
+pub(crate) use attach::{
+    is_admin, mark, open, pages_of_tenant, sets, stats, workers_of_parameter, Writing,
+};
 pub(super) use block::{discarded, pages_of};
 pub(crate) use dev::Dev;
+pub(crate) use io::Io;
 pub(crate) use moves::move_range;
 pub(crate) use queue::Moves;
 pub(super) use room::park;

@@ -23,6 +23,13 @@ impl From<AllocError> for OutOfMemory {
     }
 }
 
+/// Fails if a test wants it so (`uvm_rust_test_starve`).
+pub(crate) fn may_allocate() -> Result<(), OutOfMemory> {
+    // SAFETY: a byte of a parameter, which root may change, is read at once.
+    let starves = unsafe { (&raw const super::bindings::uvm_rust_test_starve).read_volatile() };
+    (!starves).then_some(()).ok_or(OutOfMemory)
+}
+
 /// A growable array whose growth can fail, of the whole machine, a GPU or a device.
 pub type TryVec<T> = Growable<T, false>;
 
@@ -46,6 +53,7 @@ impl<T, const CHARGED: bool> Growable<T, CHARGED> {
 
     /// An empty array with room for `n` elements.
     pub fn with_capacity(n: usize) -> Result<Self, OutOfMemory> {
+        may_allocate()?;
         Ok(Self(KVVec::with_capacity(n, Self::FLAGS)?))
     }
 
@@ -54,11 +62,15 @@ impl<T, const CHARGED: bool> Growable<T, CHARGED> {
     where
         T: Clone,
     {
+        may_allocate()?;
         Ok(Self(KVVec::from_elem(value, n, Self::FLAGS)?))
     }
 
     /// Appends `value`, growing if need be.
     pub fn push(&mut self, value: T) -> Result<(), OutOfMemory> {
+        if self.0.len() == self.0.capacity() {
+            may_allocate()?;
+        }
         Ok(self.0.push(value, Self::FLAGS)?)
     }
 

@@ -29,7 +29,7 @@
 //! and extents in them. No page has two places that count, and no place two pages.
 //! [`tier::Tier`] says whose pages are spilled, [`pressure::Pressure`] when, and who waits for that;
 //! `pace.rs` how fast, [`room`] with what. [`wants::Wants`] is what GPU faults wait for, and [`asked`] reads it.
-//! [`arbiter::Arbiter`] says whose read or write of the device begins next, and [`trim`] what the device may forget.
+//! [`arbiter::Arbiter`] says whose read or write of the device begins next, [`pool::Pool`] has what reads are made with, and [`trim`] what the device may forget.
 //! [`moves`] is what is moved by call, and [`queue`] who is asked to and does it later.
 //!
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
@@ -43,6 +43,7 @@ pub mod fetch;
 pub mod list;
 pub mod moves;
 pub mod pace;
+pub mod pool;
 pub mod pressure;
 pub mod probe;
 pub mod queue;

@@ -9,7 +9,9 @@ use super::room::owner_of;
 use super::tier::{self, current};
 use super::{bindings, read_parameter, trim, workers, USED};
 use crate::ffi::seam::VaSpace;
+use crate::mem::TryVec;
 use crate::policy::flash::drain::Stays;
+use crate::policy::flash::pool::{Pool, LEAST};
 use bindings::uvm_rust_flash_stats;
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -23,6 +25,9 @@ const CAP_SYS_ADMIN: c_int = 21;
 
 /// So many workers at most.
 const WORKERS_MOST: u32 = 64;
+
+/// So many va_blocks that are read at a time at most.
+const SETS_MOST: usize = 1024;
 
 /// The devices that there are.
 struct Devices {
@@ -122,8 +127,7 @@ impl Writing {
         if self.has_device() {
             return Err(EEXIST);
         }
-        let depth = read_parameter(&raw const bindings::uvm_rust_flash_depth);
-        let workers = depth.clamp(1, WORKERS_MOST);
+        let workers = workers_of_parameter();
         // SAFETY: there is a tier, and no workers, and the lock of attaching is held. The hooks that are needed from the
         // first spill on are there before anybody can spill; workers do nothing before the tier has the device.
         unsafe {
@@ -185,13 +189,35 @@ impl Devices {
     }
 }
 
+/// How many workers spill.
+pub(crate) fn workers_of_parameter() -> u32 {
+    let depth = read_parameter(&raw const bindings::uvm_rust_flash_depth);
+    depth.clamp(1, WORKERS_MOST)
+}
+
+/// What reads of a device are made with, all of it.
+///
+/// # Errors
+///
+/// `ENOMEM` where there is no memory for it.
+pub(crate) fn sets(dev: &Seam) -> Result<Pool<Io>> {
+    let asked = read_parameter(&raw const bindings::uvm_rust_flash_sets);
+    let count = (asked as usize).clamp(LEAST, SETS_MOST);
+    let mut sets = TryVec::with_capacity(count).map_err(|_| ENOMEM)?;
+    for _ in 0..count {
+        let set = Io::for_reads(dev).ok_or(ENOMEM)?;
+        sets.push(set).map_err(|_| ENOMEM)?;
+    }
+    Ok(Pool::new(sets))
+}
+
 /// Opens what a path in user space names, and makes a key. Gives the length in bytes, too.
 pub(crate) fn open(path: u64) -> Result<(Seam, u64)> {
-    let (mut dev, mut bytes) = (null_mut(), 0);
-    // SAFETY: the path is looked up in user space as such; both are written once, and `dev` is ours from then on.
+    let (mut dev, mut bytes, mut request) = (null_mut(), 0, 0);
+    // SAFETY: the path is looked up in user space as such; all are written once, and `dev` is ours from then on.
     unsafe {
-        let opened = bindings::uvm_seam_flash_open(path, &mut dev, &mut bytes);
-        let dev = Seam::new(dev)?;
+        let opened = bindings::uvm_seam_flash_open(path, &mut dev, &mut bytes, &mut request);
+        let dev = Seam::new(dev, request)?;
         checked(opened)?;
         Ok((dev, bytes))
     }

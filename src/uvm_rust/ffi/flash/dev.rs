@@ -3,10 +3,12 @@
 //! An open device, with its table and what is counted of it.
 
 use super::bindings;
+use super::io::Io;
 use crate::driver::flash::{Counter, Flash};
 use crate::ffi::time::now_us;
 use crate::policy::flash::arbiter;
 use crate::policy::flash::arbiter::{Arbiter, Turn};
+use crate::policy::flash::pool::{self, Line, Pool, Who};
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -15,6 +17,9 @@ use kernel::sync::Arc;
 
 /// Milliseconds until who waits for a turn with the device looks again without being told.
 const LOOK_MS: u32 = 2;
+
+/// The same for who waits for what reads are made with.
+const SETS_MS: u32 = 1000;
 
 /// A device that is attached, or has been. Whoever has a reference may read and write what it has pinned; the file
 /// is closed when nothing is on it any more.
@@ -38,6 +43,72 @@ impl Drop for Others {
     fn drop(&mut self) {
         self.0.arbiter.others_end();
         self.0.tell();
+    }
+}
+
+/// The line of those who wait for what reads of a device are made with.
+struct InLine<'a>(&'a Dev);
+
+impl Line for InLine<'_> {
+    type Set = Io;
+
+    fn with<T>(&mut self, f: impl FnOnce(&mut Pool<Io>) -> T) -> T {
+        f(&mut self.0.flash.sets.lock())
+    }
+
+    fn progress(&mut self) -> u32 {
+        self.0.progress()
+    }
+
+    fn wait(&mut self, progress: u32) {
+        self.0.wait(progress, SETS_MS);
+    }
+
+    fn tell(&mut self) {
+        self.0.tell();
+    }
+}
+
+/// What a read of a device is made with. Dropped, it goes back to the device, and lets host memory go that it keeps.
+pub(super) struct Set {
+    dev: Arc<Dev>,
+    who: Who,
+    /// It is only taken out when this is dropped.
+    io: Option<Io>,
+}
+
+impl Set {
+    /// Takes one, if it can be had at once.
+    pub(super) fn try_take(dev: &Arc<Dev>, who: Who) -> Option<Self> {
+        let io = dev.flash.sets.lock().try_take(who)?;
+        Some(Self::new(dev, who, io))
+    }
+
+    /// Takes one, and may wait for it. No va_block is locked.
+    pub(super) fn take(dev: &Arc<Dev>, who: Who) -> Self {
+        Self::new(dev, who, pool::take(&mut InLine(dev), who))
+    }
+
+    fn new(dev: &Arc<Dev>, who: Who, io: Io) -> Self {
+        let dev = dev.clone();
+        Self {
+            dev,
+            who,
+            io: Some(io),
+        }
+    }
+
+    pub(super) fn io(&mut self) -> Option<&mut Io> {
+        self.io.as_mut()
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        if let Some(mut io) = self.io.take() {
+            io.release();
+            pool::give_back(&mut InLine(&self.dev), self.who, io);
+        }
     }
 }
 
@@ -72,7 +143,11 @@ impl Drop for Waits {
 }
 
 /// C's part of a device. Invariant: it came from `uvm_seam_flash_open`, and is freed when this is dropped.
-pub(crate) struct Seam(NonNull<uvm_seam_flash_dev>);
+pub(crate) struct Seam {
+    dev: NonNull<uvm_seam_flash_dev>,
+    /// How many bytes what its cipher is asked for takes.
+    request_bytes: usize,
+}
 
 // SAFETY: a file and a cipher belong to no thread.
 unsafe impl Send for Seam {}
@@ -83,12 +158,18 @@ impl Seam {
     /// # Safety
     ///
     /// `dev` is what `uvm_seam_flash_open` has filled in, and nobody else's.
-    pub(super) unsafe fn new(dev: *mut uvm_seam_flash_dev) -> Result<Self> {
-        NonNull::new(dev).map(Self).ok_or(ENOMEM)
+    pub(super) unsafe fn new(dev: *mut uvm_seam_flash_dev, request_bytes: u32) -> Result<Self> {
+        let dev = NonNull::new(dev).ok_or(ENOMEM)?;
+        let request_bytes = request_bytes as usize;
+        Ok(Self { dev, request_bytes })
     }
 
     pub(super) fn as_ptr(&self) -> *mut uvm_seam_flash_dev {
-        self.0.as_ptr()
+        self.dev.as_ptr()
+    }
+
+    pub(super) fn request_bytes(&self) -> usize {
+        self.request_bytes
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::bindings;
 use super::block::{begins, count, device_of, give_up, known_of, memory_of, used};
-use super::dev::{Dev, Others};
+use super::dev::{Dev, Others, Set};
 use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
 use crate::driver::discard::status;
@@ -16,6 +16,7 @@ use crate::ffi::discard::{as_c, borrow, short};
 use crate::ffi::status::Status;
 use crate::policy::discard::Memory;
 use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine, NeedsTurn};
+use crate::policy::flash::pool::Who;
 use crate::policy::flash::{BlockPages, Piece, Table};
 use crate::policy::mask::PageMask;
 use bindings::{uvm_rust_block, uvm_rust_flash_block, uvm_seam_context, uvm_va_block_struct};
@@ -43,7 +44,7 @@ struct Fetching {
     /// Where C keeps what of the block is discarded, since it was locked here; or null.
     discarded: *mut *mut uvm_rust_block,
     /// Between `open` and `close`.
-    io: Option<Io>,
+    set: Option<Set>,
     /// The turn with the device of who reads for no fault.
     turn: Option<Others>,
 }
@@ -56,6 +57,18 @@ impl Fetching {
 
     fn counts(&self, counter: Counter, n: u64) {
         self.device.counts(counter, n);
+    }
+
+    fn io(&mut self) -> Option<&mut Io> {
+        self.set.as_mut()?.io()
+    }
+
+    fn who(&self) -> Who {
+        if self.is_fault {
+            Who::Fault
+        } else {
+            Who::Others
+        }
     }
 }
 
@@ -91,27 +104,31 @@ impl Machine for Fetching {
         })
     }
 
-    fn open(&mut self) -> bool {
-        self.io = Io::new(false, false);
-        self.io.is_some()
+    fn try_open(&mut self) -> bool {
+        self.set = Set::try_take(&self.device, self.who());
+        self.set.is_some()
+    }
+
+    fn open(&mut self) {
+        self.set = Some(Set::take(&self.device, self.who()));
     }
 
     fn close(&mut self) {
-        self.io = None;
+        self.set = None;
     }
 
     fn hold(&mut self, pages: &PageMask) -> bool {
         let block = self.block;
         // SAFETY: see above.
         let hold = |io: &mut Io| unsafe { io.hold(block, pages) };
-        self.io.as_mut().is_some_and(hold)
+        self.io().is_some_and(hold)
     }
 
     fn unchanged(&mut self, pages: &PageMask) -> PageMask {
         let block = self.block;
         // SAFETY: see above.
         let unchanged = |io: &mut Io| unsafe { io.unchanged(block, pages) };
-        self.io.as_mut().map_or(PageMask::EMPTY, unchanged)
+        self.io().map_or(PageMask::EMPTY, unchanged)
     }
 
     fn overwritten(&mut self, pages: &PageMask) {
@@ -197,13 +214,13 @@ impl Machine for Fetching {
     }
 
     fn read(&mut self, piece: &Piece) -> Did {
-        let Some(io) = &mut self.io else {
-            return Did::NotNow;
-        };
         let urgency = if self.is_fault {
             Urgency::Fault
         } else {
             Urgency::Request
+        };
+        let Some(io) = self.set.as_mut().and_then(Set::io) else {
+            return Did::NotNow;
         };
         // SAFETY: see above; what the piece is read into is held, and its place is pinned.
         match unsafe { io.read(&self.device, piece, urgency) } {
@@ -214,7 +231,7 @@ impl Machine for Fetching {
     }
 
     fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask) {
-        let Some(io) = &mut self.io else {
+        let Some(io) = self.set.as_mut().and_then(Set::io) else {
             return (PageMask::EMPTY, PageMask::EMPTY);
         };
         io.decrypt(&self.device, piece)
@@ -289,7 +306,7 @@ pub(super) unsafe fn fetch_for(
         is_fault,
         needs_turn,
         discarded: null_mut(),
-        io: None,
+        set: None,
         turn,
     };
     fetch(&mut fetching, wanted)

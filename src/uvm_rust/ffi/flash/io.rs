@@ -8,12 +8,13 @@
 use super::bindings;
 use super::dev::{Dev, Seam};
 use crate::ffi::discard::as_c;
+use crate::ffi::mem::may_allocate;
 use crate::ffi::time;
 use crate::policy::flash::probe::{is_ours, MARK, PROBED};
 use crate::policy::flash::table::{Trim, RESERVED_SLOTS, SLOT_PAGES};
 use crate::policy::flash::{Piece, Place};
 use crate::policy::mask::PageMask;
-use bindings::{page, uvm_rust_bvec, uvm_va_block_struct};
+use bindings::{page, skcipher_request, uvm_rust_bvec, uvm_va_block_struct};
 use core::ffi::c_int;
 use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
@@ -40,13 +41,43 @@ pub(super) enum Urgency {
 const BATCH: u16 = 32;
 
 /// A buffer for reads, writes and copies; what it holds and has is given back when it is dropped.
-pub(super) struct Io {
+pub(crate) struct Io {
     /// By page of a va_block: null, or one that this has a reference on.
     held: KVVec<*mut page>,
     /// What is encrypted into, and copied by way of; as many, or none.
     own: KVVec<*mut page>,
     /// As many, for the kernel.
     room: KVVec<uvm_rust_bvec>,
+    request: Request,
+}
+
+/// Room for what a cipher is asked for, in words; empty until it is made.
+struct Request(KVVec<u64>);
+
+impl Request {
+    const fn none() -> Self {
+        Self(KVVec::new())
+    }
+
+    /// Room for the cipher of a device, which is made if there is none.
+    fn of(&mut self, dev: &Seam) -> Option<*mut skcipher_request> {
+        let words = dev.request_bytes().div_ceil(size_of::<u64>());
+        if self.0.len() < words {
+            may_allocate().ok()?;
+            self.0 = KVVec::from_elem(0, words, GFP_KERNEL).ok()?;
+        }
+        Some(self.0.as_mut_ptr().cast())
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // What the cipher leaves there is of no use to whoever gets the memory.
+        for word in self.0.iter_mut() {
+            // SAFETY: it is ours.
+            unsafe { core::ptr::write_volatile(word, 0) };
+        }
+    }
 }
 
 // SAFETY: references on pages belong to no thread.
@@ -60,6 +91,7 @@ unsafe impl Send for Io {}
 /// All are pages that are kept; no spinlock is held.
 unsafe fn crypt(
     dev: &Dev,
+    request: &mut Request,
     from: &mut [*mut page],
     to: Option<&mut [*mut page]>,
     stamp: u64,
@@ -70,11 +102,12 @@ unsafe fn crypt(
         .map_or(from.len(), |to| to.len().min(from.len()));
     let from = from.as_mut_ptr();
     let to = to.map_or(from, |to| to.as_mut_ptr());
-    // SAFETY: by this function's contract; the device is there.
-    unsafe {
-        bindings::uvm_seam_flash_crypt(dev.seam().as_ptr(), from, to, pages as u32, stamp, encrypt)
-            as u16
-    }
+    let Some(room) = request.of(dev.seam()) else {
+        return 0;
+    };
+    let (dev, pages) = (dev.seam().as_ptr(), pages as u32);
+    // SAFETY: by this function's contract; the device is there, and the room what it asks for.
+    unsafe { bindings::uvm_seam_flash_crypt(dev, room, from, to, pages, stamp, encrypt) as u16 }
 }
 
 fn position(place: Place) -> u64 {
@@ -111,6 +144,20 @@ unsafe fn sums_of(pages: &mut [*mut page], stamp: u64) -> [u32; BATCH as usize] 
 }
 
 impl Io {
+    /// A buffer for reads of a device that needs no memory any more.
+    pub(super) fn for_reads(dev: &Seam) -> Option<Self> {
+        let mut io = Self::new(false, false)?;
+        io.request.of(dev)?;
+        Some(io)
+    }
+
+    /// The same for writes and copies.
+    pub(super) fn for_writes(dev: &Seam) -> Option<Self> {
+        let mut io = Self::new(true, false)?;
+        io.request.of(dev)?;
+        Some(io)
+    }
+
     /// With `own`, it has pages of its own, as writes and copies need; with `account`, the caller pays for it.
     pub(super) fn new(own: bool, account: bool) -> Option<Self> {
         let flags = if account {
@@ -118,11 +165,13 @@ impl Io {
         } else {
             GFP_KERNEL
         };
+        may_allocate().ok()?;
         let none = || KVVec::from_elem(null_mut(), SLOT_PAGES.into(), flags).ok();
         let mut io = Self {
             held: none()?,
             own: KVVec::new(),
             room: KVVec::from_elem(uvm_rust_bvec::default(), SLOT_PAGES.into(), flags).ok()?,
+            request: Request::none(),
         };
         if own {
             io.own = none()?;
@@ -241,7 +290,7 @@ impl Io {
                 let run = batch.part(run.first() - batch.pages.first(), run.pages());
                 if let Some(pages) = of_piece(&mut self.held, &run) {
                     // SAFETY: as above.
-                    let done = unsafe { crypt(dev, pages, None, run.stamp) };
+                    let done = unsafe { crypt(dev, &mut self.request, pages, None, run.stamp) };
                     right |= PageMask::from(run.part(0, done).pages);
                 }
             }
@@ -253,6 +302,7 @@ impl Io {
     /// are taken before the device is given the pages, so that what is changed on the way is noticed. The
     /// place is pinned: nobody reads what a write that fails has noted there.
     pub(super) fn seal(&mut self, dev: &Dev, piece: &Piece) -> bool {
+        let request = &mut self.request;
         batches(piece).all(|batch| {
             let from = of_piece(&mut self.held, &batch);
             let Some((from, to)) = from.zip(of_piece(&mut self.own, &batch)) else {
@@ -261,7 +311,7 @@ impl Io {
             time::rest();
             // SAFETY: some are held, and the others ours; no spinlock is held.
             let sums = unsafe {
-                if crypt(dev, from, Some(&mut *to), batch.stamp) < batch.pages.pages() {
+                if crypt(dev, request, from, Some(&mut *to), batch.stamp) < batch.pages.pages() {
                     return false;
                 }
                 sums_of(to, batch.stamp)

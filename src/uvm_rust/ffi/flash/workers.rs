@@ -114,7 +114,7 @@ pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
     for _ in 0..count {
         let worker = Worker {
             dev: dev.clone(),
-            io: UnsafeCell::new(Io::new(true, false).ok_or(ENOMEM)?),
+            io: UnsafeCell::new(Io::for_writes(dev.seam()).ok_or(ENOMEM)?),
             work: None,
         };
         workers.all.push(worker, GFP_KERNEL)?;

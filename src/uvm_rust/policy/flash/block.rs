@@ -3,7 +3,7 @@
 //! The pages of one va_block: which are on flash, and which are on the way.
 
 use super::super::mask::{PageMask, Region, PAGES};
-use super::table::{Chain, Error, Part, Piece, Table, Tenant, Write};
+use super::table::{Chain, Error, For, Part, Piece, Table, Tenant, Write};
 use crate::mem::{OutOfMemory, TryVec};
 
 /// A spill under way: [`BlockPages::begin_spill`] to [`BlockPages::end_spill`], or
@@ -213,10 +213,10 @@ impl BlockPages {
         if pages.is_empty() {
             return Err(ReadError::Wait);
         }
-        let pinned = table.pin(&self.chain, &pages);
+        let pinned = table.pin(&self.chain, &pages, For::Read);
         let pieces = pinned.map_err(|OutOfMemory| ReadError::OutOfMemory)?;
         if table.lacks(Part::ReadPins) {
-            table.unpin(&pieces);
+            table.let_places_go(&pieces);
         }
         self.reading |= pages;
         self.in_flight |= pages;
@@ -235,8 +235,10 @@ impl BlockPages {
         failed: &PageMask,
         keep: bool,
     ) -> PageMask {
-        if !table.lacks(Part::ReadPins) {
-            table.unpin(&read.pieces);
+        if table.lacks(Part::ReadPins) {
+            table.keep_list(For::Read, read.pieces);
+        } else {
+            table.unpin(read.pieces, For::Read);
         }
         let valid = if table.lacks(Part::ReadLooks) {
             read.pages

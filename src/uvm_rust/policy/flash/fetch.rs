@@ -3,7 +3,8 @@
 //! How pages of a va_block come back from the device, for whoever wants them in host memory.
 //!
 //! ```text
-//!  fetch          host memory for what is wanted; the turn with the device; the read begins, or is waited for
+//!  fetch          host memory for what is wanted; the turn with the device; a set of buffers; the read begins, or is
+//!                 waited for
 //!    begun        the lock is let go; each piece is read, then opened; lock; what has arrived is resident
 //!      read       as a whole, or page by page: one bad sector is not to cost all
 //! ```
@@ -21,6 +22,8 @@
 //!   it is marked as being read: a fault on the block would wait for the turn with it. There is host memory before,
 //!   so that who has a turn hardly waits for any. The turn is over when the device is done, before anything
 //!   is decrypted.
+//! - **F-set**: who waits for a set of buffers ([`super::pool`]) has not the block's lock either, nor marked anything. It
+//!   has its turn, so that who has a set never waits for one of those who wait for it.
 
 use super::super::mask::PageMask;
 use super::{BlockPages, Piece, Read, ReadError, Table};
@@ -77,10 +80,10 @@ pub trait Machine {
     /// Upstream's; also where the lock was let go.
     fn populate(&mut self, pages: &PageMask) -> Result<(), Self::Error>;
 
-    /// Gets what a read needs; false without memory.
-    fn open(&mut self) -> bool;
+    /// Takes what a read is made with, if that is to be had at once ([`super::pool`]).
+    fn try_open(&mut self) -> bool;
 
-    /// Gives back what `open` got, and what host memory is kept.
+    /// Gives back what `open` or `try_open` got, and what host memory is kept.
     fn close(&mut self);
 
     /// Keeps the host memory that a read fills; false if some page has none.
@@ -121,6 +124,9 @@ pub trait Machine {
 
     /// Waits for a turn with the device.
     fn take_turn(&mut self);
+
+    /// Takes what a read is made with, which it may wait for.
+    fn open(&mut self);
 
     /// Waits until something ends, for a while; since `progress` was that.
     fn wait(&mut self, progress: u32);
@@ -164,44 +170,43 @@ fn in_turn<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error
     let Some(pages) = missing(m, wanted) else {
         return Ok(Fetched::All);
     };
-    if !pages.is_empty() {
-        m.populate(&pages)?;
+    if pages.is_empty() {
+        // All that is wanted is here, under way, or lost: the state says which.
+        return Ok(begin(m, wanted));
     }
-    // Also where all that is wanted is under way, or lost: the state says which.
-    if !m.open() {
-        return Ok(Fetched::NoMemory);
-    }
-    let fetched = opened(m, wanted, pages.is_empty());
+    m.populate(&pages)?;
+    let waits = match m.needs_turn() {
+        NeedsTurn::No => false,
+        NeedsTurn::Here => true,
+        NeedsTurn::Elsewhere => return Ok(Fetched::Turn),
+    };
+    let fetched = opened(m, wanted, waits);
     m.close();
     fetched
 }
 
-/// With host memory and a buffer. `reads_nothing`: nothing of what is wanted has to be read.
-fn opened<M: Machine>(
-    m: &mut M,
-    wanted: &PageMask,
-    reads_nothing: bool,
-) -> Result<Fetched, M::Error> {
-    let needs_turn = match reads_nothing {
-        true => NeedsTurn::No,
-        false => m.needs_turn(),
-    };
-    match needs_turn {
-        NeedsTurn::No => {}
-        NeedsTurn::Elsewhere => return Ok(Fetched::Turn),
-        NeedsTurn::Here => {
-            // F-turn.
-            m.unlock();
+/// With host memory, takes what a read is made with, and reads. `waits`: for a turn with the device.
+fn opened<M: Machine>(m: &mut M, wanted: &PageMask, waits: bool) -> Result<Fetched, M::Error> {
+    if waits || !m.try_open() {
+        // F-turn, F-set.
+        m.unlock();
+        if waits {
             m.take_turn();
-            m.lock();
-            match missing(m, wanted) {
-                Some(pages) if !pages.is_empty() => m.populate(&pages)?,
-                _ => return Ok(Fetched::Again),
-            }
+        }
+        m.open();
+        m.lock();
+        match missing(m, wanted) {
+            Some(pages) if !pages.is_empty() => m.populate(&pages)?,
+            _ => return Ok(Fetched::Again),
         }
     }
+    Ok(begin(m, wanted))
+}
+
+/// A read begins, if there is something to read.
+fn begin<M: Machine>(m: &mut M, wanted: &PageMask) -> Fetched {
     let progress = m.progress();
-    let fetched = match m.with(|block, table| block.begin_read(table, wanted)) {
+    match m.with(|block, table| block.begin_read(table, wanted)) {
         None => Fetched::Again,
         Some(Ok(None)) => Fetched::All,
         Some(Ok(Some(read))) => begun(m, read),
@@ -215,8 +220,7 @@ fn opened<M: Machine>(
         }
         Some(Err(ReadError::Lost)) => Fetched::Lost,
         Some(Err(ReadError::OutOfMemory)) => Fetched::NoMemory,
-    };
-    Ok(fetched)
+    }
 }
 
 /// A read that has begun is made, and ends.
@@ -315,6 +319,8 @@ mod tests {
         /// Memory that may be handed out as it is.
         prepared: PageMask,
         no_memory: Option<&'static str>,
+        /// What reads are made with is lent to others.
+        is_scarce: bool,
         errors: u32,
         arrived: PageMask,
         lost: PageMask,
@@ -354,6 +360,7 @@ mod tests {
                 keeps: false,
                 prepared: PageMask::FULL,
                 no_memory: None,
+                is_scarce: false,
                 errors: 0,
                 arrived: PageMask::EMPTY,
                 lost: PageMask::EMPTY,
@@ -403,9 +410,21 @@ mod tests {
             (self.no_memory != Some("host")).then_some(()).ok_or(())
         }
 
-        fn open(&mut self) -> bool {
-            self.open = self.no_memory != Some("buffer");
+        fn try_open(&mut self) -> bool {
+            assert!(self.locked && !self.open, "F-set");
+            self.open = !self.is_scarce;
             self.open
+        }
+
+        fn open(&mut self) {
+            assert!(!self.locked && !self.open, "F-set");
+            assert!(self.has_turn || self.turn == NeedsTurn::No, "F-set");
+            assert!(self.block.in_flight().is_empty(), "F-set");
+            self.said.push("open");
+            self.open = true;
+            if let Some(happens) = self.meanwhile.take() {
+                happens(self);
+            }
         }
 
         fn close(&mut self) {
@@ -454,7 +473,7 @@ mod tests {
         }
 
         fn take_turn(&mut self) {
-            assert!(!self.locked && self.open, "F-turn");
+            assert!(!self.locked && !self.open, "F-turn, F-set");
             assert!(
                 self.count("populate") > 0,
                 "F-turn: memory is waited for with it"
@@ -587,6 +606,36 @@ mod tests {
     }
 
     #[test]
+    fn what_reads_are_made_with_is_waited_for_without_the_block() {
+        let mut m = Script::new();
+        m.is_scarce = true;
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
+        assert_eq!((m.arrived, m.count("open")), (pages(3, 9), 1));
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::All);
+        assert_eq!(m.count("open"), 1, "nothing is to be read");
+        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(10, 12)));
+        assert_eq!(m.fetch(pages(10, 14)), Fetched::Again);
+        assert_eq!(m.arrived, pages(12, 14));
+        let reads = m.count("read");
+        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(20, 24)));
+        assert_eq!(m.fetch(pages(20, 24)), Fetched::Again);
+        assert_eq!(m.count("read"), reads);
+    }
+
+    #[test]
+    fn who_waits_for_both_has_its_turn_first() {
+        let mut m = Script::new();
+        (m.is_scarce, m.turn) = (true, NeedsTurn::Here);
+        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
+        let waits = |said: &&&'static str| ["turn", "open"].contains(*said);
+        let waited: Vec<_> = m.said.iter().filter(waits).collect();
+        assert_eq!(
+            (m.arrived, waited),
+            (pages(3, 9), [&"turn", &"open"].to_vec())
+        );
+    }
+
+    #[test]
     fn one_bad_page_costs_itself_and_one_that_is_not_there_now_nothing() {
         let mut m = Script::new();
         (m.bad, m.not_now) = (pages(5, 6), pages(7, 8));
@@ -626,11 +675,7 @@ mod tests {
 
     #[test]
     fn without_memory_all_is_where_it_was() {
-        for (what, fetched) in [
-            ("host", Err(())),
-            ("buffer", Ok(Fetched::NoMemory)),
-            ("page", Ok(Fetched::NoMemory)),
-        ] {
+        for (what, fetched) in [("host", Err(())), ("page", Ok(Fetched::NoMemory))] {
             let mut m = Script::new();
             m.no_memory = Some(what);
             assert_eq!(fetch(&mut m, &pages(0, 6)), fetched);

@@ -24,12 +24,14 @@ use crate::mem::{OutOfMemory, TryVec};
 #[cfg(test)]
 mod check;
 mod extents;
+mod lists;
 mod part;
 mod relocate;
 mod slots;
 mod trim;
 mod write;
 
+pub(super) use lists::For;
 pub(super) use part::Part;
 pub use trim::{Next, Trim};
 pub use write::Write;
@@ -315,6 +317,7 @@ pub struct Table {
     pages: u64,
     pins: u64,
     next_stamp: u64,
+    lists: lists::Lists,
     #[cfg(test)]
     without: Option<Part>,
     /// Extents that there is memory for.
@@ -368,6 +371,7 @@ impl Table {
             pages: 0,
             pins: 0,
             next_stamp: 1,
+            lists: lists::Lists::NONE,
             #[cfg(test)]
             without: None,
             #[cfg(test)]
@@ -537,41 +541,6 @@ impl Table {
     }
 
     // Reading, and writing.
-
-    /// Where those of `pages` are that `chain` has, in no particular order. Until
-    /// [`Table::unpin`] none of them is moved from there by relocation, unless a move has begun
-    /// before, and none of the places is handed out again.
-    pub fn pin(&mut self, chain: &Chain, pages: &PageMask) -> Result<TryVec<Piece>, OutOfMemory> {
-        let mut pieces = TryVec::new();
-        let mut i = chain.0;
-        while let Some(&e) = self.extents.get(i as usize) {
-            i = e.next;
-            for run in (PageMask::from(e.region()) & *pages).runs() {
-                let part = e.part(run);
-                let piece = Piece {
-                    pages: run,
-                    place: part.place(),
-                    stamp: part.stamp,
-                };
-                if pieces.push(piece).is_err() {
-                    self.unpin(&pieces);
-                    return Err(OutOfMemory);
-                }
-                if let Some(s) = self.slots.get_mut(e.slot as usize) {
-                    s.pins += 1;
-                    self.pins += 1;
-                }
-            }
-        }
-        Ok(pieces)
-    }
-
-    /// Ends what [`Table::pin`] began.
-    pub fn unpin(&mut self, pieces: &[Piece]) {
-        for piece in pieces {
-            self.unpin_slot(piece.place.slot);
-        }
-    }
 
     /// Notes the checksum of a page. Does nothing if they are not kept.
     pub fn set_sum(&mut self, place: Place, sum: u32) {

@@ -2,7 +2,7 @@
 
 //! Room for what is being written.
 
-use super::{Chain, Error, Extent, PageMask, Part, Piece, Region, Table, Tenant, TryVec};
+use super::{Chain, Error, Extent, For, PageMask, Part, Piece, Region, Table, Tenant, TryVec};
 use super::{EXTENTS_TO_BEGIN, NONE, PAGES_PER_EXTENT, SPARE, TIMES_FREE};
 
 /// A write under way: room on the device, and the pins that keep it where it is.
@@ -49,11 +49,11 @@ impl Table {
         let begun = pages
             .runs()
             .try_for_each(|run| self.reserve_run(tenant, held + count, run, &mut chain))
-            .and_then(|()| Ok(self.pin(&chain, pages)?));
+            .and_then(|()| Ok(self.pin(&chain, pages, For::Write)?));
         match begun {
             Ok(pieces) => {
                 if self.lacks(Part::WritePins) {
-                    self.unpin(&pieces);
+                    self.let_places_go(&pieces);
                 }
                 Ok(Write { chain, pieces })
             }
@@ -70,8 +70,9 @@ impl Table {
         let Write { mut chain, pieces } = write;
         self.retain(&mut chain, keep);
         if !self.lacks(Part::WritePins) {
-            self.unpin(&pieces);
+            self.let_places_go(&pieces);
         }
+        self.keep_list(For::Write, pieces);
         chain
     }
 

@@ -15,6 +15,7 @@ mod paths;
 mod queue;
 mod random;
 mod rig;
+mod scarce;
 mod stripe;
 mod tenants;
 mod trim;
@@ -177,6 +178,7 @@ fn main() -> ExitCode {
     tenants::run(&mut suite);
     waits::run(&mut suite);
     overlap::run(&mut suite);
+    scarce::run(&mut suite);
     wear::run(&mut suite);
     trim::run(&mut suite);
     stripe::run(&mut suite);

@@ -4,9 +4,10 @@
 //! two of its calls the other threads go on.
 
 use super::super::super::fetch::{Did, Machine, NeedsTurn};
+use super::super::super::pool::{self, Line, Pool, Who};
 use super::super::super::{BlockPages, Piece, Table};
 use super::spill::Real;
-use super::world::{Bytes, To};
+use super::world::{Buffers, Bytes, To};
 use crate::policy::mask::PageMask;
 use std::vec::Vec;
 
@@ -19,10 +20,48 @@ pub(super) enum Whom {
     Reader,
 }
 
+impl Whom {
+    fn who(self) -> Who {
+        match self {
+            Self::Fault => Who::Fault,
+            Self::Others | Self::Reader => Who::Others,
+        }
+    }
+}
+
+/// The pool, as the thread that is as it is sees it.
+struct InLine<'r, 'a, 'w>(&'r mut Real<'a, 'w>);
+
+impl Line for InLine<'_, '_, '_> {
+    type Set = Buffers;
+
+    fn with<T>(&mut self, f: impl FnOnce(&mut Pool<Buffers>) -> T) -> T {
+        self.0.pause();
+        f(&mut self.0.w.now().pool)
+    }
+
+    fn progress(&mut self) -> u32 {
+        self.0.pause();
+        self.0.w.now().progress
+    }
+
+    fn wait(&mut self, progress: u32) {
+        let told = self
+            .0
+            .until(|w| (w.now().progress != progress).then_some(()));
+        assert!(told.is_some(), "a set is waited for for ever");
+    }
+
+    fn tell(&mut self) {
+        self.0.w.now().progress += 1;
+    }
+}
+
 /// A fetch under way.
 #[derive(Default)]
 pub(super) struct Fetching {
-    open: bool,
+    /// Of the pool, between `open` and `close`.
+    set: Option<Buffers>,
     /// What host memory is kept.
     kept: PageMask,
     /// What was read of each page, and not decrypted.
@@ -48,21 +87,34 @@ impl Machine for Real<'_, '_> {
         (!self.w.chance(64)).then_some(()).ok_or(())
     }
 
-    fn open(&mut self) -> bool {
-        self.fetching.open = !self.w.chance(64);
-        self.fetching.open
+    fn try_open(&mut self) -> bool {
+        self.b();
+        let who = self.fetching.whom.who();
+        self.fetching.set = self.w.now().pool.try_take(who);
+        self.fetching.set.is_some()
+    }
+
+    fn open(&mut self) {
+        if self.locked {
+            self.broken("F-set: a set is waited for with the block's lock");
+        }
+        let who = self.fetching.whom.who();
+        self.fetching.set = Some(pool::take(&mut InLine(self), who));
     }
 
     fn close(&mut self) {
         if self.fetching.untold {
             self.broken("a read has ended, and those are not told who wait");
         }
-        self.fetching = Fetching::default();
+        let of = core::mem::take(&mut self.fetching);
+        if let Some(set) = of.set {
+            pool::give_back(&mut InLine(self), of.whom.who(), set);
+        }
     }
 
     fn hold(&mut self, pages: &PageMask) -> bool {
         self.b();
-        if !self.fetching.open {
+        if self.fetching.set.is_none() {
             self.broken("F-lock: not open");
         }
         self.fetching.untold = true;

@@ -3,6 +3,7 @@
 //! What the C does, step by step: each `await` is a point where it drops a lock, waits for
 //! one, or does I/O. Each function names the one that it stands for.
 
+use super::super::super::pool::Who;
 use super::super::super::wants::Asks;
 use super::super::super::{Error, Piece, Place, Read, ReadError};
 use super::parked::{ask, drop_discarded};
@@ -255,16 +256,42 @@ pub(super) enum Fetched {
 
 /// fetch(), with both locks held (policy/flash/fetch.rs).
 pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask, asks: Asks) -> Fetched {
-    let turn = asks == Asks::Call && has_to_read(w, b, wanted);
-    if turn {
-        w.unlock_block(b);
-        w.take_turn().await;
-        w.lock_block(b).await;
-        if !has_to_read(w, b, wanted) {
-            w.end_turn();
-            return Fetched::Again;
-        }
+    if !has_to_read(w, b, wanted) {
+        return begin(w, b, wanted, false).await;
     }
+    let (turn, who) = match asks {
+        Asks::Fault => (false, Who::Fault),
+        Asks::Call => (true, Who::Others),
+    };
+    let fetched = if !turn && w.now().pool.try_take(who).is_some() {
+        begin(w, b, wanted, false).await
+    } else {
+        let locked = !turn && w.lacks(Lack::SetWaitsUnlocked);
+        if !locked {
+            w.unlock_block(b);
+        }
+        if turn {
+            w.take_turn().await;
+        }
+        w.take_set(who).await;
+        if !locked {
+            w.lock_block(b).await;
+        }
+        if has_to_read(w, b, wanted) {
+            begin(w, b, wanted, turn).await
+        } else {
+            if turn {
+                w.end_turn();
+            }
+            Fetched::Again
+        }
+    };
+    w.give_set(who);
+    fetched
+}
+
+/// begin(): the read begins, if there is something to read.
+async fn begin(w: &World, b: usize, wanted: PageMask, turn: bool) -> Fetched {
     let (begun, seen) = {
         let s = &mut *w.now();
         let block = &mut s.blocks[b];

@@ -4,11 +4,13 @@
 //! is asked of all of them.
 
 use super::super::super::arbiter::{Arbiter, Waits};
+use super::super::super::pool::{Pool, Who, LEAST};
 use super::super::super::table::Part;
 use super::super::super::tier::{self, Records, Tier};
 use super::super::super::wants::{Asks, Wants};
 use super::super::super::{BlockPages, Config, Piece, Place, Table};
 use super::Lack;
+use crate::mem::TryVec;
 use crate::policy::mask::PageMask;
 use crate::testing::{Exploration, SpaceLock};
 use std::boxed::Box;
@@ -183,6 +185,8 @@ pub(super) struct State {
     pub(super) clock: u32,
     /// Rises whenever an I/O has ended.
     pub(super) progress: u32,
+    /// What reads are made with.
+    pub(super) pool: Pool<Buffers>,
     /// uvm_rust_tier.dev is this device.
     pub(super) attached: bool,
     pub(super) closed: bool,
@@ -486,6 +490,7 @@ impl World {
             ids: 0,
             clock: 0,
             progress: 0,
+            pool: Pool::new(sets_of(seed)),
             attached: true,
             closed: false,
             workers: 0,
@@ -579,6 +584,21 @@ impl World {
         self.now().spaces[space].lock.write_unlock();
     }
 
+    /// Takes what a read is made with, in line.
+    pub(super) async fn take_set(&self, who: Who) {
+        let asked = self.now().pool.ask(who);
+        if let Err(place) = asked {
+            self.until(|s| s.pool.claim(&place)).await;
+            self.now().progress += 1;
+        }
+    }
+
+    pub(super) fn give_set(&self, who: Who) {
+        let s = &mut *self.now();
+        s.pool.give_back(who, Buffers);
+        s.progress += 1;
+    }
+
     /// transfer() to the device.
     pub(super) async fn write(&self, at: Place, data: Vec<Bytes>) {
         let slow = self.chance(4);
@@ -607,6 +627,17 @@ impl World {
             sum.is_none_or(|sum| sum == sum_of(bytes)) && bytes.stamp == piece.stamp + k as u64
         })
     }
+}
+
+/// What a read is made with, of which there is nothing to see here.
+pub(super) struct Buffers;
+
+/// As few sets as there may be, or some more.
+fn sets_of(seed: u64) -> TryVec<Buffers> {
+    let mut sets = TryVec::new();
+    let count = LEAST + [0, 0, 2, 6][(seed / 8 % 4) as usize];
+    (0..count).for_each(|_| sets.push(Buffers).unwrap());
+    sets
 }
 
 /// What stands for a checksum.

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+# Run the policies' threads in many orders that are drawn, more than the tests do: the SSD tier, its
+# queue of requests, those who wait for its buffers, and the worker that prefetches.
+#
+#   explore.sh [N [NAME...]]     N orders of each (100000), or of these: flash queue pool prefetch
+#
+# On JOBS cores (all), each with seeds of its own, from UVM_TEST_SEED on (the time). Says how many
+# orders went by in a second. An order that breaks something ends it, and is told by its seed.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+cd "$TOP"
+
+declare -A test=(
+	[flash]=flash::tests::explore::no_interleaving_loses_a_page
+	[queue]=flash::queue::tests::explore::no_interleaving_breaks_an_invariant
+	[pool]=flash::pool::tests::no_interleaving_leaves_anybody_waiting
+	[prefetch]=prefetch::worker::tests::explore::no_interleaving_breaks_an_invariant
+)
+count=${1:-100000}
+names=("${@:2}")
+[ ${#names[@]} -gt 0 ] || names=(flash queue pool prefetch)
+[[ $count =~ ^[1-9][0-9]*$ ]] || die "explore.sh [N [NAME...]]"
+for name in "${names[@]}"; do
+	[ -n "${test[$name]:-}" ] || die "no explorer is called $name; there are flash, queue, pool and prefetch"
+done
+seed=${UVM_TEST_SEED:-$(date +%s)}
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+# The policies alone are made faster, and keep all assertions.
+say "building the explorers"
+cargo test --quiet --config profile.test.package.uvm-policy.opt-level=3 --package uvm-policy --lib --no-run \
+	--message-format=json >"$logs/build" || die "the explorers do not build"
+program=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$logs/build" | tail -n 1)
+[ -x "$program" ] || die "cargo does not say what it built"
+rm -f "$logs/build"
+
+# explore NAME: all cores, each with a part of the orders.
+explore() {
+	local began shard first=$seed each rc=0 ms pids=()
+	began=$(date +%s%N)
+	for ((shard = 0; shard < JOBS; shard++)); do
+		each=$((count * (shard + 1) / JOBS - count * shard / JOBS))
+		[ "$each" -gt 0 ] || continue
+		UVM_TEST_SEED=$first UVM_EXPLORE=$each "$program" --exact "policy::${test[$1]}" --nocapture >"$logs/$shard" 2>&1 &
+		pids+=($!)
+		first=$((first + each))
+	done
+	for pid in "${pids[@]}"; do wait "$pid" || rc=1; done
+	ms=$((($(date +%s%N) - began) / 1000000 + 1))
+	if [ $rc != 0 ] || ! grep -q '^test result: ok\. 1 passed' "$logs"/*; then
+		cat "$logs"/*
+		die "$1 does not hold: see above"
+	fi
+	rm -f "$logs"/*
+	printf '%-9s %9d orders from UVM_TEST_SEED=%d in %d s on %d cores: %d a second, %d in two minutes\n' \
+		"$1" "$count" "$seed" $((ms / 1000)) "$JOBS" $((count * 1000 / ms)) $((count * 120000 / ms))
+}
+for name in "${names[@]}"; do explore "$name"; done
