@@ -156,6 +156,8 @@ void nv_kthread_q_flush(nv_kthread_q_t *q)
 {
 	if (!q->ready)
 		explore_wrong("a thread is waited for that was not made");
+	if (q->waiting && !places[uvm_id_gpu_index(gpu.id)])
+		explore_wrong("the queues do not learn of chunks that are freed");
 	explore_point();
 	q->waiting = 0;
 }

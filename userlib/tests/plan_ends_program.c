@@ -16,7 +16,17 @@
 
 int cuCtxCreate_v2(void **, unsigned int, int);
 int cuCtxDestroy_v2(void *);
+int cuCtxDestroy(void *);
+int cuCtxDetach(void *);
 int cuDevicePrimaryCtxRelease_v2(int);
+int cuDevicePrimaryCtxRelease(int);
+int cuDevicePrimaryCtxReset_v2(int);
+int cuDevicePrimaryCtxReset(int);
+int cuLaunchKernelEx(const void *, struct kernel *, void **, void **);
+int cuLaunchCooperativeKernel(struct kernel *, unsigned, unsigned, unsigned, unsigned, unsigned,
+			      unsigned, unsigned, void *, void **);
+void stub_destroy(void *);
+void stub_place(void *);
 
 static unsigned char *memory(void)
 {
@@ -50,15 +60,55 @@ static void release_the_last(void)
 	MUST(cuDevicePrimaryCtxRelease_v2(0));
 }
 
+/* CUlaunchConfig. */
+struct config {
+	unsigned int grid[3], block[3], shared;
+	void *stream, *attributes;
+	unsigned int count;
+};
+
+/* Launches once in this way, which CUDA refuses. */
+static void refuse(const char *how, unsigned char *p)
+{
+	static struct kernel kernel = { "put" };
+	struct config config = { { 1, 1, 1 }, { 1, 1, 1 } };
+	uint64_t length = MIB, value = 1;
+	void *params[] = { &p, &length, &value };
+
+	stub_fail(!strcmp(how, "graph") ? "cuGraphLaunch" : "launch", 1);
+	if (!strcmp(how, "graph"))
+		EXPECT(cuGraphLaunch((void *)0x1000, NULL));
+	else if (!strcmp(how, "launch"))
+		EXPECT(cuLaunchKernel(&kernel, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	else if (!strcmp(how, "launch-ex"))
+		EXPECT(cuLaunchKernelEx(&config, &kernel, params, NULL));
+	else
+		EXPECT(cuLaunchCooperativeKernel(&kernel, 1, 1, 1, 1, 1, 1, 0, NULL, params));
+	MUST(cuCtxSynchronize());
+	memset(p, MINE, RANGE);
+}
+
+/* Has other memory where the range was, each of it too small to be one. */
+static void in_its_place(unsigned char *range)
+{
+	stub_place(range);
+	managed(RANGE - MIB);
+	stub_place(range + RANGE - MIB);
+	managed(MIB);
+	memset(range, MINE, RANGE);
+	EXPECT(!drops(range));
+}
+
 int main(void)
 {
 	const char *end = getenv("END");
+	int refused = strstr("launch launch-ex cooperative graph", end) != NULL;
 	int stays = !strcmp(end, "refused") || !strcmp(end, "other") || !strcmp(end, "held");
 	unsigned char *range, *next;
 	void *context, *own = NULL;
 
 	use_device(0);
-	if (!strcmp(end, "destroyed"))
+	if (strstr("destroyed destroyed-v1 detached unhooked", end))
 		MUST(cuCtxCreate_v2(&own, 0, 0));
 	range = memory();
 	EXPECT(drops(range));
@@ -76,6 +126,23 @@ int main(void)
 		MUST(cuMemFree_v2((uintptr_t)range));
 	} else if (!strcmp(end, "destroyed")) {
 		MUST(cuCtxDestroy_v2(own));
+	} else if (!strcmp(end, "destroyed-v1")) {
+		MUST(cuCtxDestroy(own));
+	} else if (!strcmp(end, "detached")) {
+		MUST(cuCtxDetach(own));
+	} else if (!strcmp(end, "reset")) {
+		MUST(cuDevicePrimaryCtxReset_v2(0));
+	} else if (!strcmp(end, "reset-v1")) {
+		MUST(cuDevicePrimaryCtxReset(0));
+	} else if (!strcmp(end, "released-v1")) {
+		MUST(cuDevicePrimaryCtxRelease(0));
+		MUST(cuDevicePrimaryCtxRetain(&context, 0));
+	} else if (!strcmp(end, "unhooked")) {
+		stub_destroy(own);
+		in_its_place(range);
+		return failed;
+	} else if (refused) {
+		refuse(end, range);
 	} else if (!strcmp(end, "released")) {
 		release_the_last();
 		return failed;
@@ -86,7 +153,7 @@ int main(void)
 	if (stays) {
 		EXPECT(drops(range));
 		EXPECT(!drops(next));
-	} else if (!strcmp(end, "unknown")) {
+	} else if (!strcmp(end, "unknown") || refused) {
 		EXPECT(!drops(range));
 		EXPECT(!drops(next));
 	} else {

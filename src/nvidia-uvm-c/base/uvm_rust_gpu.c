@@ -66,16 +66,17 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	/* Waits for readers. */
 	debugfs_remove(gpu_files[index]);
 	gpu_files[index] = NULL;
-	/* Upstream removes a GPU also when it failed to come, and perhaps before its PMM was made. */
-	if (uvm_rust_gpu_is_known(index))
-		uvm_rust_gpu_destroy(install(gpu, NULL));
 	/*
 	 * The chunks of ordinary memory that the last process has let go are freed by a thread of
 	 * upstream's. uvm_pmm_gpu_deinit() asserts that no chunk is left, and waits for that thread
-	 * only then: on a busy machine the thread may not have run yet.
+	 * only then: on a busy machine the thread may not have run yet. The queues learn of these chunks,
+	 * whose pages else would stay that process's in its statistics.
 	 */
 	if (uvm_rust_fix_lazy && gpu->pmm.initialized)
 		nv_kthread_q_flush(&gpu->parent->lazy_free_q);
+	/* Upstream removes a GPU also when it failed to come, and perhaps before its PMM was made. */
+	if (uvm_rust_gpu_is_known(index))
+		uvm_rust_gpu_destroy(install(gpu, NULL));
 	uvm_perf_heuristics_remove_gpu__c(gpu);
 }
 

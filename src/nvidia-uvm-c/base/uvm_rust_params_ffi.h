@@ -25,7 +25,7 @@
 	X(bool, uvm_rust_evict, true, 0444, \
 	  "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)") \
 	X(charp, uvm_rust_evict_policy, "lru", 0444, \
-	  "With uvm_rust_evict: which used chunk is reclaimed first: fair, lru or mru (default lru)") \
+	  "With uvm_rust_evict: which used chunk is reclaimed first, fair, lru or mru (default lru)") \
 	X(bool, uvm_rust_fault, true, 0444, \
 	  "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)") \
 	X(bool, uvm_rust_announce, true, 0444, "Take announcements of kernels, and learn from them (default 1)") \

@@ -81,7 +81,7 @@ pub(crate) fn queue_of(gpu: GpuHandle<'_>, chunk: u32) -> Option<Queue> {
 /// Root chunk `chunk`, which is `free` or not, is about to be reclaimed.
 pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
     let stats = chunks.gpu().stats();
-    let (queues, lists) = chunks.queues();
+    let (mut queues, lists) = chunks.queues();
     let list = || {
         if free {
             return stats::Queue::Free;
@@ -96,9 +96,13 @@ pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
         .into_iter();
         from.find(first).unwrap_or(stats::Queue::Address)
     };
-    let from = reclaimed_from(queues, chunk, list);
+    let from = reclaimed_from(queues.as_deref_mut(), chunk, list);
     if let Some(gpu) = stats {
         gpu.note_reclaim(chunk, from);
+    }
+    #[cfg(not(uvm_native))]
+    if let Some(queues) = queues {
+        note_holder(queues, stats, chunk);
     }
 }
 

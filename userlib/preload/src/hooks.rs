@@ -12,6 +12,7 @@ use crate::announce;
 use crate::config::Config;
 use crate::kernels::{graph_id, Launch, Shape, KERNELS};
 use crate::memory::Going;
+use crate::planned::Counted;
 use crate::real::{Code, LaunchConfig, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
 use crate::record::Begun;
 use crate::{followed, memory, planned, pools, record};
@@ -23,19 +24,20 @@ fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     }
 }
 
+/// A launch that is about to be made.
+struct Before {
+    counted: Option<Counted>,
+    begun: Option<Begun>,
+}
+
 /// Announces a launch, after what the plan asks for before it, and begins to record it.
 ///
 /// # Safety
 /// The arguments are those of a launch, which follows.
-unsafe fn before_launch(
-    real: &Real,
-    stream: Stream,
-    shape: Shape,
-    launch: Launch,
-) -> Option<Begun> {
+unsafe fn before_launch(real: &Real, stream: Stream, shape: Shape, launch: Launch) -> Before {
     // SAFETY: by our contract.
     unsafe {
-        planned::before_launch(&real.cuda, stream);
+        let counted = planned::before_launch(&real.cuda, stream);
         followed::before_launch(&real.cuda, stream, Some(launch));
         if announce::enabled() && !launch.function.is_null() {
             let none = core::ptr::null_mut();
@@ -48,8 +50,20 @@ unsafe fn before_launch(
             announce::announce(&real.cuda, stream, id);
         }
         // The last: its time begins behind the host functions of the others.
-        record::begin(&real.cuda, stream, Some(launch))
+        let begun = record::begin(&real.cuda, stream, Some(launch));
+        Before { counted, begun }
     }
+}
+
+/// Ends what was begun before a launch, and gives on what CUDA has answered.
+///
+/// # Safety
+/// `stream` is the launch's.
+unsafe fn after_launch(real: &Real, stream: Stream, before: Before, code: Code) -> Code {
+    planned::after_launch(before.counted, code == SUCCESS);
+    // SAFETY: by our contract.
+    unsafe { record::end(&real.cuda, stream, before.begun, code == SUCCESS) };
+    code
 }
 
 /// CUDA's functions, or return that there are none.
@@ -104,12 +118,11 @@ pub(crate) unsafe extern "C" fn launch<const PTSZ: bool>(
     let own = stream_for::<PTSZ>(stream);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        let begun = before_launch(real, own, shape, launch);
+        let before = before_launch(real, own, shape, launch);
         let code = call(
             function, gx, gy, gz, bx, by, bz, shared, stream, params, extra,
         );
-        record::end(&real.cuda, own, begun, code == SUCCESS);
-        code
+        after_launch(real, own, before, code)
     }
 }
 
@@ -138,10 +151,9 @@ pub(crate) unsafe extern "C" fn launch_cooperative<const PTSZ: bool>(
     let own = stream_for::<PTSZ>(stream);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        let begun = before_launch(real, own, shape, launch);
+        let before = before_launch(real, own, shape, launch);
         let code = call(function, gx, gy, gz, bx, by, bz, shared, stream, params);
-        record::end(&real.cuda, own, begun, code == SUCCESS);
-        code
+        after_launch(real, own, before, code)
     }
 }
 
@@ -167,10 +179,9 @@ pub(crate) unsafe extern "C" fn launch_ex<const PTSZ: bool>(
             extra,
         };
         let own = stream_for::<PTSZ>(given.stream);
-        let begun = before_launch(real, own, shape, launch);
+        let before = before_launch(real, own, shape, launch);
         let code = call(config, function, params, extra);
-        record::end(&real.cuda, own, begun, code == SUCCESS);
-        code
+        after_launch(real, own, before, code)
     }
 }
 
@@ -184,15 +195,15 @@ pub(crate) unsafe extern "C" fn graph_launch<const PTSZ: bool>(
     let own = stream_for::<PTSZ>(stream);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        planned::before_launch(&real.cuda, own);
+        let counted = planned::before_launch(&real.cuda, own);
         followed::before_launch(&real.cuda, own, None);
         if announce::enabled() {
             announce::announce(&real.cuda, own, graph_id(graph));
         }
         let begun = record::begin(&real.cuda, own, None);
+        let before = Before { counted, begun };
         let code = call(graph, stream);
-        record::end(&real.cuda, own, begun, code == SUCCESS);
-        code
+        after_launch(real, own, before, code)
     }
 }
 
@@ -375,7 +386,10 @@ unloading! {
     module_unload(*mut c_void) = "cuModuleUnload", kernels_alone;
     library_unload(*mut c_void) = "cuLibraryUnload", kernels_alone;
     ctx_destroy(*mut c_void) = "cuCtxDestroy", with_memory;
+    ctx_destroy_v1(*mut c_void) = "cuCtxDestroy", with_memory;
+    ctx_detach(*mut c_void) = "cuCtxDetach", with_memory;
     primary_reset(c_int) = "cuDevicePrimaryCtxReset", with_memory;
+    primary_reset_v1(c_int) = "cuDevicePrimaryCtxReset", with_memory;
 }
 
 /// What takes no memory with it.
@@ -393,9 +407,9 @@ fn with_memory(real: &Real, call: impl FnOnce() -> Code) -> Code {
 }
 
 /// # Safety
-/// As cuDevicePrimaryCtxRelease.
-pub(crate) unsafe extern "C" fn primary_release(device: c_int) -> Code {
-    let (real, call) = real!(primary_release);
+/// As cuDevicePrimaryCtxRelease; `V1`: under its name before CUDA 11.
+pub(crate) unsafe extern "C" fn primary_release<const V1: bool>(device: c_int) -> Code {
+    let (real, call) = real!(V1, primary_release, primary_release_v1);
     KERNELS.get().forget();
     let going = Going::new();
     // SAFETY: the caller's argument, passed on.

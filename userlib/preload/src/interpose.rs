@@ -78,8 +78,12 @@ exports! {
     cuModuleUnload = hooks::module_unload, (module: *mut c_void);
     cuLibraryUnload = hooks::library_unload, (library: *mut c_void);
     cuCtxDestroy_v2 = hooks::ctx_destroy, (context: *mut c_void);
-    cuDevicePrimaryCtxRelease_v2 = hooks::primary_release, (device: c_int);
+    cuCtxDestroy = hooks::ctx_destroy_v1, (context: *mut c_void);
+    cuCtxDetach = hooks::ctx_detach, (context: *mut c_void);
+    cuDevicePrimaryCtxRelease_v2 = hooks::primary_release::<false>, (device: c_int);
+    cuDevicePrimaryCtxRelease = hooks::primary_release::<true>, (device: c_int);
     cuDevicePrimaryCtxReset_v2 = hooks::primary_reset, (device: c_int);
+    cuDevicePrimaryCtxReset = hooks::primary_reset_v1, (device: c_int);
     cuGetProcAddress_v2 = get_proc,
         (name: *const c_char, out: *mut *mut c_void, version: c_int, flags: u64,
          found: *mut c_int);

@@ -10,7 +10,7 @@
 //! is current at the first launch.
 
 use core::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use uvmrust::cuda::{Cuda, Stream};
@@ -25,9 +25,8 @@ struct Running {
     plan: &'static Plan,
     /// Where its range begins; 0: the program has none yet. Changed under the lock of `in_range`.
     base: AtomicU64,
-    /// Ranges that it has had.
-    epoch: AtomicU64,
-    /// Launches since there is this one.
+    /// Launches in the range, in the lowest [`LAUNCH_BITS`], and above them its epoch. Both are one
+    /// number, so that no launch has its number of one range and its epoch of another.
     launches: AtomicU64,
     /// Whether CUDA is to be asked if the range is still there ([`Running::settle`]).
     doubtful: AtomicBool,
@@ -44,20 +43,26 @@ struct Running {
 /// What is known of the plan's range.
 #[derive(Debug, Default)]
 struct Range {
+    /// Counts the ranges, so that a launch of one before does nothing in this one.
+    epoch: u16,
     /// CUDA's number of the allocation, if CUDA tells it.
     id: Option<u64>,
     /// Calls under way that may end the range. Nothing is carried out meanwhile.
     leaving: u32,
     /// Calls that may have ended it, so far.
     doubts: u64,
-    /// It is not known what became of a range, and no other is taken: the program may have it
-    /// still, and what the plan drops would be lost in memory that is not the plan's.
+    /// No other range is taken. It is not known what became of one: the program may have it still, and
+    /// what the plan drops would be lost in memory that is not the plan's. Or a launch was refused.
     over: bool,
 }
 
 /// A call of CUDA's that may end the range, which had this epoch when the call began.
 #[must_use]
-pub(crate) struct Ending(u64);
+pub(crate) struct Ending(u16);
+
+/// A launch that was counted in the range of this epoch.
+#[must_use]
+pub(crate) struct Counted(u16);
 
 /// The process's plan, if it was given one that can be read.
 pub(crate) fn plan() -> Option<&'static Plan> {
@@ -115,36 +120,45 @@ pub(crate) fn ended(ending: Option<Ending>, freed: bool) {
     }
 }
 
-/// Counts a launch and puts what the plan asks for before it into its stream. While a graph
-/// is being captured nothing is launched.
+/// Counts a launch and puts what the plan asks for before it into its stream; `None`: it does not count.
+/// While a graph is being captured nothing is launched.
 ///
 /// # Safety
 /// `stream` is a stream of the current context, or a special one.
-pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream) {
-    let Some(running) = running().filter(|r| r.base.load(Relaxed) != 0) else {
-        return;
-    };
+pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream) -> Option<Counted> {
+    let running = running().filter(|r| r.base.load(Relaxed) != 0)?;
     // SAFETY: by our contract.
     if unsafe { memory::is_capturing(cuda, stream) } {
-        return;
+        return None;
     }
     running.settle(|base| memory::id_of(cuda, base));
     if running.base.load(Relaxed) == 0 {
-        return;
+        return None;
     }
     let (n, data) = running.launched();
+    let counted = Some(Counted((data >> LAUNCH_BITS) as u16));
     if running.plan.before(n).is_empty() || running.gpu(cuda).is_none() {
-        return;
+        return counted;
     }
     // So that the host function need not ask CUDA whose descriptor there is.
     let _ = Uvm::process().backend();
     // SAFETY: the data is a number, good for ever. An error is left to the launch
     // that follows, which will meet it too.
     let _ = unsafe { cuda.host_func(stream, carry_out, data as *mut c_void) };
+    counted
+}
+
+/// Says whether CUDA has taken a launch. Where it has not, nobody knows which of the plan's kernels the
+/// program launches next, and the plan ends.
+pub(crate) fn after_launch(counted: Option<Counted>, launched: bool) {
+    if let (Some(counted), Some(running), false) = (counted, running(), launched) {
+        running.refused(counted);
+    }
 }
 
 /// Bits of a launch's number in what a host function is given. The epoch is above: a launch
-/// of 2^16 ranges before counts as one of this range.
+/// of 2^16 ranges before counts as one of this range. After 2^48 launches in one range they count
+/// as another's, and nothing is done before them.
 const LAUNCH_BITS: u32 = 48;
 
 impl Running {
@@ -152,7 +166,6 @@ impl Running {
         Self {
             plan,
             base: AtomicU64::new(0),
-            epoch: AtomicU64::new(0),
             launches: AtomicU64::new(0),
             doubtful: AtomicBool::new(false),
             gpu: OnceLock::new(),
@@ -167,6 +180,7 @@ impl Running {
     }
 
     fn allocated(&self, base: u64, size: usize, id: impl Fn(u64) -> Asked) {
+        self.replaced(base, size as u64);
         // Only then for the lock, which may be held for long.
         if (size as u64) < self.plan.span() {
             return;
@@ -177,15 +191,53 @@ impl Running {
         }
         let id = match id(base) {
             Asked::Id(id) => Some(id),
-            Asked::Nothing | Asked::Unknown => None,
+            // Another thread has destroyed its context.
+            Asked::Nothing => return,
+            Asked::Unknown => None,
         };
         let mut range = self.lock();
         if self.base.load(Relaxed) == 0 && !range.over {
             range.id = id;
-            self.epoch.fetch_add(1, Relaxed);
-            self.launches.store(0, Relaxed);
+            // Not that of the range before, which 2^48 launches may have left behind.
+            let last = (self.launches.load(Relaxed) >> LAUNCH_BITS) as u16;
+            range.epoch = last.wrapping_add(1);
+            let begin = u64::from(range.epoch) << LAUNCH_BITS;
+            self.launches.store(begin, Relaxed);
             self.base.store(base, Relaxed);
         }
+    }
+
+    /// Ends the range if part of it is given to the program anew: then it is gone, by whatever call that
+    /// may have been.
+    fn replaced(&self, base: u64, size: u64) {
+        let is = || {
+            let range = self.base.load(Relaxed);
+            let (end, range_end) = (
+                base.saturating_add(size),
+                range.saturating_add(self.plan.span()),
+            );
+            range != 0 && base < range_end && range < end
+        };
+        if is() {
+            let _range = self.lock();
+            if is() {
+                self.end();
+            }
+        }
+    }
+
+    /// CUDA has refused a launch that was counted.
+    fn refused(&self, Counted(epoch): Counted) {
+        let mut range = self.lock();
+        if self.base.load(Relaxed) == 0 || range.epoch != epoch {
+            return;
+        }
+        range.over = true;
+        self.end();
+        eprintln!(
+            "uvmrust: the plan ends here: CUDA has refused a launch, so that it is not known where in \
+             the plan the program is"
+        );
     }
 
     fn ending(&self, which: impl Fn(u64) -> bool) -> Option<Ending> {
@@ -197,7 +249,7 @@ impl Running {
         let mut range = self.lock();
         may().then(|| {
             range.leaving += 1;
-            Ending(self.epoch.load(Relaxed))
+            Ending(range.epoch)
         })
     }
 
@@ -210,7 +262,7 @@ impl Running {
         if !freed {
             range.doubts += 1;
             self.doubtful.store(true, Relaxed);
-        } else if epoch == self.epoch.load(Relaxed) {
+        } else if epoch == range.epoch {
             self.end();
         }
     }
@@ -257,10 +309,8 @@ impl Running {
 
     /// Counts a launch: its number, and what its host function is given.
     fn launched(&self) -> (u64, u64) {
-        // The epoch first: if it changes in between, the host function does nothing.
-        let epoch = self.epoch.load(Acquire);
-        let n = self.launches.fetch_add(1, Relaxed) & ((1 << LAUNCH_BITS) - 1);
-        (n, epoch << LAUNCH_BITS | n)
+        let data = self.launches.fetch_add(1, Relaxed);
+        (data & ((1 << LAUNCH_BITS) - 1), data)
     }
 
     /// Does something with the number of a launch and the range in which it was, which is
@@ -269,7 +319,7 @@ impl Running {
         let range = self.lock();
         let base = self.base.load(Relaxed);
         let there = range.leaving == 0 && !self.doubtful.load(Relaxed) && base != 0;
-        let same = data >> LAUNCH_BITS == self.epoch.load(Relaxed) << LAUNCH_BITS >> LAUNCH_BITS;
+        let same = data >> LAUNCH_BITS == u64::from(range.epoch);
         (there && same).then(|| work(data & ((1 << LAUNCH_BITS) - 1), base))
     }
 
@@ -306,7 +356,7 @@ unsafe extern "C" fn carry_out(data: *mut c_void) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     const SPAN: usize = 4096;
 
@@ -424,6 +474,115 @@ mod tests {
         assert_eq!(range(&running, first), None);
         running.settle(id);
         assert_eq!(range(&running, first), Some((0, 1 << 21)));
+    }
+
+    /// Whatever call it was that has freed it: none that we know is.
+    #[test]
+    fn a_range_is_gone_where_other_memory_is_in_its_place() {
+        let base = 1 << 21;
+        for (other, size) in [
+            (base, 1),
+            (base, SPAN),
+            (base + SPAN as u64 - 1, SPAN),
+            (base - 64, 65),
+            (base - 64, 4 * SPAN),
+        ] {
+            let running = running();
+            running.allocated(base, SPAN, id);
+            let first = running.launched().1;
+            // CUDA has a number for what is there now, as for what was.
+            running.allocated(other, size, id);
+            assert_eq!(range(&running, first), None, "{other:#x} {size}");
+            let now = (size >= SPAN).then_some((0, other));
+            assert_eq!(range(&running, running.launched().1), now);
+        }
+        let running = running();
+        running.allocated(base, SPAN, id);
+        for (other, size) in [(base - 64, 64), (base + SPAN as u64, SPAN)] {
+            running.allocated(other, size, id);
+            let launch = running.launched();
+            assert_eq!(range(&running, launch.1), Some((launch.0, base)));
+        }
+    }
+
+    #[test]
+    fn a_plan_ends_with_a_launch_that_is_refused() {
+        let running = running();
+        running.allocated(1 << 21, SPAN, id);
+        let first = running.launched().1;
+        let counted = |data: u64| Counted((data >> LAUNCH_BITS) as u16);
+        free(&running, 1 << 21, true);
+        running.allocated(1 << 22, SPAN, id);
+        // One of the range before says nothing of this one.
+        running.refused(counted(first));
+        let (second, third) = (running.launched().1, running.launched().1);
+        assert_eq!(range(&running, second), Some((0, 1 << 22)));
+        running.refused(counted(second));
+        assert_eq!(range(&running, third), None);
+        running.allocated(1 << 23, SPAN, id);
+        assert_eq!(range(&running, running.launched().1), None);
+    }
+
+    #[test]
+    fn what_cuda_does_not_know_is_not_taken() {
+        let running = running();
+        running.allocated(1 << 21, SPAN, |_| Asked::Nothing);
+        assert_eq!(range(&running, running.launched().1), None);
+        running.allocated(1 << 22, SPAN, |_| Asked::Unknown);
+        assert_eq!(range(&running, running.launched().1), Some((0, 1 << 22)));
+    }
+
+    /// However the threads take their turns, no launch has the epoch of the one and the number of the
+    /// other.
+    #[test]
+    fn a_launch_is_counted_in_one_range() {
+        /// Ranges in which a launch is to be seen, as far as there is time.
+        const RANGES: u64 = 20_000;
+        let running = running();
+        running.allocated(1 << 21, SPAN, id);
+        let (over, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let launching = scope.spawn(|| {
+                let mut next = None;
+                while !over.load(Relaxed) {
+                    let (n, data) = running.launched();
+                    assert_eq!(n, data & ((1 << LAUNCH_BITS) - 1));
+                    // A number too large, or twice, would drop what a kernel before is to read.
+                    assert!(n == 0 || next == Some(data), "{data:#x} for {next:#x?}");
+                    if next != Some(data) {
+                        seen.fetch_add(1, Relaxed);
+                    }
+                    next = Some(data + 1);
+                }
+            });
+            let began = Instant::now();
+            while !launching.is_finished()
+                && seen.load(Relaxed) < RANGES
+                && began.elapsed() < Duration::from_secs(5)
+            {
+                free(&running, 1 << 21, true);
+                running.allocated(1 << 21, SPAN, id);
+            }
+            over.store(true, Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_range_has_no_more_launches_than_can_be_counted() {
+        let running = running();
+        running.allocated(1 << 21, SPAN, id);
+        let last = (2 << LAUNCH_BITS) - 1;
+        running.launches.store(last, Relaxed);
+        assert_eq!(
+            range(&running, running.launched().1),
+            Some(((1 << LAUNCH_BITS) - 1, 1 << 21))
+        );
+        let beyond = running.launched().1;
+        assert_eq!(range(&running, beyond), None);
+        free(&running, 1 << 21, true);
+        running.allocated(1 << 21, SPAN, id);
+        assert_eq!(range(&running, beyond), None);
+        assert_eq!(range(&running, running.launched().1), Some((0, 1 << 21)));
     }
 
     #[test]

@@ -163,8 +163,12 @@ functions! {
     module_unload = c"cuModuleUnload": UnloadFn;
     library_unload = c"cuLibraryUnload": UnloadFn;
     ctx_destroy = c"cuCtxDestroy_v2": UnloadFn;
+    ctx_destroy_v1 = c"cuCtxDestroy": UnloadFn;
+    ctx_detach = c"cuCtxDetach": UnloadFn;
     primary_release = c"cuDevicePrimaryCtxRelease_v2": DeviceFn;
+    primary_release_v1 = c"cuDevicePrimaryCtxRelease": DeviceFn;
     primary_reset = c"cuDevicePrimaryCtxReset_v2": DeviceFn;
+    primary_reset_v1 = c"cuDevicePrimaryCtxReset": DeviceFn;
     get_proc = c"cuGetProcAddress_v2": GetProcFn;
     get_proc_v1 = c"cuGetProcAddress": GetProcV1Fn;
 }

@@ -118,11 +118,10 @@ const DROPS: &str = "uvmplan 1\nkernels 1\nspan 16777216\nat 0 free 0 12582912 4
 
 /// Runs the program that ends its range in this way; what it and CUDA's log said.
 fn ends(how: &str, set: &[(&str, &str)]) -> (Output, Vec<String>) {
-    // Tests run side by side: none may find another's library half written.
+    static BUILT: Once = Once::new();
     let name = format!("ends-{how}-{}", set.len());
-    let (folder, built) = (format!("cuda-{name}"), tmp(&format!("plan-{name}")));
-    cuda_program(&folder, &built, "plan_ends_program.c");
-    let folder = tmp(&folder);
+    let (folder, built) = (tmp("cuda-ends"), tmp("plan-ends"));
+    BUILT.call_once(|| cuda_program("cuda-ends", &built, "plan_ends_program.c"));
     let plan = tmp(&format!("{name}.uvmplan"));
     let log = tmp(&format!("{name}.log"));
     std::fs::write(&plan, DROPS).unwrap();
@@ -155,7 +154,17 @@ fn another_allocation_becomes_the_range_only_if_the_first_is_gone() {
     if !have_cc() {
         return;
     }
-    for how in ["freed", "destroyed", "refused", "other", "held"] {
+    let gone = [
+        "freed",
+        "destroyed",
+        "destroyed-v1",
+        "detached",
+        "reset",
+        "reset-v1",
+        "released-v1",
+        "unhooked",
+    ];
+    for how in gone.into_iter().chain(["refused", "other", "held"]) {
         let (done, log) = ends(how, &[]);
         assert!(
             done.status.success() && said(&done).is_empty(),
@@ -176,13 +185,37 @@ fn a_plan_ends_where_it_is_not_known_if_its_range_is_gone() {
     assert_eq!(said(&done), says);
 }
 
+/// Nobody knows which of the plan's kernels the program launches next.
+#[test]
+fn a_plan_ends_where_cuda_refuses_a_launch() {
+    if !have_cc() {
+        return;
+    }
+    for how in ["launch", "launch-ex", "cooperative", "graph"] {
+        let (done, log) = ends(how, &[]);
+        assert!(done.status.success(), "{how}: {done:?} {log:?}");
+        let says =
+            "uvmrust: the plan ends here: CUDA has refused a launch, so that it is not known \
+                    where in the plan the program is\n";
+        assert_eq!(said(&done), says, "{how}");
+    }
+}
+
 /// A record forgets what a context takes with it, and nothing else.
 #[test]
 fn what_is_of_another_context_stays_in_a_record() {
     if !have_cc() {
         return;
     }
-    for (how, freed) in [("other", 0), ("held", 0), ("destroyed", 1)] {
+    let gone = [
+        "destroyed",
+        "destroyed-v1",
+        "detached",
+        "reset-v1",
+        "released-v1",
+    ];
+    let cases = [("other", 0), ("held", 0)].into_iter();
+    for (how, freed) in cases.chain(gone.map(|how| (how, 1))) {
         let folder = tmp(&format!("ends-record-{how}"));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();

@@ -359,8 +359,7 @@ mod unit {
                 std::thread::park();
             }
         });
-        let says =
-            "said before\n! batch:                    WRONG: not done 2 s after the start\n";
+        let says = "said before\n! batch:                    WRONG: not done 2 s after the start\n";
         assert!(status == 1 && page.starts_with(says), "{page}");
         assert!(page.ends_with(WRONG), "{page}");
         let (page, status) = bounded(LIMIT, |_| ());

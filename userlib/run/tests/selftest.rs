@@ -7,7 +7,8 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 use harness::{have_cc, stub};
 
@@ -114,6 +115,33 @@ fn what_never_ends_is_named_and_nobody_waits_for_it() {
     // All was right by then.
     let (status, page) = run("-DSTUB", "ours", &[("STUB_STUCK", "exit")]);
     assert_eq!(status, Some(0), "{page}");
+}
+
+/// A child that nothing can end has neither of the descriptors that somebody reads to their end.
+#[test]
+fn a_stuck_child_holds_up_nobody_who_reads_what_is_said() {
+    if !have_cc() {
+        return;
+    }
+    let library = stub("selftest-readers", "-DSTUB");
+    let mut uvmrun = Command::new(env!("CARGO_BIN_EXE_uvmrun"))
+        .arg("--selftest")
+        .env("LD_PRELOAD", &library)
+        .env("LD_LIBRARY_PATH", library.parent().unwrap())
+        .env("STUB_UVM", "ours")
+        .env("UVMRUST_FD", "900")
+        .env("STUB_STUCK", "descriptors")
+        .env("UVMRUST_SELFTEST_MS", "1200000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert_eq!(uvmrun.wait().unwrap().code(), Some(0));
+    // (Returns when nobody can write there any more.)
+    let mut said = String::new();
+    let mut errors = uvmrun.stderr.take().unwrap();
+    errors.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "the stub begins\n", "it ends half a minute later");
 }
 
 /// A discard that is done while the graph is captured is no part of it.

@@ -62,6 +62,35 @@ pub struct Counts {
     pub gpu_to_gpu: ByCause,
 }
 
+impl Counts {
+    /// Whether one of the numbers is smaller than before, so that it does not tell what happened since.
+    pub fn shrank(&self, before: &Self) -> bool {
+        let all = |counts: &Self| {
+            let ByQueue {
+                free,
+                unused,
+                discarded,
+                used,
+                address,
+            } = counts.evictions;
+            let few = [
+                counts.faults,
+                counts.duplicates,
+                counts.batches,
+                counts.replays,
+            ];
+            let bytes = [counts.host_to_gpu, counts.gpu_to_host, counts.gpu_to_gpu];
+            let bytes = bytes.map(|causes| causes.named().map(|(_, bytes)| bytes));
+            (few, [free, unused, discarded, used, address], bytes)
+        };
+        let (before, now) = (all(before), all(self));
+        let smaller = |before: &[u64], now: &[u64]| before.iter().zip(now).any(|(b, n)| n < b);
+        smaller(&before.0, &now.0)
+            || smaller(&before.1, &now.1)
+            || smaller(before.2.as_flattened(), now.2.as_flattened())
+    }
+}
+
 impl ByCause {
     /// In the order in which they are shown, with their names.
     pub fn named(&self) -> [(&'static str, u64); 5] {

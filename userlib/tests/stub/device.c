@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Devices, contexts and kernels, and how the functions are found. */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,21 +62,35 @@ static bool in_callback(void)
 	return in_host_function;
 }
 
+static bool stuck(const char *where)
+{
+	const char *set = getenv("STUB_STUCK");
+
+	return set && !strcmp(set, where);
+}
+
 EXPORT CUresult cuInit(unsigned int flags)
 {
 	pthread_mutex_lock(&lock);
 	initialised = true;
 	owner = getpid();
 	pthread_mutex_unlock(&lock);
+	if (stuck("descriptors")) {
+		fprintf(stderr, "the stub begins\n");
+		/* As a thread that no signal ends keeps what is open; but not for ever. */
+		if (!fork()) {
+			sleep(30);
+			dprintf(STDERR_FILENO, "the stub ends\n");
+			_exit(0);
+		}
+	}
 	return SUCCESS;
 }
 
 /* What CUDA does at exit, of a process that has used it. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	const char *stuck = getenv("STUB_STUCK");
-
-	if (initialised && stuck && !strcmp(stuck, "exit"))
+	if (initialised && stuck("exit"))
 		pause();
 }
 
@@ -117,7 +132,7 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int 
  * "The primary context is automatically reset once the last reference to it is released." (Driver
  * API, cuDevicePrimaryCtxRelease)
  */
-EXPORT CUresult cuDevicePrimaryCtxRelease_v2(int device)
+static CUresult release(int device)
 {
 	CUresult code = enter(false);
 
@@ -134,11 +149,22 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(int device)
 	return code;
 }
 
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(int device)
+{
+	return release(device);
+}
+
+/* As all programs called it before CUDA 11. */
+EXPORT CUresult cuDevicePrimaryCtxRelease(int device)
+{
+	return release(device);
+}
+
 /*
  * "Explicitly destroys and cleans up all resources associated with the current device in
  * the current process." (Runtime API, cudaDeviceReset)
  */
-EXPORT CUresult cuDevicePrimaryCtxReset_v2(int device)
+static CUresult reset(int device)
 {
 	CUresult code = enter(false);
 
@@ -149,6 +175,16 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(int device)
 	}
 	pthread_mutex_unlock(&lock);
 	return code;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(int device)
+{
+	return reset(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(int device)
+{
+	return reset(device);
 }
 
 /*
@@ -182,7 +218,7 @@ EXPORT CUresult cuCtxCreate_v2(void **out, unsigned int flags, int device)
  * allocations by cuMemAlloc(), cuMemAllocHost(), cuMemAllocManaged() and cuMemAllocPitch()." (Driver
  * API, cuCtxDestroy). Its streams stay, which nobody uses any more.
  */
-EXPORT CUresult cuCtxDestroy_v2(void *context)
+static CUresult destroy(void *context)
 {
 	CUresult code = enter(false);
 
@@ -195,6 +231,31 @@ EXPORT CUresult cuCtxDestroy_v2(void *context)
 	}
 	pthread_mutex_unlock(&lock);
 	return code;
+}
+
+EXPORT CUresult cuCtxDestroy_v2(void *context)
+{
+	return destroy(context);
+}
+
+EXPORT CUresult cuCtxDestroy(void *context)
+{
+	return destroy(context);
+}
+
+/*
+ * "Decrements the usage count of the context ctx, and destroys the context if the usage count goes to
+ * 0." (Driver API, cuCtxDetach). Nobody attaches here.
+ */
+EXPORT CUresult cuCtxDetach(void *context)
+{
+	return destroy(context);
+}
+
+/* A call that no preload knows. */
+EXPORT void stub_destroy(void *context)
+{
+	destroy(context);
 }
 
 /*

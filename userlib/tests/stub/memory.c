@@ -295,13 +295,23 @@ static bool keep(uint64_t base, uint64_t length)
 	return false;
 }
 
+/* Where the next managed allocation is to be, if not 0: nothing may be there. */
+static uint64_t place;
+
+EXPORT void stub_place(void *p)
+{
+	place = (uint64_t)p;
+}
+
 static void *pages(size_t length)
 {
-	size_t spare = length >= BLOCK ? BLOCK : 0;
-	char *p = mmap(NULL, length + spare, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t spare = length >= BLOCK && !place ? BLOCK : 0;
+	char *p = mmap((void *)place, length + spare, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+		       (place ? MAP_FIXED_NOREPLACE : 0), -1, 0);
 	char *aligned;
 
+	place = 0;
 	if (p == MAP_FAILED || !spare)
 		return p;
 	aligned = (char *)(((uintptr_t)p + spare - 1) & ~(spare - 1));

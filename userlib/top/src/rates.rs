@@ -133,7 +133,8 @@ pub(crate) fn of_gpu(before: &GpuSample, now: &GpuSample, seconds: f64) -> Optio
 }
 
 /// Of a process, on all GPUs. One that is new on a GPU did there all that it has done. `None`: not
-/// known, as where one of its VA spaces came or went, with what it had done before.
+/// known, as where one of its VA spaces came or went, with what it had done before. Its counts and its VA
+/// spaces are not read at the same time, so that counts which shrink say so too: those of a VA space never do.
 pub(crate) fn of_process(
     before: &ProcessSample,
     now: &ProcessSample,
@@ -142,9 +143,13 @@ pub(crate) fn of_process(
     if before.clients != now.clients {
         return None;
     }
-    let before = before.gpus.as_ref()?;
+    let (before, now) = (before.gpus.as_ref()?, now.gpus.as_ref()?);
+    let shrank = |(gpu, before)| now.get(gpu).is_none_or(|now: &Counts| now.shrank(before));
+    if before.iter().any(shrank) {
+        return None;
+    }
     let mut sum = Rates::default();
-    for (gpu, now) in now.gpus.as_ref()? {
+    for (gpu, now) in now {
         let none = Counts::default();
         let before = before.get(gpu).unwrap_or(&none);
         sum.add(&Rates::between(before, now, seconds));
@@ -209,6 +214,31 @@ mod tests {
         assert_eq!(faults(of(&[3], 10), of(&[3, 4], 1030)), None);
         assert_eq!(faults(of(&[3, 4], 1030), of(&[3], 40)), None);
         assert_eq!(faults(of(&[3], 40), of(&[4], 50)), None);
+        // One that went after its counts were read, and before it was itself.
+        assert_eq!(faults(of(&[3], 1030), of(&[3], 40)), None);
+        let moved = |bytes| {
+            let mut process = of(&[3], 10);
+            process
+                .gpus
+                .as_mut()
+                .unwrap()
+                .get_mut(&1)
+                .unwrap()
+                .gpu_to_host
+                .api = bytes;
+            process
+        };
+        assert_eq!(faults(moved(4096), moved(0)), None);
+        assert_eq!(faults(moved(0), moved(4096)), Some(0.0));
+        let elsewhere = ProcessSample {
+            gpus: Some([(2, Counts::default())].into()),
+            ..of(&[3], 0)
+        };
+        assert_eq!(
+            faults(of(&[3], 10), elsewhere),
+            None,
+            "with all that it did on a GPU"
+        );
         // Of those that are not told.
         assert_eq!(faults(of(&[], 10), of(&[], 30)), Some(10.0));
     }

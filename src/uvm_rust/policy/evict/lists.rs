@@ -52,6 +52,9 @@ pub fn reclaimed_from(
 impl RootChunks {
     /// Follows a change of `chunk`.
     pub fn change(&mut self, chunk: Chunk, change: Change) -> Result<(), NoSuchChunk> {
+        if change != Change::Pinned {
+            self.leaves(chunk, false);
+        }
         match change {
             Change::Free { zeroed } => {
                 self.free(chunk);
@@ -87,6 +90,7 @@ impl RootChunks {
     pub fn begin_eviction(&mut self, chunk: Chunk) -> Option<Queue> {
         let chosen = self.chosen.take() == Some(chunk);
         let queue = self.remove(chunk);
+        self.leaves(chunk, true);
         if queue == Some(Queue::Used) {
             self.count_eviction();
         }
@@ -161,6 +165,25 @@ mod tests {
         roots.evicted(0).unwrap();
         assert_eq!(now(&roots), 0);
         assert_eq!(roots.resident_of(1), 0);
+    }
+
+    /// Its owner may free it meanwhile, which pins it and is told to nobody. Or it stays.
+    #[test]
+    fn what_is_being_evicted_is_nobodys() {
+        let (mut roots, _) = chunks(1);
+        roots.begin_eviction(0);
+        assert_eq!(roots.resident_of(0), 0);
+        // What its owner says of it comes late.
+        roots.used_by(0, HOLDER).unwrap();
+        assert_eq!(roots.resident_of(0), 0);
+        roots.change(0, Change::Whole(HOLDER)).unwrap();
+        assert_eq!(roots.resident_of(0), HOLDER, "it was held");
+        roots.begin_eviction(0);
+        // PMA has it, and then somebody else.
+        roots.change(0, Change::Pinned).unwrap();
+        assert_eq!(roots.resident_of(0), 0);
+        roots.change(0, Change::Whole(HOLDER + 1)).unwrap();
+        assert_eq!(roots.resident_of(0), HOLDER + 1);
     }
 
     #[test]

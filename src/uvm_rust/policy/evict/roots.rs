@@ -77,6 +77,8 @@ pub struct RootChunks {
     /// The policy: which used chunk is evicted first.
     policy: Chooser,
     belongs: TryVec<Queue>,
+    /// Whether each chunk was taken for an eviction, and has not come back since.
+    leaving: TryVec<bool>,
     /// The chunks on the used queue that pre-eviction has not passed over.
     holders: Holders,
     marks: TryVec<Mark>,
@@ -111,6 +113,7 @@ impl RootChunks {
             queues: Queues::new(chunks)?,
             policy: Chooser::new(choice, chunks)?,
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
+            leaving: TryVec::filled(chunks as usize, false)?,
             holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             asked: TryVec::filled(chunks as usize, Asked::default())?,
@@ -187,6 +190,13 @@ impl RootChunks {
         was
     }
 
+    /// Says whether `chunk` is taken for an eviction.
+    pub(super) fn leaves(&mut self, chunk: Chunk, whether: bool) {
+        if let Some(leaving) = self.leaving.get_mut(chunk as usize) {
+            *leaving = whether;
+        }
+    }
+
     /// The chunk to reclaim next; it stays where it is.
     pub fn pick(&self) -> Option<Chunk> {
         Some(self.victim()?.chunk)
@@ -223,8 +233,12 @@ impl RootChunks {
         self.holders.holder_of(chunk)
     }
 
-    /// Whose pages are resident in `chunk`, pinned or not; 0 if there are none, or several processes'.
+    /// Whose pages are resident in `chunk`, pinned or not; 0 if there are none, or several processes'. Those of a
+    /// chunk that is being evicted are nobody's: if its owner frees it meanwhile, no change tells of that.
     pub fn resident_of(&self, chunk: Chunk) -> Holder {
+        if self.leaving.get(chunk as usize) == Some(&true) {
+            return 0;
+        }
         match self.belongs.get(chunk as usize) {
             Some(Queue::Used | Queue::Discarded) => self.holder_of(chunk),
             _ => 0,

@@ -4,7 +4,7 @@
 //!
 //! A chunk is the process's that the eviction queues know it by (`policy/evict/holders.rs`), if a page of it is resident
 //! there, however many others are: nobody else can have the rest. What is split may be several processes', and is
-//! nobody's here.
+//! nobody's here, and so is what is being evicted (`RootChunks::resident_of`).
 //!
 //! Locking: who calls [`Held::give`] serialises these calls; in the driver that is the PMM's `list_lock`, a
 //! spinlock. [`Held::bytes`] takes none. Both take constant time, and only [`Held::new`] allocates.

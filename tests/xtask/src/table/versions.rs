@@ -64,7 +64,8 @@ fn tags(setting: &Setting) -> Vec<Part> {
 
 /// Says why git has no releases to ask, if so.
 fn no_releases(setting: &Setting) -> Option<String> {
-    let ask = "why=$(scripts/versions.sh source 2>&1 >/dev/null) || tail -n 1 <<<\"${why#*error: }\"";
+    let ask =
+        "why=$(scripts/versions.sh source 2>&1 >/dev/null) || tail -n 1 <<<\"${why#*error: }\"";
     let said = setting.said(&["bash", "-c", ask]).unwrap_or_default();
     let why = said.trim();
     (!why.is_empty()).then(|| why.to_owned())

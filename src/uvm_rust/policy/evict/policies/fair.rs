@@ -59,7 +59,7 @@ struct Process {
     newest: Chunk,
 }
 
-/// The policy `fair`.
+/// The policy `fair`, with the used chunks of each process in the order of the used queue.
 pub(super) struct Fair {
     nodes: TryVec<Node>,
     processes: TryVec<Process>,

@@ -7,8 +7,8 @@ mod together;
 
 use std::process::ExitCode;
 
-use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use shares::When;
+use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
 const HELP: &str = "usage: policy [--rounds N] [--shares] [--together]
