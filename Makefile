@@ -103,7 +103,7 @@ test-extra: deps ## long tests, and what ends differently from run to run: see d
 
 .PHONY: test-versions
 test-versions: deps ## NVIDIA's releases from 535 on: do the hooks fit, does ours build; and each tree in UVM_SRC
-	@scripts/test.sh versions; status=$$?; scripts/versions.sh table; exit $$status
+	@scripts/test.sh versions
 
 .PHONY: test-debug
 test-debug: deps ## the VM's tests under KASAN, lockdep and kmemleak

@@ -7,8 +7,7 @@ cd "$TOP"
 dir=$TOP/out/test/host/crates
 rm -rf "$dir"
 # There can be no lock file of crates that are not published yet.
-cargo package --offline --quiet --no-verify --allow-dirty --exclude-lockfile --target-dir "$dir" -p uvmsim-plan -p uvm-uapi \
-	-p uvmrust
+cargo package --offline --quiet --no-verify --allow-dirty --exclude-lockfile --target-dir "$dir" -p uvmsim-plan -p uvm-uapi -p uvmrust
 for crate in "$dir"/package/*.crate; do tar -C "$dir" -xzf "$crate"; done
 # Workspaces of their own, so that the one around them does not take them for its members.
 for crate in "$dir"/uvm*/Cargo.toml; do printf '\n[workspace]\n' >>"$crate"; done

@@ -23,6 +23,7 @@ const NOT_OF_A_LANE: &[&str] = &[
     "deny.sh",
     "deps.sh",
     "dnn.sh",
+    "explore.sh",
     "fuzz.sh",
     "lines.sh",
     "links.py",

@@ -239,6 +239,7 @@ fn prepared<'a>(
         target: target.to_owned(),
         fresh,
         length: table::amount(target).length,
+        last_word: table::last_word(target),
         programs: table::programs(),
     };
     let inputs = Inputs::new(setting);

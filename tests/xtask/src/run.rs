@@ -39,6 +39,8 @@ pub struct Wish {
     pub fresh: bool,
     /// What `tests/skips` calls `LENGTH`.
     pub length: &'static str,
+    /// A command whose output comes before the sum.
+    pub last_word: Option<&'static [&'static str]>,
     /// The part that builds the programs which run in the VM, once before the first lane.
     pub programs: Part,
 }
@@ -525,6 +527,13 @@ impl<'a> Run<'a> {
         let table = report::time_table(&self.outcomes);
         if !table.is_empty() {
             self.screen.print(&table);
+        }
+        if let Some(said) = self
+            .wish
+            .last_word
+            .and_then(|command| self.setting.said(command))
+        {
+            self.screen.print(&said);
         }
         let reports = [
             ("junit.xml", report::junit(&self.outcomes)),

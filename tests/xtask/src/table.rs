@@ -40,7 +40,7 @@ pub fn parts(target: &str, setting: &Setting) -> Result<Vec<Part>, String> {
         "flash" => [vec![programs()], vm::flash(setting, amount)].concat(),
         "extra" => long::extra(setting, amount)?,
         "debug" => long::debug(setting, amount),
-        "versions" => versions::parts(setting),
+        "versions" => [versions::parts(setting), versions::tags(setting)].concat(),
         _ => {
             let known = TARGETS.join(", ").replace(", all", " or all");
             return Err(format!("test.sh: use {known}, or list"));
@@ -51,6 +51,11 @@ pub fn parts(target: &str, setting: &Setting) -> Result<Vec<Part>, String> {
 /// The part that builds the programs which run in the VM.
 pub fn programs() -> Part {
     Part::alone("build/programs", &["tests/parts/programs.sh"])
+}
+
+/// A command whose output comes before the sum of a target.
+pub fn last_word(target: &str) -> Option<&'static [&'static str]> {
+    (target == "versions").then_some(&["scripts/versions.sh", "table"])
 }
 
 /// How much is done of what one could do for ever.

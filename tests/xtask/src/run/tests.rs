@@ -78,6 +78,7 @@ impl House {
             target: self.target.to_owned(),
             fresh: self.fresh,
             length: "short",
+            last_word: Some(&["sh", "-c", "echo all is told"]),
             programs: Part::alone(
                 "build/programs",
                 &[
@@ -189,6 +190,7 @@ fn what_failed_runs_again_and_is_told_at_once_and_at_the_end() {
     assert_eq!(house.ran(&[]), 2);
     assert!(!passed);
     for line in [
+        "all is told\nr/s: not ok",
         "--- the end of out/test/r/s.log:\n",
         "r/s: not ok 1 - x\n# why\n",
         "failed: r/s\n",

@@ -35,8 +35,7 @@ pub fn parts(setting: &Setting) -> Vec<Part> {
         Part::alone("host/spelling", &["tests/parts/spelling.sh"])
             .unless(|s| absent(s, "codespell")),
         Part::alone("host/reuse", &["tests/scripts/reuse.sh"]).unless(|s| absent(s, "reuse")),
-        Part::alone("host/deny", &["tests/scripts/deny.sh"])
-            .unless(|s| absent(s, "cargo-deny").map(|why| format!("{why} (make deny)"))),
+        Part::alone("host/deny", &["tests/scripts/deny.sh"]).unless(no_deny),
     ]);
     parts.extend(miri());
     parts
@@ -61,8 +60,8 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("ci", "tests/scripts/ci.sh"),
     ("pictures", "tests/scripts/pictures.sh"),
     ("kernels", "tests/scripts/test-kernels.sh"),
-    ("versions", "tests/scripts/versions.sh"),
     ("test-sh", "tests/scripts/parts.sh"),
+    ("versions", "tests/scripts/versions.sh"),
 ];
 
 const SHELLCHECK: &str = "shellcheck -x scripts/*.sh tests/scripts/*.sh tests/parts/*.sh \
@@ -154,6 +153,10 @@ fn no_packages(setting: &Setting) -> Option<String> {
     Some(format!(
         "cargo {version} packages no two crates of which one needs the other"
     ))
+}
+
+fn no_deny(setting: &Setting) -> Option<String> {
+    absent(setting, "cargo-deny").map(|why| format!("{why} (make deny)"))
 }
 
 fn no_torch(setting: &Setting) -> Option<String> {

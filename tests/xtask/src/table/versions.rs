@@ -39,41 +39,8 @@ pub fn parts(setting: &Setting) -> Vec<Part> {
     if trees.is_empty() {
         let why = "no UVM_SRC: point it to open-gpu-kernel-modules trees";
         parts.push(Part::skipped("versions/given", why.to_owned()));
-    } else {
-        parts.extend(run(&trees));
+        return parts;
     }
-    parts.extend(tags(setting));
-    parts
-}
-
-/// Each release that `tests/release-tags` names is asked whether the hooks fit, and ours is built from those at which
-/// a fact turns.
-fn tags(setting: &Setting) -> Vec<Part> {
-    let versions = "scripts/versions.sh";
-    let mut parts = vec![Part::alone("versions/tags", &[versions, "hooks"]).unless(no_releases)];
-    let flips = setting.said(&[versions, "flips"]).unwrap_or_default();
-    for tag in flips.lines() {
-        let build = Part::alone(
-            &format!("versions/tags/{tag}"),
-            &["tests/parts/build-tag.sh", tag],
-        );
-        parts.push(build.unless(no_releases));
-    }
-    parts
-}
-
-/// Says why git has no releases to ask, if so.
-fn no_releases(setting: &Setting) -> Option<String> {
-    let ask =
-        "why=$(scripts/versions.sh source 2>&1 >/dev/null) || tail -n 1 <<<\"${why#*error: }\"";
-    let said = setting.said(&["bash", "-c", ask]).unwrap_or_default();
-    let why = said.trim();
-    (!why.is_empty()).then(|| why.to_owned())
-}
-
-/// The trees that are given, on the software GPU.
-fn run(trees: &[Tree]) -> Vec<Part> {
-    let mut parts = Vec::new();
     let calls = [
         "cargo",
         "test",
@@ -87,6 +54,36 @@ fn run(trees: &[Tree]) -> Vec<Part> {
     parts.push(programs());
     parts.extend(trees.iter().flat_map(base));
     parts
+}
+
+/// `make test-versions` also asks each release that `tests/release-tags` names, where git has them, and builds
+/// ours from those at which a fact turns.
+pub fn tags(setting: &Setting) -> Vec<Part> {
+    let mut parts =
+        vec![Part::alone("versions/tags", &["scripts/versions.sh", "hooks"]).unless(no_releases)];
+    let flips = setting
+        .said(&["scripts/versions.sh", "flips"])
+        .unwrap_or_default();
+    for tag in flips.lines() {
+        let name = format!("versions/tags/{tag}");
+        parts.push(Part::alone(&name, &["tests/parts/tag.sh", tag]).unless(no_releases));
+    }
+    parts
+}
+
+/// Says why git has no releases here, in the script's last words.
+fn no_releases(setting: &Setting) -> Option<String> {
+    let argv = ["scripts/versions.sh", "source"].map(str::to_owned);
+    let output = setting.command(&argv).output().ok()?;
+    if output.status.success() {
+        return None;
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said
+        .lines()
+        .last()
+        .unwrap_or("scripts/versions.sh has no releases");
+    Some(last.strip_prefix("error: ").unwrap_or(last).to_owned())
 }
 
 /// Describes the trees in `UVM_SRC`, of which there may be several.
