@@ -79,6 +79,7 @@ pub(crate) fn queue_of(gpu: GpuHandle<'_>, chunk: u32) -> Option<Queue> {
 }
 
 /// Root chunk `chunk`, which is `free` or not, is about to be reclaimed.
+#[cfg_attr(uvm_native, allow(clippy::needless_option_as_deref))]
 pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
     let stats = chunks.gpu().stats();
     let (mut queues, lists) = chunks.queues();

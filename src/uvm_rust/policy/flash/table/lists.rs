@@ -73,7 +73,8 @@ impl Table {
 
     /// An empty list, with room for all pieces if one is left.
     fn take_list(&mut self, whom: For) -> TryVec<Piece> {
-        self.lists.of(whom).lists.pop().unwrap_or_else(TryVec::new)
+        const EMPTY: TryVec<Piece> = TryVec::new();
+        self.lists.of(whom).lists.pop().unwrap_or(EMPTY)
     }
 
     /// A list is not needed any more.
