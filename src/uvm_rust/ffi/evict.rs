@@ -45,7 +45,8 @@ unsafe extern "C" fn uvm_rust_queues_change(gpu: u32, chunk: u32, change: u32, h
 unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, of: *mut bindings::uvm_gpu_struct) -> u32 {
     // SAFETY: I-lock; I-call for `of`.
     let mut chunks = unsafe { Chunks::held(GpuHandle::new(of, gpu)) };
-    chunks.choose().unwrap_or(bindings::UVM_RUST_NO_CHUNK)
+    let in_vain = reclaim_of(gpu).is_in_vain();
+    chunks.choose(in_vain).unwrap_or(bindings::UVM_RUST_NO_CHUNK)
 }
 
 #[no_mangle]

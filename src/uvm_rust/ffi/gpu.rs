@@ -247,11 +247,13 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Which chunk to evict next.
+    /// Which chunk to evict next; `by_default` if the default policy is to choose it.
     #[cfg(not(uvm_native))]
-    pub(crate) fn choose(&mut self) -> Option<u32> {
+    pub(crate) fn choose(&mut self, by_default: bool) -> Option<u32> {
         let (queues, mut lists) = self.queues();
-        queues?.choose(&mut lists)
+        let queues = queues?;
+        queues.set_by_default(by_default);
+        queues.choose(&mut lists)
     }
 
     /// The chunk that `choose` takes from the queues, and what holds it: its name, and where it begins.

@@ -22,8 +22,13 @@ pub struct Reclaim {
     gains: AtomicU32,
     /// The thread that has given up; 0 if none has.
     gave_up: AtomicU64,
+    /// Evictions that have failed since one succeeded.
+    failed: AtomicU32,
     row: SharedRow,
 }
+
+/// Evictions that fail in a row before the default order is asked, whatever the policy.
+const FAILURES: u32 = 8;
 
 impl Reclaim {
     /// A GPU whose memory nobody reclaims.
@@ -33,6 +38,7 @@ impl Reclaim {
             rm_calls: AtomicU32::new(0),
             gains: AtomicU32::new(0),
             gave_up: AtomicU64::new(0),
+            failed: AtomicU32::new(0),
             row: SharedRow::new(),
         }
     }
@@ -57,6 +63,12 @@ impl Reclaim {
         let gives_up = self.row.ended(how, now);
         if how == Ended::Got {
             self.gains.fetch_add(1, Ordering::Relaxed);
+            self.failed.store(0, Ordering::Relaxed);
+        } else {
+            // Nobody counts beyond that, and the number does not wrap.
+            let failed = self.failed.load(Ordering::Relaxed);
+            self.failed
+                .store(failed.saturating_add(1), Ordering::Relaxed);
         }
         // A thread that sees the end of the eviction also sees its gain.
         self.evictions.fetch_sub(1, Ordering::Release);
@@ -64,6 +76,12 @@ impl Reclaim {
             self.gave_up.store(thread, Ordering::Relaxed);
         }
         gives_up
+    }
+
+    /// Whether so many evictions have failed in a row that the next chunk is to be chosen in the default order
+    /// ([`RootChunks::set_by_default`](super::RootChunks::set_by_default)).
+    pub fn is_in_vain(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) > FAILURES
     }
 
     /// Notes that RM begins to ask for memory.

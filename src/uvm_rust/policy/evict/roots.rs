@@ -31,10 +31,6 @@ use crate::mem::{OutOfMemory, TryVec};
 /// there for longest, which must then register again.
 pub const OWNERS: u32 = 64;
 
-/// Evictions of used chunks that may begin, and none of them succeed, before the default policy
-/// is asked instead.
-const PATIENCE: u32 = 8;
-
 /// A process that marks chunks. Numbers are not used twice (within 2^32) by one
 /// [`RootChunks`]; 0 is none.
 pub type Owner = u32;
@@ -93,8 +89,8 @@ pub struct RootChunks {
     last_owner: Owner,
     /// Evictions of used chunks that have begun.
     evictions: u64,
-    /// Those that have begun since one succeeded.
-    in_vain: u32,
+    /// The default policy is asked, whichever is in force.
+    by_default: bool,
     /// Chunks that may hold something at the same time.
     room: u32,
     /// The chunk that was chosen last, until an eviction begins.
@@ -121,7 +117,7 @@ impl RootChunks {
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
             evictions: 0,
-            in_vain: 0,
+            by_default: false,
             room: chunks,
             chosen: None,
         })
@@ -205,8 +201,7 @@ impl RootChunks {
     /// The same, with where it is and whether it is expected.
     pub fn victim(&self) -> Option<Victim> {
         self.queues.for_nothing().or_else(|| {
-            // A policy may insist on chunks whose eviction fails. In the default order all chunks have their turn.
-            let chosen = if self.in_vain > PATIENCE {
+            let chosen = if self.by_default {
                 policies::by_default(Used(self))
             } else {
                 self.policy.choose(Used(self))
@@ -351,12 +346,12 @@ impl RootChunks {
     /// Counts an eviction of a used chunk, which begins now.
     pub(super) fn count_eviction(&mut self) {
         self.evictions = self.evictions.wrapping_add(1);
-        self.in_vain = self.in_vain.saturating_add(1);
     }
 
-    /// An eviction that had begun has succeeded.
-    pub(super) fn count_success(&mut self) {
-        self.in_vain = 0;
+    /// Says whether the default policy is asked from now on, whichever is in force. A policy may insist on chunks whose
+    /// eviction fails, and in the default order all chunks have their turn.
+    pub fn set_by_default(&mut self, by_default: bool) {
+        self.by_default = by_default;
     }
 
     /// Marks that `owner` expects an access to `chunk` up to its kernel number `until`.

@@ -21,9 +21,8 @@
 //! have more otherwise. Kernels of one process that together need more than its share at the same moment can evict each
 //! other's blocks for longer than under `lru`, which gives them the whole GPU.
 //!
-//! If evictions fail, as pages are held, the caller asks the default policy instead ([`RootChunks::victim`]).
-//!
-//! [`RootChunks::victim`]: super::super::RootChunks::victim
+//! If evictions fail, as pages are held, the caller asks the default policy instead
+//! ([`RootChunks::set_by_default`](super::super::RootChunks::set_by_default)).
 
 use super::{first_unspared, lru, Chunk, Holder, OutOfMemory, Policy, Used, REACH};
 use crate::mem::TryVec;

@@ -3,6 +3,8 @@
 //! What holds of every policy, and what each is for.
 
 use super::*;
+use crate::evict::reclaim::Reclaim;
+use crate::evict::wait::Ended;
 use crate::evict::{Change, Lists};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -135,6 +137,7 @@ fn mru_spares_the_newest_and_what_is_expected() {
 fn what_cannot_be_evicted_makes_way_for_others() {
     for &choice in Choice::ALL.iter().filter(|c| c.name() != "checked") {
         let mut roots = RootChunks::with_policy(40, choice).unwrap();
+        let reclaim = Reclaim::new();
         for chunk in 0..40 {
             let holder = if chunk < 30 { HOLDER } else { 6 };
             roots.used_by(chunk, holder).unwrap();
@@ -142,19 +145,25 @@ fn what_cannot_be_evicted_makes_way_for_others() {
         }
         let mut tries = 0;
         let got = loop {
+            roots.set_by_default(reclaim.is_in_vain());
             let chunk = roots.choose(&mut Agrees).unwrap();
             roots.begin_eviction(chunk);
+            reclaim.eviction_begins();
             tries += 1;
             if chunk >= 30 {
                 break chunk;
             }
             // A page of it is held, so that it stays.
             roots.change(chunk, Change::Whole(HOLDER)).unwrap();
+            reclaim.eviction_ended(Ended::Held, 1, tries);
             assert!(tries < 64, "{}", choice.name());
         };
         roots.evicted(got).unwrap();
         roots.change(got, Change::Whole(6)).unwrap();
+        reclaim.eviction_ended(Ended::Got, 1, tries);
         // From then on the policy is asked again.
+        assert!(!reclaim.is_in_vain());
+        roots.set_by_default(false);
         let favourite = roots.pick().map(|c| c < 30);
         assert!(choice.name() != "fair" || favourite == Some(true));
     }
