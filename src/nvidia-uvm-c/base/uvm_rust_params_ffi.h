@@ -8,7 +8,7 @@
 
 #define UVM_RUST_PARAMS_ALWAYS(X) \
 	X(bool, uvm_rust_stats, true, 0444, "Count traffic, faults and evictions per GPU and per process (default 1)") \
-	X(bool, uvm_rust_test_starve, false, 0644, "For tests only: Rust's tables and buffers get no memory (default 0)") \
+	X(bool, uvm_rust_test_starve, false, 0644, "For tests, with uvm_enable_builtin_tests=1: Rust's tables and buffers get no memory (default 0)") \
 	X(bool, uvm_rust_stats_public, false, 0444, \
 	  "Show what all processes together did to every process; 0: to CAP_SYS_ADMIN only (default 0)")
 

@@ -3,7 +3,7 @@
 //! Fallible memory for policies and for the emulator of `tests/vgpu/core`, on the host's allocator.
 //!
 //! The driver and `vgpu.ko` have modules of the same name and interface on the kernel's allocator
-//! (`src/uvm_rust/ffi/mem.rs`, `tests/vgpu/kernel/mem.rs`). Policies and the emulator use only what all of them offer.
+//! (`src/uvm_rust/ffi/mem.rs`, `tests/vgpu/kernel/mem.rs`). Policies use only what the driver's offers, and the emulator what `vgpu.ko`'s does.
 
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
@@ -54,6 +54,11 @@ impl<T> TryVec<T> {
         self.0.try_reserve(1).map_err(|_| OutOfMemory)?;
         self.0.push(value);
         Ok(())
+    }
+
+    /// How many elements there is memory for.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
     }
 
     /// Removes and returns the last element.

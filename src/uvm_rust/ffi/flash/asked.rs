@@ -4,8 +4,8 @@
 
 use super::block;
 use super::chosen::Chosen;
-use super::dev::{Dev, Others};
-use super::fetch::{fetch_for, For};
+use super::dev::{Dev, Set};
+use super::fetch::{fetch_for, For, Ready};
 use super::room::Room;
 use super::tier::{asking, current, device, fetched, kick_workers, must_wait, OwnerHandle};
 use super::{bindings, FETCHERS, READERS};
@@ -13,6 +13,7 @@ use crate::ffi::seam::PmLock;
 use crate::ffi::work::{Charging, Kind, Work};
 use crate::policy::flash::asked::{serve, Machine};
 use crate::policy::flash::fetch::Fetched;
+use crate::policy::flash::pool::Who;
 use crate::policy::flash::room::{needs_host, To};
 use crate::policy::flash::tier::reads_for;
 use crate::policy::flash::wants::Asks;
@@ -90,7 +91,7 @@ unsafe extern "C" fn run(of: *mut c_void) {
             mm: null_mut(),
             charging: None,
             reads_for: reads_for(number),
-            turn: None,
+            ready: None,
             pm: None,
         };
         // SAFETY: it came with a reference, which is given back when all is done.
@@ -116,8 +117,8 @@ struct Asked {
     mm: *mut mm_struct,
     charging: Option<Charging>,
     reads_for: Asks,
-    /// The turn with the device of who reads for a call, until it begins to read.
-    turn: Option<Others>,
+    /// What who reads for a call has waited for, until it begins to read.
+    ready: Option<Ready>,
     /// Between `enter` and `leave`.
     pm: Option<PmLock>,
 }
@@ -203,9 +204,9 @@ impl Machine for Asked {
         let (block, context) = self.at.opened()?;
         // SAFETY: the block is locked and known.
         let (asked, is_urgent) = unsafe { block::asked(self.at.known()) };
-        let whom = match (is_urgent, self.turn.take(), self.reads_for) {
+        let whom = match (is_urgent, self.ready.take(), self.reads_for) {
             (true, _, _) => For::Fault,
-            (false, turn, Asks::Call) => For::Reader(turn),
+            (false, ready, Asks::Call) => For::Reader(ready),
             // Others have read it for faults, and a call has asked for more since, which it reads itself.
             (false, _, Asks::Fault) => return Some(Fetched::All),
         };
@@ -224,7 +225,11 @@ impl Machine for Asked {
     fn take_turn(&mut self) {
         // SAFETY: there is a tier as long as there is an owner.
         let dev = unsafe { device(current()) };
-        self.turn = dev.map(|dev| Dev::begin_for_others(&dev));
+        self.ready = dev.map(|dev| {
+            let turn = Dev::begin_for_others(&dev);
+            let set = Set::take(&dev, Who::Others);
+            Ready { set, turn }
+        });
     }
 }
 

@@ -98,6 +98,11 @@ impl Set {
         }
     }
 
+    /// Whether it is a set of `dev`.
+    pub(super) fn is_of(&self, dev: &Arc<Dev>) -> bool {
+        core::ptr::eq::<Dev>(&*self.dev, &**dev)
+    }
+
     pub(super) fn io(&mut self) -> Option<&mut Io> {
         self.io.as_mut()
     }

@@ -43,7 +43,7 @@ struct Fetching {
     needs_turn: NeedsTurn,
     /// Where C keeps what of the block is discarded, since it was locked here; or null.
     discarded: *mut *mut uvm_rust_block,
-    /// Between `open` and `close`.
+    /// Between `open` and `close`, and before it of who waited for it elsewhere.
     set: Option<Set>,
     /// The turn with the device of who reads for no fault.
     turn: Option<Others>,
@@ -105,7 +105,9 @@ impl Machine for Fetching {
     }
 
     fn try_open(&mut self) -> bool {
-        self.set = Set::try_take(&self.device, self.who());
+        if self.set.is_none() {
+            self.set = Set::try_take(&self.device, self.who());
+        }
         self.set.is_some()
     }
 
@@ -253,7 +255,13 @@ pub(super) enum For {
     /// Somebody else, who can wait.
     Others,
     /// One who reads ahead, and takes a turn without locks: with it, or without yet.
-    Reader(Option<Others>),
+    Reader(Option<Ready>),
+}
+
+/// What a read for nobody's fault waits for: first the turn, then the set.
+pub(super) struct Ready {
+    pub(super) set: Set,
+    pub(super) turn: Others,
 }
 
 /// Does what [`fetch_for`] does, and returns an `NV_STATUS`, of which the header says what each means.
@@ -293,11 +301,14 @@ pub(super) unsafe fn fetch_for(
         return Ok(Fetched::All);
     };
     let is_fault = matches!(whom, For::Fault);
-    let (needs_turn, turn) = match whom {
-        For::Fault => (NeedsTurn::No, None),
-        For::Others => (NeedsTurn::Here, None),
-        For::Reader(None) => (NeedsTurn::Elsewhere, None),
-        For::Reader(turn) => (NeedsTurn::No, turn),
+    let (needs_turn, set, turn) = match whom {
+        For::Fault => (NeedsTurn::No, None, None),
+        For::Others => (NeedsTurn::Here, None, None),
+        // Another device may have been attached since.
+        For::Reader(Some(Ready { set, turn })) if set.is_of(&device) => {
+            (NeedsTurn::No, Some(set), Some(turn))
+        }
+        For::Reader(_) => (NeedsTurn::Elsewhere, None, None),
     };
     let mut fetching = Fetching {
         block,
@@ -306,7 +317,7 @@ pub(super) unsafe fn fetch_for(
         is_fault,
         needs_turn,
         discarded: null_mut(),
-        set: None,
+        set,
         turn,
     };
     fetch(&mut fetching, wanted)

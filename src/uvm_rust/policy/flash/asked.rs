@@ -11,7 +11,8 @@
 //! - **A-lock**: the block's lock is held from `lock` to `unlock`, but for the I/O of `fetch`; the VA space's
 //!   is taken with it, against the order of locks, and so only tried.
 //! - **A-again**: whatever comes of it, who asks from then on has somebody told.
-//! - **A-turn**: a turn with the device is waited for without any lock, and once. A call reads itself what is asked
+//! - **A-turn**: a turn with the device is waited for without any lock, and once; then a set of buffers
+//!   ([`super::pool`]), so that neither is waited for with the VA space's lock. A call reads itself what is asked
 //!   for after that.
 
 use super::fetch::Fetched;
@@ -61,7 +62,7 @@ pub trait Machine {
 
     // Without any lock.
 
-    /// Waits for a turn with the device.
+    /// Waits for a turn with the device, and then for what a read is made with, for the next `fetch`.
     fn take_turn(&mut self);
 }
 

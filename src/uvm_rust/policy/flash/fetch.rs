@@ -46,7 +46,7 @@ pub enum Fetched {
 /// Whether a read has to wait for a turn with the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedsTurn {
-    /// It is for a fault, or has one.
+    /// It is for a fault, or has one. In the latter case `try_open` does not fail.
     No,
     /// It waits where it is, with the lock of the VA space.
     Here,

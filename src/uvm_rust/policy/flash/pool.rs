@@ -4,18 +4,19 @@
 //! no memory but that which its pages come to, where a GPU's fault cannot do without the read.
 //!
 //! Who reads takes a set ([`take`]) when its turn with the device ([`super::arbiter`]) has come, and gives it back
-//! ([`give_back`]). Where none is free, it waits in line.
+//! ([`give_back`]). Where none is free, it waits in line. A set that comes back is granted at once to whoever is next,
+//! who takes it when it runs. So one that does not get to run ties up one set, and not the line.
 //!
 //! Locking: the pool has a lock of its own, inside all others, for each use of it.
 //!
 //! # Invariants
 //!
-//! - **L-first**: as long as a fault waits that may have a set, nobody else gets one.
-//! - **L-order**: of faults, and of others, who came first gets a set first.
+//! - **L-first**: as long as a fault waits that may have a set, nobody else is granted one.
+//! - **L-order**: of faults, and of others, who came first is granted a set first.
+//! - **L-granted**: as long as a set is free that is granted to nobody, nobody waits who may have it.
 //! - **L-share**: an eighth of the sets is never lent to faults, and others never have more than a quarter. So
 //!   neither wait for what only the other has.
-//! - **L-told**: whoever waits is told when the set that it may have comes back, or when those in front of it have
-//!   theirs and one is left.
+//! - **L-told**: whoever waits is told when it is granted a set.
 //! - **L-last**: who has a set waits for nobody who waits for one. It has its turn with the device by then; who waits
 //!   has no va_block locked (F-set of [`super::fetch`]).
 
@@ -38,10 +39,12 @@ pub enum Who {
 struct Queue {
     /// So many have one at most.
     most: usize,
+    /// So many sets are lent or granted.
     held: usize,
-    /// So many have come to wait, and so many of them have got one.
+    /// So many have come to wait, so many of them were granted a set, and so many of these have taken it.
     came: u64,
-    served: u64,
+    granted: u64,
+    taken: u64,
 }
 
 /// A place in line. The set that it is for is to be taken.
@@ -68,12 +71,24 @@ impl Queue {
             most,
             held: 0,
             came: 0,
-            served: 0,
+            granted: 0,
+            taken: 0,
         }
     }
 
-    fn is_waiting(&self) -> bool {
-        self.served < self.came
+    /// Whether another set is allowed (L-share).
+    fn may_have(&self) -> bool {
+        self.held < self.most || lacks(Part::Share)
+    }
+
+    /// Whether somebody waits who may have a set.
+    fn wants(&self) -> bool {
+        self.granted < self.came && self.may_have()
+    }
+
+    /// So many sets are granted and not taken.
+    fn tied(&self) -> usize {
+        self.granted.saturating_sub(self.taken) as usize
     }
 }
 
@@ -90,7 +105,8 @@ impl<T> Pool<T> {
 
     /// How many there are, free or lent.
     pub fn count(&self) -> usize {
-        self.free.len() + self.faults.held + self.others.held
+        let held = self.faults.held + self.others.held;
+        self.free.len() + held - self.faults.tied() - self.others.tied()
     }
 
     /// A set, or a place in line for one.
@@ -99,66 +115,74 @@ impl<T> Pool<T> {
     ///
     /// None is to be had now.
     pub fn ask(&mut self, who: Who) -> Result<T, InLine> {
-        let number = self.queue(who).came;
-        if !self.queue(who).is_waiting() {
-            if let Some(set) = self.lend(who) {
-                return Ok(set);
-            }
+        if let Some(set) = self.try_take(who) {
+            return Ok(set);
         }
-        self.queue(who).came += 1;
+        let queue = self.queue(who);
+        let number = queue.came;
+        queue.came += 1;
         Err(InLine { who, number })
     }
 
-    /// A set, if it can be had without waiting.
+    /// A set, if it can be had without waiting. None of those that wait could have it (L-granted).
     pub fn try_take(&mut self, who: Who) -> Option<T> {
-        if self.queue(who).is_waiting() {
+        if !self.is_any_left() || !self.queue(who).may_have() {
             return None;
         }
-        self.lend(who)
-    }
-
-    /// The set that was waited for, if it can be had now. Whoever gets it has left the line.
-    pub fn claim(&mut self, place: &InLine) -> Option<T> {
-        if self.queue(place.who).served != place.number && !lacks(Part::Order) {
-            return None;
-        }
-        let set = self.lend(place.who)?;
-        self.queue(place.who).served += 1;
+        let set = self.free.pop()?;
+        self.queue(who).held += 1;
         Some(set)
     }
 
-    /// A set is free again.
-    pub fn give_back(&mut self, who: Who, set: T) {
+    /// The set that was waited for, if it is granted by now. Whoever gets it has left the line.
+    pub fn claim(&mut self, place: &InLine) -> Option<T> {
+        if self.queue(place.who).granted <= place.number && !lacks(Part::Order) {
+            return None;
+        }
+        let set = self.free.pop()?;
+        self.queue(place.who).taken += 1;
+        Some(set)
+    }
+
+    /// A set is free again. Returns whether it is granted to somebody, who is to be told.
+    pub fn give_back(&mut self, who: Who, set: T) -> bool {
         let queue = self.queue(who);
         queue.held = queue.held.saturating_sub(1);
         // There is room for as many as there ever were, so nothing is allocated.
         let _ = self.free.push(set);
+        self.grant()
     }
 
-    /// Whether somebody waits who may have a set.
-    pub fn is_awaited(&self) -> bool {
-        let may_have = |queue: &Queue| queue.is_waiting() && queue.held < queue.most;
-        !self.free.is_empty() && (may_have(&self.faults) || may_have(&self.others))
+    /// Grants what is left, if somebody waits who may have it. One set is enough for L-granted, as one came back.
+    fn grant(&mut self) -> bool {
+        if !self.is_any_left() {
+            return false;
+        }
+        let order = match lacks(Part::FaultsFirst) {
+            false => [Who::Fault, Who::Others],
+            true => [Who::Others, Who::Fault],
+        };
+        for who in order {
+            let queue = self.queue(who);
+            if queue.wants() {
+                queue.granted += 1;
+                queue.held += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a set is free that is granted to nobody.
+    fn is_any_left(&self) -> bool {
+        let tied = self.faults.tied() + self.others.tied();
+        self.free.len() > tied || lacks(Part::Tied)
     }
 
     /// How many are free.
     #[cfg(test)]
     pub(super) fn free(&self) -> usize {
         self.free.len()
-    }
-
-    /// A set, if L-first and L-share allow it.
-    fn lend(&mut self, who: Who) -> Option<T> {
-        let faults_first = self.faults.is_waiting() && self.faults.held < self.faults.most;
-        if who == Who::Others && faults_first && !lacks(Part::FaultsFirst) {
-            return None;
-        }
-        if self.queue(who).held >= self.queue(who).most && !lacks(Part::Share) {
-            return None;
-        }
-        let set = self.free.pop()?;
-        self.queue(who).held += 1;
-        Some(set)
     }
 
     fn queue(&mut self, who: Who) -> &mut Queue {
@@ -197,10 +221,6 @@ pub fn take<L: Line>(line: &mut L, who: Who) -> L::Set {
         // Before the look: what comes back after it is told of.
         let mut progress = line.progress();
         if let Some(set) = line.with(|pool| pool.claim(&place)) {
-            // Who was behind this one has looked too early, perhaps.
-            if !lacks(Part::TellsNext) {
-                tell_if_awaited(line);
-            }
             return set;
         }
         if lacks(Part::LooksFirst) {
@@ -212,15 +232,8 @@ pub fn take<L: Line>(line: &mut L, who: Who) -> L::Set {
 
 /// Gives a set back.
 pub fn give_back<L: Line>(line: &mut L, who: Who, set: L::Set) {
-    line.with(|pool| pool.give_back(who, set));
-    if !lacks(Part::TellsOfBack) {
-        tell_if_awaited(line);
-    }
-}
-
-/// Tells those who wait, if one of them may have a set (L-told).
-fn tell_if_awaited<L: Line>(line: &mut L) {
-    if line.with(|pool| pool.is_awaited()) {
+    // L-told.
+    if line.with(|pool| pool.give_back(who, set)) && !lacks(Part::TellsOfBack) {
         line.tell();
     }
 }

@@ -14,8 +14,8 @@ pub(in super::super) enum Part {
     Order,
     /// Neither faults nor others have all of the sets.
     Share,
-    /// Who leaves the line tells those behind.
-    TellsNext,
+    /// What is granted is not lent to anybody else.
+    Tied,
     /// Who gives a set back tells those who wait.
     TellsOfBack,
     /// Who waits has looked at the progress before it looked for a set.
@@ -28,7 +28,7 @@ impl Part {
         Self::FaultsFirst,
         Self::Order,
         Self::Share,
-        Self::TellsNext,
+        Self::Tied,
         Self::TellsOfBack,
         Self::LooksFirst,
     ];

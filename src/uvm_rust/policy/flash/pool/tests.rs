@@ -30,7 +30,7 @@ fn neither_has_all() {
             let mut pool = pool(sets);
             let lent: Vec<_> = core::iter::from_fn(|| pool.try_take(who)).collect();
             assert_eq!(lent.len(), most, "{who:?} of {sets}");
-            assert!(pool.ask(who).is_err() && !pool.is_awaited());
+            assert!(pool.ask(who).is_err());
             let other = [Who::Others, Who::Fault][usize::from(who == Who::Others)];
             assert!(pool.try_take(other).is_some());
         }
@@ -43,18 +43,37 @@ fn who_waits_has_its_turn_and_nobody_goes_before_it() {
     let (a, b) = (p.ask(Who::Fault).unwrap(), p.ask(Who::Fault).unwrap());
     let first = p.ask(Who::Fault).unwrap_err();
     let second = p.ask(Who::Fault).unwrap_err();
-    assert!(!p.is_awaited(), "faults have theirs");
-    p.give_back(Who::Fault, a);
-    assert!(p.is_awaited());
+    assert_eq!(p.claim(&first), None, "faults have theirs");
+    assert!(p.give_back(Who::Fault, a), "the first is to be told");
     assert_eq!(p.claim(&second), None);
     assert_eq!(p.try_take(Who::Fault), None);
     let c = p.claim(&first).unwrap();
     assert_eq!(p.claim(&second), None);
-    p.give_back(Who::Fault, b);
+    assert!(p.give_back(Who::Fault, b));
     assert_eq!(p.claim(&second), Some(b));
-    p.give_back(Who::Fault, b);
-    p.give_back(Who::Fault, c);
-    assert!(!p.is_awaited() && p.try_take(Who::Fault).is_some());
+    assert!(!p.give_back(Who::Fault, b) && !p.give_back(Who::Fault, c));
+    assert!(p.try_take(Who::Fault).is_some() && p.count() == 3);
+}
+
+#[test]
+fn who_does_not_run_ties_up_its_own_set_only() {
+    let mut p = pool(16);
+    let lent: Vec<_> = core::iter::from_fn(|| p.try_take(Who::Fault)).collect();
+    let first = p.ask(Who::Fault).unwrap_err();
+    let second = p.ask(Who::Fault).unwrap_err();
+    assert!(p.give_back(Who::Fault, lent[0]) && p.give_back(Who::Fault, lent[1]));
+    // The first was told, but does not get to run.
+    assert!(p.claim(&second).is_some());
+    assert_eq!(p.count(), 16);
+    assert!(!p.give_back(Who::Fault, lent[2]), "nobody is to be told");
+    assert!(p.try_take(Who::Fault).is_some(), "one that came later");
+    assert_eq!(p.try_take(Who::Fault), None, "what is left is the first's");
+    // Others go on, too.
+    let others: Vec<_> = core::iter::from_fn(|| p.try_take(Who::Others)).collect();
+    assert_eq!((others.len(), p.free()), (2, 1));
+    let other = p.ask(Who::Others).unwrap_err();
+    assert!(p.give_back(Who::Others, others[0]) && p.claim(&other).is_some());
+    assert!(p.claim(&first).is_some() && p.free() == 0 && p.count() == 16);
 }
 
 #[test]
@@ -65,10 +84,10 @@ fn a_fault_that_waits_goes_before_others() {
     // What is left is not for faults.
     let set = p.ask(Who::Others).unwrap();
     let other = p.ask(Who::Others).unwrap_err();
-    p.give_back(Who::Fault, lent[0]);
+    assert!(p.give_back(Who::Fault, lent[0]));
     assert_eq!((p.claim(&other), p.try_take(Who::Others)), (None, None));
     assert!(p.claim(&fault).is_some());
-    p.give_back(Who::Others, set);
+    assert!(p.give_back(Who::Others, set));
     assert_eq!(p.claim(&other), Some(set));
 }
 
@@ -94,18 +113,30 @@ impl State {
         self.wrong.get_or_insert(wrong.to_string());
     }
 
-    /// L-told: the first of those who wait does not sleep on, unless somebody is about to tell it.
-    fn check_told(&mut self) {
-        let (pool, asleep) = (&self.pool, &self.asleep);
-        if self.about > 0 || !pool.is_awaited() {
-            return;
+    /// Works on the pool, and checks what it grants.
+    fn work<T>(&mut self, f: impl FnOnce(&mut Pool<usize>) -> T) -> T {
+        let before = self.pool.others.held;
+        let result = f(&mut self.pool);
+        let pool = &self.pool;
+        let wants = |of: &Queue| of.granted < of.came && of.held < of.most;
+        let (faults, others) = (wants(&pool.faults), wants(&pool.others));
+        let is_any_left = pool.free.len() > pool.faults.tied() + pool.others.tied();
+        if pool.others.held > before && faults {
+            self.blame("L-first");
+        } else if is_any_left && (faults || others) {
+            self.blame("L-granted");
         }
-        let faults = pool.faults.is_waiting() && pool.faults.held < pool.faults.most;
-        let (who, number) = match faults {
-            true => (Who::Fault, pool.faults.served),
-            false => (Who::Others, pool.others.served),
+        result
+    }
+
+    /// L-told: nobody sleeps on who is granted a set, unless somebody is about to tell it.
+    fn check_told(&mut self) {
+        let is_granted = |of: &(Who, u64, u32)| match of.0 {
+            Who::Fault => of.1 < self.pool.faults.granted,
+            Who::Others => of.1 < self.pool.others.granted,
         };
-        if asleep.contains(&(who, number, self.progress)) {
+        let sleeps = |of: &(Who, u64, u32)| of.2 == self.progress && is_granted(of);
+        if self.about == 0 && self.asleep.iter().any(sleeps) {
             self.blame("L-told");
         }
     }
@@ -139,12 +170,9 @@ impl State {
             self.blame("L-share");
         }
         let is_before = |(kind, n): &(Who, u64)| *kind == who && place.is_none_or(|p| *n < p);
-        if self.line.iter().any(is_before) {
+        // A set is left for each that came before.
+        if self.line.iter().filter(|at| is_before(at)).count() > all - faults - others {
             self.blame("L-order");
-        }
-        let waits = self.line.iter().any(|(kind, _)| *kind == Who::Fault);
-        if who == Who::Others && waits && faults < all - (all / 8).max(1) {
-            self.blame("L-first");
         }
         self.line.retain(|at| Some(at.1) != place || at.0 != who);
     }
@@ -158,15 +186,15 @@ async fn reads(w: &World, who: Who, times: usize) {
         for _ in 0..w.below(4) {
             w.pause().await;
         }
-        {
+        let is_granted = {
             let s = &mut *w.now();
             s.lent[set] = None;
-            s.pool.give_back(who, set);
             s.about += 1;
-        }
+            s.work(|pool| pool.give_back(who, set))
+        };
         w.pause().await;
-        if !lacks(Part::TellsOfBack) {
-            tells(w).await;
+        if is_granted && !lacks(Part::TellsOfBack) {
+            w.now().progress += 1;
         }
         w.now().has_told();
     }
@@ -175,7 +203,7 @@ async fn reads(w: &World, who: Who, times: usize) {
 async fn asks(w: &World, who: Who) -> usize {
     let place = {
         let s = &mut *w.now();
-        match s.pool.ask(who) {
+        match s.work(|pool| pool.ask(who)) {
             Ok(set) => {
                 s.got(who, None, set);
                 return set;
@@ -189,18 +217,10 @@ async fn asks(w: &World, who: Who) -> usize {
         w.pause().await;
         let claimed = {
             let s = &mut *w.now();
-            let set = s.pool.claim(&place);
-            set.inspect(|set| {
-                s.got(who, Some(place.number), *set);
-                s.about += 1;
-            })
+            let set = s.work(|pool| pool.claim(&place));
+            set.inspect(|set| s.got(who, Some(place.number), *set))
         };
         if let Some(set) = claimed {
-            w.pause().await;
-            if !lacks(Part::TellsNext) {
-                tells(w).await;
-            }
-            w.now().has_told();
             return set;
         }
         w.pause().await;
@@ -210,14 +230,6 @@ async fn asks(w: &World, who: Who) -> usize {
         w.now().sleeps(who, place.number, progress);
         w.until(|s| (s.progress != progress).then_some(())).await;
         w.now().wakes(who, place.number);
-    }
-}
-
-async fn tells(w: &World) {
-    let is_awaited = w.now().pool.is_awaited();
-    w.pause().await;
-    if is_awaited {
-        w.now().progress += 1;
     }
 }
 
@@ -265,23 +277,22 @@ impl Line for Real<'_, '_> {
         self.pause();
         let s = &mut *self.w.now();
         let (was, top) = (*s.pool.queue(self.who), s.pool.free.last().copied());
-        let result = f(&mut s.pool);
+        let left = s.pool.free.len();
+        let result = s.work(f);
         // What it did is seen by the counts.
-        let now = *s.pool.queue(self.who);
+        let (now, left_now) = (*s.pool.queue(self.who), s.pool.free.len());
         if now.came > was.came {
             self.place = Some(was.came);
             s.line.push((self.who, was.came));
         }
-        if (now.held > was.held && self.place.is_some()) || now.held < was.held {
-            self.owes = true;
-            s.about += 1;
-        }
-        if let Some(set) = top.filter(|_| now.held > was.held) {
+        if let Some(set) = top.filter(|_| left_now < left) {
             let place = self.place.take();
             s.got(self.who, place, set);
         }
-        if let Some(set) = s.pool.free.last().filter(|_| now.held < was.held) {
+        if let Some(set) = s.pool.free.last().filter(|_| left_now > left) {
             s.lent[*set] = None;
+            self.owes = true;
+            s.about += 1;
         }
         result
     }
@@ -347,7 +358,6 @@ fn explore(seed: u64) -> Result<usize, String> {
     };
     for _ in 0..4 {
         let set = take(&mut real, who);
-        real.has_told();
         (0..2).for_each(|_| real.pause());
         if let Some(wrong) = w.now().wrong.take() {
             return Err(wrong);

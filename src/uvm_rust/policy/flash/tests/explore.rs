@@ -70,6 +70,8 @@ pub(super) enum Lack {
     SpillWaitsForGpus,
     /// Who waits for what a read is made with has not the block's lock, which who has it may wait for.
     SetWaitsUnlocked,
+    /// Of the C: a reader has its set before it locks the VA space.
+    ReaderTakesSet,
 }
 
 /// Who of the threads runs the driver's own code.
@@ -559,6 +561,7 @@ fn whatever_is_taken_out_is_noticed() {
         (Lack::DetachWaits, AsItIs::Detach),
         (Lack::FetchGivesUp, AsItIs::Asked),
         (Lack::FetchOnlyTries, AsItIs::Asked),
+        (Lack::ReaderTakesSet, AsItIs::Asked),
         (Part::TrimTakesOut.into(), AsItIs::Trim),
     ];
     let all = parts.map(Lack::from).into_iter().chain(lacks);

@@ -63,6 +63,7 @@ impl Real<'_, '_> {
                 if self.asked.wants_room {
                     self.broken("who makes room is not told that there is none");
                 }
+                self.give_set_of_reader();
                 self.end_turn();
                 self.let_go();
                 served += 1;
@@ -144,6 +145,7 @@ impl Machine for Real<'_, '_> {
         }
         let wants = self.w.of(b, |block| block.wants);
         if wants.is_urgent() {
+            self.give_set_of_reader();
             self.end_turn();
         }
         self.fetching.whom = match reads_for(self.asked.fetcher) {
@@ -151,7 +153,9 @@ impl Machine for Real<'_, '_> {
             Asks::Call => Whom::Reader,
             Asks::Fault => return Some(Fetched::All),
         };
-        fetch(self, &wants.asked()).ok()
+        let fetched = fetch(self, &wants.asked()).ok();
+        self.give_set_of_reader();
+        fetched
     }
 
     fn tried(&mut self, failed: bool) {
@@ -168,5 +172,8 @@ impl Machine for Real<'_, '_> {
             self.broken("A-turn: a turn is waited for with a lock");
         }
         self.take_turn();
+        if !self.w.lacks(Lack::ReaderTakesSet) {
+            self.take_set_of_reader();
+        }
     }
 }

@@ -57,6 +57,20 @@ impl Line for InLine<'_, '_, '_> {
     }
 }
 
+impl Real<'_, '_> {
+    /// Waits for a set before it locks anything, as a reader that has its turn.
+    pub(super) fn take_set_of_reader(&mut self) {
+        self.fetching.set = Some(pool::take(&mut InLine(self), Who::Others));
+    }
+
+    /// Gives a reader's set back, if it was not used.
+    pub(super) fn give_set_of_reader(&mut self) {
+        if let Some(set) = self.fetching.set.take() {
+            pool::give_back(&mut InLine(self), Who::Others, set);
+        }
+    }
+}
+
 /// A fetch under way.
 #[derive(Default)]
 pub(super) struct Fetching {
@@ -90,13 +104,18 @@ impl Machine for Real<'_, '_> {
     fn try_open(&mut self) -> bool {
         self.b();
         let who = self.fetching.whom.who();
-        self.fetching.set = self.w.now().pool.try_take(who);
+        if self.fetching.set.is_none() {
+            self.fetching.set = self.w.now().pool.try_take(who);
+        }
         self.fetching.set.is_some()
     }
 
     fn open(&mut self) {
         if self.locked {
             self.broken("F-set: a set is waited for with the block's lock");
+        }
+        if matches!(self.fetching.whom, Whom::Reader) {
+            self.broken("A-turn: a set is waited for with the VA space's lock");
         }
         let who = self.fetching.whom.who();
         self.fetching.set = Some(pool::take(&mut InLine(self), who));

@@ -589,14 +589,12 @@ impl World {
         let asked = self.now().pool.ask(who);
         if let Err(place) = asked {
             self.until(|s| s.pool.claim(&place)).await;
-            self.now().progress += 1;
         }
     }
 
     pub(super) fn give_set(&self, who: Who) {
         let s = &mut *self.now();
-        s.pool.give_back(who, Buffers);
-        s.progress += 1;
+        s.progress += u32::from(s.pool.give_back(who, Buffers));
     }
 
     /// transfer() to the device.
