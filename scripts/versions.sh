@@ -27,13 +27,14 @@ tags() { sed -n 's/^\([0-9][0-9.]*\).*/\1/p' "$list"; }
 
 # What the answer about hooks depends on, apart from the tree.
 ours() {
-	(cd "$TOP" && cat scripts/{base,seam,upstream}.sh tests/scripts/hooks.sh &&
-		find src/nvidia-uvm-c/hooks src/nvidia-uvm-c/bases -type f | sort | xargs cat) | sha256sum | cut -c1-12
+	(cd "$TOP" && cat scripts/{base,seam,upstream,bindings}.sh tests/scripts/hooks.sh tests/parts/trees.sh \
+		src/uvm_rust/kernel/build/kbuild.sh && { spatch --version 2>&1 || :; } &&
+		find src/nvidia-uvm-c/hooks src/nvidia-uvm-c/bases include/uapi -type f | sort | xargs cat) | sha256sum | cut -c1-12
 }
 
 # git of the tags: a copy on this machine as it is, and another repository's in the cache.
 fetched() {
-	local copy=${repository#file://} git=$CACHE/release-tags.git tag missing=()
+	local copy=${repository#file://} git=$CACHE/release-tags.git tag there missing=()
 	if [ -d "$copy" ]; then
 		git -C "$copy" rev-parse --absolute-git-dir
 		return
@@ -41,12 +42,17 @@ fetched() {
 	have git || die "git is missing: run 'make deps'"
 	[ -d "$git" ] || git init -q --bare "$git"
 	for tag in $(tags); do
-		git --git-dir="$git" rev-parse -q --verify "refs/tags/$tag" >/dev/null || missing+=("refs/tags/$tag:refs/tags/$tag")
+		git --git-dir="$git" rev-parse -q --verify "refs/tags/$tag" >/dev/null || missing+=("refs/tags/$tag")
 	done
 	if [ ${#missing[@]} -gt 0 ]; then
-		say "fetching ${#missing[@]} releases of NVIDIA's"
-		git --git-dir="$git" fetch -q --depth 1 "$repository" "${missing[@]}" ||
+		there=$(git ls-remote --tags "$repository") ||
 			die "$repository gives no releases: where it cannot be reached, name a copy of it in UVM_GIT"
+		# One that is not there would have git fetch none; hooks_of says so of it alone.
+		mapfile -t missing < <(printf '%s\n' "${missing[@]}" | grep -Fxf <(cut -f2 <<<"$there") | sed 's/.*/&:&/')
+	fi
+	if [ ${#missing[@]} -gt 0 ]; then
+		say "fetching ${#missing[@]} releases of NVIDIA's"
+		git --git-dir="$git" fetch -q --depth 1 "$repository" "${missing[@]}" || die "git fetch $repository failed"
 	fi
 	echo "$git"
 }
@@ -71,8 +77,15 @@ hooks_of() {
 		*$'\nnot ok'* | 'not ok'*) sed -n 's/^# \(error: \)*/misses: /p' <<<"$said" | tail -n 1 ;;
 		'ok 1 - '*) echo fits ;;
 		*) echo "misses: $(tail -n 1 <<<"$said")" ;;
-		esac >"$known"
+		esac >"$known.new"
 		rm -rf "$dir"
+		# A miss may be this machine's, such as a tool that is not installed.
+		if grep -q '^misses' "$known.new"; then
+			cat "$known.new"
+			rm "$known.new"
+			return
+		fi
+		mv "$known.new" "$known"
 	fi
 	cat "$known"
 }

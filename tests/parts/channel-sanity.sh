@@ -26,6 +26,8 @@ channel_sanity_died() {
 cd "$TOP"
 mkdir -p out/test
 rc=0 log=$TOP/out/test/channel-sanity.console
+# What an earlier run ended in is not to count for one that does not get as far as a log.
+rm -f "$log"
 DRIVER=upstream KERNEL=debug VM_MEM=4G VM_UNLOAD='' VM_LOG=$log VM_TIMEOUT=1800 \
 	scripts/vm.sh "target/release/hazards --channel-sanity" || rc=$?
 if channel_sanity_died "$log"; then

@@ -63,6 +63,19 @@ printf 'x.c:3:1: warning: unused\n' >"$work/rust.log"
 ! versions note 1.1 "$work/rust.log" && grep -q 'x.c:3:1' "$work/said" && [ ! -e "$work/rust" ] && versions table "$work/json" &&
 	grep -qE '^1.1 +yes +yes +1$' "$work/said"
 check "one with a warning fails, and is built anew the next time"
+asked=$(wc -l <"$work/asked")
+! versions hooks && [ "$(wc -l <"$work/asked")" = "$((asked + 1))" ]
+check "a hook that missed is asked again"
+mkdir "$work/bin"
+printf '#!/bin/sh\necho spatch of another version\n' >"$work/bin/spatch"
+chmod +x "$work/bin/spatch"
+! PATH=$work/bin:$PATH versions hooks && [ "$(wc -l <"$work/asked")" = "$((asked + 4))" ]
+check "another spatch has all asked again"
+# Not a folder here, but a repository that is fetched from; 4.1 is not in it.
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=url.file://$work/releases.insteadOf GIT_CONFIG_VALUE_0=made-up:releases
+! UVM_GIT=made-up:releases versions hooks && grep -qx 'ok 1 - the hooks fit 1.1' "$work/said" &&
+	grep -qx 'not ok 5 - the hooks fit 4.1' "$work/said"
+check "a tag that is not there leaves the others fetched"
 UVM_GIT=$work/nowhere
 ! versions source && grep -q 'name a copy of it in UVM_GIT' "$work/said"
 check "where git has no releases, a line says what to do"

@@ -84,7 +84,7 @@ impl<'a> Inputs<'a> {
         let mut text = self.crates(&said);
         text += &self.workspace();
         let files: Vec<String> = self.files(&said).into_iter().collect();
-        for (file, hash) in files.iter().zip(self.hashed(&files)) {
+        for (file, hash) in files.iter().zip(self.hashed(&files)?) {
             let _ = writeln!(text, "{hash} {file}");
         }
         text += &self.machine(&setting);
@@ -127,7 +127,7 @@ impl<'a> Inputs<'a> {
         ];
         of.push("tests/suite");
         let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-        if says(&["library", "kselftest", "workloads"]) {
+        if says(&["kselftest", "workloads"]) || self.links_library(said) {
             of.extend(["userlib", "sim/plan"]);
         }
         if says(&["workloads"]) {
@@ -146,6 +146,16 @@ impl<'a> Inputs<'a> {
             .collect();
         files.extend(scripts_in(said));
         files
+    }
+
+    /// Says whether a program of the suite that the command names has the user library linked into it.
+    fn links_library(&self, said: &str) -> bool {
+        let sources = self.listed(&["tests/suite/src"]);
+        let mut sources = sources.iter().filter(|file| is_input(file, said));
+        sources.any(|file| {
+            let text = std::fs::read_to_string(self.setting.top.join(file));
+            text.is_ok_and(|text| text.contains("uvmrust"))
+        })
     }
 
     /// The files below some folders: those that git knows or would take, or all where there is no git.
@@ -242,13 +252,17 @@ impl<'a> Inputs<'a> {
         if let Some(answer) = self.asked.borrow().get(&question) {
             return answer.clone();
         }
-        let answer = setting.said(argv).unwrap_or_default();
+        // What fails now may have been installed when the next lane asks.
+        let Some(answer) = setting.said(argv) else {
+            return String::new();
+        };
         self.asked.borrow_mut().insert(question, answer.clone());
         answer
     }
 
-    /// The sums of files, each read again only if its time or its size is another.
-    fn hashed(&self, files: &[String]) -> Vec<String> {
+    /// The sums of files, each read again only if its time or its size is another; nothing if a file
+    /// that is there cannot be read.
+    fn hashed(&self, files: &[String]) -> Option<Vec<String>> {
         let mut hashes = self.hashes.borrow_mut();
         let mut stale = Vec::new();
         let state = |file: &str| {
@@ -263,24 +277,23 @@ impl<'a> Inputs<'a> {
                 .get(file)
                 .is_none_or(|(t, s, _)| (*t, *s) != (time, size))
             {
-                hashes.insert(file.clone(), (time, size, String::new()));
-                stale.push(file.as_str());
+                stale.push((file.as_str(), time, size));
             }
         }
         for some in stale.chunks(500) {
-            let argv: Vec<&str> = ["sha256sum", "--"].iter().chain(some).copied().collect();
-            let sums = self.setting.said(&argv).unwrap_or_default();
-            for (file, line) in some.iter().zip(sums.lines()) {
-                if let Some((_, _, hash)) = hashes.get_mut(*file) {
-                    *hash = line.split(' ').next().unwrap_or("").to_owned();
-                }
+            let mut argv = vec!["sha256sum", "--"];
+            argv.extend(some.iter().map(|(file, ..)| file));
+            let sums = self.setting.said(&argv)?;
+            for ((file, time, size), line) in some.iter().zip(sums.lines()) {
+                let hash = line.split(' ').next().unwrap_or("").to_owned();
+                hashes.insert((*file).to_owned(), (*time, *size, hash));
             }
         }
         let known = |file: &String| match state(file).and_then(|_| hashes.get(file)) {
             Some((_, _, hash)) => hash.clone(),
             None => "gone".to_owned(),
         };
-        files.iter().map(known).collect()
+        Some(files.iter().map(known).collect())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::report::{self, Outcome};
 use crate::screen::Screen;
 use crate::setting::Setting;
 use crate::skips::{self, Known};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -77,6 +78,9 @@ pub struct Run<'a> {
     stop: Arc<AtomicBool>,
     running: Vec<Running>,
     programs: Programs,
+    lanes: Vec<Part>,
+    /// The lanes' keys before the programs were built: these are what the programs are built from.
+    built_from: HashMap<String, String>,
     outcomes: Vec<Outcome>,
     begun: Instant,
 }
@@ -111,6 +115,8 @@ impl<'a> Run<'a> {
             stop,
             running: Vec::new(),
             programs: Programs::Unknown,
+            lanes: Vec::new(),
+            built_from: HashMap::new(),
             outcomes: Vec::new(),
             begun: Instant::now(),
         })
@@ -118,6 +124,12 @@ impl<'a> Run<'a> {
 
     /// Runs the parts one after the other, lanes beside each other, and says what came of them.
     pub fn all(&mut self, parts: &[Part]) -> ExitCode {
+        // Who stops this run is not to find an earlier run's reports.
+        for name in ["junit.xml", "tests.tap"] {
+            let _ = std::fs::remove_file(self.out.join(name));
+        }
+        let lanes = parts.iter().filter(|part| part.how == How::Lane);
+        self.lanes = lanes.cloned().collect();
         let done = parts
             .iter()
             .try_for_each(|part| self.begin(part))
@@ -168,6 +180,13 @@ impl<'a> Run<'a> {
 
     /// Runs a part to its end, while others may go on beside it; says whether it passed.
     fn alone(&mut self, part: &Part) -> Result<bool, Stopped> {
+        if part.name == self.wish.programs.name {
+            let keys = self.lanes.iter().filter_map(|lane| {
+                let key = (self.keys)(lane, &self.known(lane))?;
+                Some((lane.name.clone(), key))
+            });
+            self.built_from = keys.collect();
+        }
         self.start(part, None);
         while self
             .running
@@ -210,6 +229,7 @@ impl<'a> Run<'a> {
             self.alone(&programs)?;
         }
         if self.programs == Programs::Built {
+            let key = self.of_what_is_built(part, key);
             self.start(part, key);
         } else {
             let name = &part.name;
@@ -219,6 +239,18 @@ impl<'a> Run<'a> {
             self.unpassed.note(name, false);
         }
         Ok(())
+    }
+
+    /// The lane's key, unless it is not the one that the programs are built from.
+    fn of_what_is_built(&mut self, part: &Part, key: Option<String>) -> Option<String> {
+        let key = key?;
+        if self.built_from.get(&part.name) == Some(&key) {
+            return Some(key);
+        }
+        let why =
+            "its sources changed after its programs were built, so its passing is not remembered";
+        self.screen.print(&format!("  ({}: {why})", part.name));
+        None
     }
 
     /// Shows what a lane said when it passed.
@@ -292,6 +324,14 @@ impl<'a> Run<'a> {
     /// Looks once after everything that runs, and rests.
     fn tick(&mut self) -> Result<(), Stopped> {
         self.stopped()?;
+        self.look()?;
+        self.status();
+        std::thread::sleep(TICK);
+        Ok(())
+    }
+
+    /// Prints what the logs have got, and counts what has ended.
+    fn look(&mut self) -> Result<(), Stopped> {
         let mut i = 0;
         while i < self.running.len() {
             let running = &mut self.running[i];
@@ -306,23 +346,19 @@ impl<'a> Run<'a> {
                     self.screen.print(&format!("  {prefix}{line}"));
                 }
             }
-            match ended {
-                Ok(None) => i += 1,
-                Ok(Some(status)) => self.ended(i, status.success()),
-                Err(_) => self.ended(i, false),
+            if matches!(ended, Ok(None)) {
+                i += 1;
+                continue;
             }
+            // A part that was told to end has told nothing.
+            self.stopped()?;
+            self.ended(i, ended.is_ok_and(|s| s.is_some_and(|s| s.success())));
         }
-        self.status();
-        std::thread::sleep(TICK);
         Ok(())
     }
 
     /// Counts a part that has ended, and remembers it if it passed.
     fn ended(&mut self, i: usize, succeeded: bool) {
-        // A part that was told to end has told nothing.
-        if self.stop.load(Ordering::Relaxed) {
-            return;
-        }
         let Running {
             part,
             known,

@@ -256,6 +256,48 @@ fn the_demo_that_ran_by_itself_need_not_run_again() {
     assert_eq!(house.ran(), 1);
 }
 
+/// Runs a script of this repository in the made-up checkout, whose `lib.sh` does no more than it must.
+fn run_script(house: &House, script: &str, text: &str, env: &[(&str, &str)]) -> String {
+    house.write(script, text);
+    house.write(
+        "scripts/lib.sh",
+        "set -e; TOP=$PWD; say() { :; }; just_built() { false; }; list_built() { :; }",
+    );
+    house.script("bin/cargo", "");
+    house.script("target/release/demo", "");
+    let bin = house.0.join("bin").display().to_string();
+    let mut command = Command::new("bash");
+    command.arg(script).current_dir(&house.0).env_clear();
+    command.env("PATH", format!("{bin}:/usr/bin:/bin"));
+    command.envs(env.iter().copied());
+    said(command.output().unwrap()).1
+}
+
+#[test]
+fn the_demo_tells_of_itself_unless_it_is_one_of_the_tests() {
+    let house = House::new("demo-tells");
+    house.script("scripts/test.sh", "echo \"$*\" >>told");
+    let demo = include_str!("../../../scripts/demo.sh");
+    run_script(&house, "scripts/demo.sh", demo, &[("UVM_RUST_XTASK", "x")]);
+    assert_eq!((house.ran(), house.read("told").as_str()), (2, ""));
+    run_script(&house, "scripts/demo.sh", demo, &[]);
+    assert_eq!(house.read("told"), "demo-ran out/demo.tap\n");
+}
+
+#[test]
+fn an_oops_of_an_earlier_run_is_not_this_runs() {
+    let house = House::new("sanity");
+    let oops = "BUG: KASAN: slab-use-after-free in uvm_tracker_wait+0x1\n";
+    house.write("out/test/channel-sanity.console", oops);
+    house.write("vm", "exit 124");
+    let sanity = include_str!("../../parts/channel-sanity.sh");
+    let text = run_script(&house, "tests/parts/channel-sanity.sh", sanity, &[]);
+    assert!(
+        text.contains("not ok 1 - the guest died elsewhere"),
+        "{text}"
+    );
+}
+
 fn alive(pid: &str) -> bool {
     // Who has ended and is not waited for yet is no child that goes on.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -286,6 +328,7 @@ fn who_interrupts_a_run_leaves_no_process_and_nothing_is_remembered() {
              timeout 1000 sh -c 'trap \"\" TERM; echo $$ >>pids; while :; do sleep 1; done' & \
              echo $$ >>pids; echo 'ok 1 - a'; echo 1..1; wait";
         house.write("vm", vm);
+        house.write("out/test/junit.xml", "of an earlier run");
         let child = house
             .command(&LIBRARY)
             .stdout(Stdio::piped())

@@ -25,6 +25,8 @@ const FILES: &[&str] = &[
     "tests/suite/src/rig.rs",
     "tests/suite/src/bin/ladder/main.rs",
     "tests/suite/src/bin/loops.rs",
+    "tests/suite/src/bin/library/main.rs",
+    "tests/suite/src/bin/flash/queue.rs",
     "tests/suite/tests/this.rs",
     "tests/dnn/src/main.rs",
     "tests/panic/main.c",
@@ -61,6 +63,12 @@ impl Tree {
             folder.write(file, file);
         }
         folder.write("Cargo.toml", CARGO);
+        for program in ["library/main.rs", "flash/queue.rs"] {
+            folder.write(
+                &format!("tests/suite/src/bin/{program}"),
+                "use uvmrust::Arena;",
+            );
+        }
         folder.write(
             "scripts/record-demo.sh",
             "target/release/uvm-dnn; uvmrun --record x",
@@ -133,6 +141,7 @@ fn what_runs_a_lane_again() {
         ("tests/parts/loops.sh", &loops()),
         ("userlib/uvmrust/src/lib.rs", &library),
         ("sim/plan/src/lib.rs", &library),
+        ("userlib/uvmrust/src/lib.rs", &vm("target/release/flash")),
         (
             "userlib/uvmrust/src/lib.rs",
             &vm("make -C tests/kselftest run"),
@@ -316,5 +325,27 @@ fn a_file_is_read_again_when_it_changes() {
     let before = inputs.key(&loops(), &[]);
     assert_eq!(before, inputs.key(&loops(), &[]));
     tree.folder.write("Kbuild", "other");
+    assert_ne!(before, inputs.key(&loops(), &[]));
+}
+
+#[test]
+fn nobody_knows_a_lane_of_which_a_file_cannot_be_read() {
+    let tree = Tree::new();
+    let setting = Setting::new(tree.folder.path().to_owned(), tree.env.clone());
+    let inputs = Inputs::new(&setting);
+    tree.program("sha256sum", "exit 1");
+    assert_eq!(inputs.key(&loops(), &[]), None);
+    tree.folder.remove("bin/sha256sum");
+    assert_eq!(inputs.key(&loops(), &[]), Some(tree.key(&loops())));
+}
+
+#[test]
+fn a_version_that_cannot_be_told_yet_is_asked_again() {
+    let tree = Tree::new();
+    let setting = Setting::new(tree.folder.path().to_owned(), tree.env.clone());
+    let inputs = Inputs::new(&setting);
+    tree.program("dpkg-query", "exit 1");
+    let before = inputs.key(&loops(), &[]);
+    tree.program("dpkg-query", "echo 6.12.1");
     assert_ne!(before, inputs.key(&loops(), &[]));
 }

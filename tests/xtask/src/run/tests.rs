@@ -450,3 +450,29 @@ fn the_time_of_vms_is_told_by_lane() {
     let (said, _) = fresh.run(&[lane]);
     assert!(said.contains("20.5") && !said.contains("41.0"), "{said}");
 }
+
+#[test]
+fn a_lane_that_is_newer_than_its_programs_is_not_remembered() {
+    let house = House::new();
+    let edits = Part::alone("r/edits", &["sh", "-c", "printf 2 >sources; cat log"]);
+    let programs = house.within(|run| run.wish.programs.clone()).1;
+    let (said, passed) = house.run(&[programs, edits, lane("r/s")]);
+    let why = "(r/s: its sources changed after its programs were built";
+    assert!(passed && said.contains(why), "{said}");
+    assert_eq!(house.ran(&[lane("r/s")]), 2);
+    assert_eq!(house.ran(&[lane("r/s")]), 2);
+}
+
+#[test]
+fn a_part_that_ends_as_the_run_is_stopped_is_neither_counted_nor_waited_for() {
+    let house = House::new();
+    house.within(|run| {
+        run.start(&Part::alone("r/s", &["true"]), None);
+        while run.running[0].child.try_wait().unwrap().is_none() {
+            std::thread::sleep(TICK);
+        }
+        run.stop.store(true, Ordering::Relaxed);
+        assert!(run.look().is_err());
+        assert_eq!((run.running.len(), run.outcomes.len()), (1, 0));
+    });
+}
