@@ -265,8 +265,12 @@ impl<M: Machine> Gpu<M> {
         {
             return Err(Error::Invalid);
         }
-        let hw = Hw::new(m, &config)?;
-        let mut gpu = Self {
+        let mut hw = Hw::new(m, &config)?;
+        if config.poison {
+            hw.poison(RESERVED, config.vidmem_bytes - RESERVED);
+        }
+        // Put together where the caller wants it: twice were too much for the kernel's stack.
+        Ok(Self {
             hw,
             channels: TryVec::new(),
             pma: Pma::new(config.vidmem_bytes, RESERVED)?,
@@ -281,9 +285,7 @@ impl<M: Machine> Gpu<M> {
             schedule: Schedule::new(config.order, config.index),
             #[cfg(test)]
             trace: std::vec::Vec::new(),
-        };
-        gpu.poison(RESERVED, config.vidmem_bytes - RESERVED);
-        Ok(gpu)
+        })
     }
 
     /// The world around it.

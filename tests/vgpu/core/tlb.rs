@@ -19,6 +19,8 @@ use super::walk::Pdb;
 use super::walk::DIRECTORY_SHIFTS;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
+use core::ops::Deref;
+use core::ops::DerefMut;
 
 /// The sizes of pages, as shifts, and how many of each are kept.
 const PAGES: [(u32, usize); 3] = [(12, 4096), (16, 1024), (21, 1024)];
@@ -169,18 +171,41 @@ impl Invalidate {
     }
 }
 
-/// The TLB of the GPCs or of the hub.
+/// The TLB of the GPCs or of the hub: one element, which is on the heap, as the kernel's stack, on which the GPU is put
+/// together, is small.
 #[derive(Debug)]
-pub(super) struct Tlb {
+pub(super) struct Tlb(TryVec<Sets>);
+
+/// What a TLB keeps.
+#[derive(Debug)]
+pub(super) struct Sets {
     pages: [Set<Leaf>; PAGES.len()],
     directories: [Set<[u64; 2]>; DIRECTORIES.len()],
 }
 
+impl Deref for Tlb {
+    type Target = Sets;
+
+    #[inline(always)]
+    fn deref(&self) -> &Sets {
+        &self.0[0]
+    }
+}
+
+impl DerefMut for Tlb {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Sets {
+        &mut self.0[0]
+    }
+}
+
 impl Tlb {
+    #[inline(never)]
     pub(super) fn new() -> Result<Self, OutOfMemory> {
         let pages = |i: usize| Set::new(PAGES[i].0, PAGES[i].1);
         let directories = |i: usize| Set::new(DIRECTORY_SHIFTS[i], DIRECTORIES[i]);
-        Ok(Self {
+        let mut one = TryVec::with_capacity(1)?;
+        one.push(Sets {
             pages: [pages(0)?, pages(1)?, pages(2)?],
             directories: [
                 directories(0)?,
@@ -188,7 +213,8 @@ impl Tlb {
                 directories(2)?,
                 directories(3)?,
             ],
-        })
+        })?;
+        Ok(Self(one))
     }
 
     /// What is kept of the page of `va`.

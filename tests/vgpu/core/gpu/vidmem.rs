@@ -132,18 +132,9 @@ impl<M: Machine> Gpu<M> {
     }
 
     /// Fills what was written of `bytes` bytes at `at`, both multiples of 64 KiB.
-    pub(super) fn poison(&mut self, at: u64, bytes: u64) {
-        if !self.config.poison {
-            return;
-        }
-        let mut granule = at;
-        while granule < at + bytes {
-            let run = self.hw.clean_run(granule, at + bytes - granule);
-            if run > 0 {
-                self.hw.fill_vidmem(granule, run, POISON);
-                self.hw.stats.poisoned_bytes += run;
-            }
-            granule += run.max(GRANULE);
+    fn poison(&mut self, at: u64, bytes: u64) {
+        if self.config.poison {
+            self.hw.poison(at, bytes);
         }
     }
 }
@@ -158,6 +149,19 @@ fn runs(count: u64, page_bytes: u64, contiguous: bool) -> (usize, u64) {
 }
 
 impl<M: Machine> Hw<M> {
+    /// Fills what was written of `bytes` bytes at `at`, both multiples of 64 KiB.
+    pub(super) fn poison(&mut self, at: u64, bytes: u64) {
+        let mut granule = at;
+        while granule < at + bytes {
+            let run = self.clean_run(granule, at + bytes - granule);
+            if run > 0 {
+                self.fill_vidmem(granule, run, POISON);
+                self.stats.poisoned_bytes += run;
+            }
+            granule += run.max(GRANULE);
+        }
+    }
+
     /// Notes that `bytes` bytes are written, if they are in vidmem.
     pub(in crate::emu) fn mark_dirty(&mut self, at: Loc, bytes: u64) {
         if at.space != Space::Vidmem || bytes == 0 {
