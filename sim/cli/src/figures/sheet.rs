@@ -105,7 +105,7 @@ mod tests {
     fn the_data_can_be_read() {
         let read = read();
         assert!(
-            read.as_ref().is_ok_and(|all| all.len() == 30),
+            read.as_ref().is_ok_and(|all| all.len() == 32),
             "{:?}",
             read.err()
         );
