@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 827018ed194dff70.
+// Of headers and options 08ddbf7cc9c3ea8b.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;

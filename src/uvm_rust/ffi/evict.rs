@@ -46,7 +46,9 @@ unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, of: *mut bindings::uvm_gpu
     // SAFETY: I-lock; I-call for `of`.
     let mut chunks = unsafe { Chunks::held(GpuHandle::new(of, gpu)) };
     let in_vain = reclaim_of(gpu).is_in_vain();
-    chunks.choose(in_vain).unwrap_or(bindings::UVM_RUST_NO_CHUNK)
+    chunks
+        .choose(in_vain)
+        .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
 }
 
 #[no_mangle]
