@@ -114,7 +114,7 @@ pub(super) unsafe fn queues<'a>(gpu: u32) -> Option<&'a mut RootChunks> {
 ///
 /// # Safety
 ///
-/// As for [`queues`].
+/// The caller holds the `list_lock` of the GPU's PMM for `'a`, and no other reference to the queues exists meanwhile.
 #[cfg(not(uvm_native))]
 pub(super) unsafe fn counted_queues<'a>(gpu: u32) -> Option<(&'a mut RootChunks, Option<&'a Gpu>)> {
     // SAFETY: this function's contract is that of both.

@@ -26,6 +26,7 @@
 //! (`pick_root_chunk_to_evict` of `uvm_pmm_gpu.c`). They follow what upstream makes of a chunk
 //! (`chunk_update_lists_locked`, `chunk_start_eviction`, the marks used, unused and evicted).
 
+mod chains;
 mod holders;
 mod lists;
 mod policies;
@@ -116,13 +117,6 @@ pub struct Counts {
 struct Link {
     prev: u32,
     next: u32,
-}
-
-/// Ends of a list; of [`Holders`](holders::Holders).
-#[derive(Clone, Copy)]
-struct Ends {
-    head: u32,
-    tail: u32,
 }
 
 /// How many nodes there are before the first chunk's: each queue's own.

@@ -155,7 +155,7 @@ pub(super) fn reckon(machine: &Machine, workload: &Workload, layout: &Layout) ->
 /// The planner's first plan, and how it ran.
 ///
 /// # Errors
-/// Those of [`find`].
+/// No plan could be run; the error is that of the last one that was tried, as with [`find`].
 pub(super) fn first(
     machine: &Machine,
     workload: &Workload,
@@ -170,7 +170,7 @@ pub(super) fn first(
 /// The plan that ran fastest, and how it ran.
 ///
 /// # Errors
-/// Those of [`find`].
+/// No plan could be run; the error is that of the last one that was tried, as with [`find`].
 pub(super) fn measured(
     machine: &Machine,
     workload: &Workload,

@@ -12,7 +12,8 @@
 //!
 //! Locking as for [`super::Queues`]: only [`Holders::new`] allocates.
 
-use super::{Chunk, Ends, NONE};
+use super::chains::Chains;
+use super::Chunk;
 use crate::mem::{OutOfMemory, TryVec};
 
 /// A process that uses chunks, as the caller numbers them; 0 is none.
@@ -24,106 +25,54 @@ pub(super) const LISTS: usize = 64;
 /// those that share its list.
 const REACH: usize = 1024;
 
-#[derive(Clone)]
-struct Node {
-    holder: Holder,
-    prev: u32,
-    next: u32,
-    linked: bool,
-}
-
 /// The lists of one GPU.
 pub(super) struct Holders {
-    nodes: TryVec<Node>,
-    /// [`LISTS`] of them, not in here, as this is made on a kernel thread's small stack.
-    ends: TryVec<Ends>,
+    holders: TryVec<Holder>,
+    /// The list of each process, at [`list_of`].
+    chains: Chains,
 }
 
 impl Holders {
-    /// For chunks 0 to `chunks` - 1, all of them nobody's and on no list. Takes 24 bytes
+    /// For chunks 0 to `chunks` - 1, all of them nobody's and on no list. Takes 20 bytes
     /// for each.
     pub(super) fn new(chunks: u32) -> Result<Self, OutOfMemory> {
-        let unlinked = Node {
-            holder: 0,
-            prev: NONE,
-            next: NONE,
-            linked: false,
-        };
-        let empty = Ends {
-            head: NONE,
-            tail: NONE,
-        };
         Ok(Self {
-            nodes: TryVec::filled(chunks as usize, unlinked)?,
-            ends: TryVec::filled(LISTS, empty)?,
+            holders: TryVec::filled(chunks as usize, 0)?,
+            chains: Chains::new(LISTS, chunks)?,
         })
     }
 
     /// `chunk` is `holder`'s now; on no list until it is appended.
     pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
         self.unlink(chunk);
-        if let Some(node) = self.nodes.get_mut(chunk as usize) {
-            node.holder = holder;
+        if let Some(of) = self.holders.get_mut(chunk as usize) {
+            *of = holder;
         }
     }
 
     /// Whose `chunk` is; 0 if nobody's.
     pub(super) fn holder_of(&self, chunk: Chunk) -> Holder {
-        self.nodes.get(chunk as usize).map_or(0, |n| n.holder)
+        self.holders.get(chunk as usize).copied().unwrap_or(0)
     }
 
     /// Moves `chunk` to the tail of its holder's list. Nobody has no list: what is nobody's
     /// would be in the way of those whose list that is.
     pub(super) fn append(&mut self, chunk: Chunk) {
-        self.unlink(chunk);
-        let holder = self.holder_of(chunk);
-        if holder == 0 {
-            return;
-        }
-        let Some(ends) = self.ends.get_mut(list_of(holder)) else {
-            return;
-        };
-        let tail = core::mem::replace(&mut ends.tail, chunk);
-        match self.nodes.get_mut(tail as usize) {
-            Some(before) => before.next = chunk,
-            None => ends.head = chunk,
-        }
-        if let Some(node) = self.nodes.get_mut(chunk as usize) {
-            (node.prev, node.next, node.linked) = (tail, NONE, true);
+        match self.holder_of(chunk) {
+            0 => self.unlink(chunk),
+            holder => self.chains.append(list_of(holder), chunk),
         }
     }
 
     /// Takes `chunk` off its list, if it is on one.
     pub(super) fn unlink(&mut self, chunk: Chunk) {
-        let Some(node) = self.nodes.get_mut(chunk as usize).filter(|n| n.linked) else {
-            return;
-        };
-        node.linked = false;
-        let (holder, prev, next) = (node.holder, node.prev, node.next);
-        let Some(ends) = self.ends.get_mut(list_of(holder)) else {
-            return;
-        };
-        match self.nodes.get_mut(prev as usize) {
-            Some(before) => before.next = next,
-            None => ends.head = next,
-        }
-        match self.nodes.get_mut(next as usize) {
-            Some(after) => after.prev = prev,
-            None => ends.tail = prev,
-        }
+        self.chains.unlink(chunk);
     }
 
     /// The chunks of `holder`, oldest first, within reach.
     pub(super) fn of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
-        let head = self
-            .ends
-            .get(list_of(holder))
-            .map_or(NONE, |ends| ends.head);
-        let node = |chunk: u32| Some((chunk, self.nodes.get(chunk as usize)?));
-        core::iter::successors(node(head), move |(_, n)| node(n.next))
-            .take(REACH)
-            .filter(move |(_, n)| n.holder == holder)
-            .map(|(chunk, _)| chunk)
+        let near = self.chains.iter(list_of(holder)).take(REACH);
+        near.filter(move |&chunk| self.holder_of(chunk) == holder)
     }
 }
 

@@ -24,6 +24,8 @@
 //! If evictions fail, as pages are held, the caller asks the default policy instead
 //! ([`RootChunks::set_by_default`](super::super::RootChunks::set_by_default)).
 
+use super::super::chains::Chains;
+use super::super::holders::list_of;
 use super::{first_unspared, lru, Chunk, Holder, OutOfMemory, Policy, Used, REACH};
 use crate::mem::TryVec;
 
@@ -35,18 +37,6 @@ const SPARED: u32 = 64 + 256;
 /// another for the chunks that they use from then on, and these two have one share.
 const PROCESSES: usize = 64;
 
-/// "No chunk" in links.
-const NONE: Chunk = Chunk::MAX;
-
-/// A used chunk among those of its process, in the order of the used queue.
-#[derive(Clone, Copy)]
-struct Node {
-    /// The number of the process; [`PROCESSES`] for a chunk that is not used.
-    process: usize,
-    prev: Chunk,
-    next: Chunk,
-}
-
 /// A process that has used chunks, if `count` is not 0.
 #[derive(Clone, Copy)]
 struct Process {
@@ -54,13 +44,12 @@ struct Process {
     count: u32,
     /// When it last used a chunk, by [`Fair::uses`].
     last: u64,
-    oldest: Chunk,
-    newest: Chunk,
 }
 
 /// The policy `fair`, with the used chunks of each process in the order of the used queue.
 pub(super) struct Fair {
-    nodes: TryVec<Node>,
+    /// A list for each process, by its number.
+    chains: Chains,
     processes: TryVec<Process>,
     /// How often a chunk was used.
     uses: u64,
@@ -72,20 +61,13 @@ impl Policy for Fair {
     const NAME: &'static str = "fair";
 
     fn new(chunks: u32) -> Result<Self, OutOfMemory> {
-        let unused = Node {
-            process: PROCESSES,
-            prev: NONE,
-            next: NONE,
-        };
         let nobody = Process {
             holder: 0,
             count: 0,
             last: 0,
-            oldest: NONE,
-            newest: NONE,
         };
         Ok(Self {
-            nodes: TryVec::filled(chunks as usize, unused)?,
+            chains: Chains::new(PROCESSES, chunks)?,
             processes: TryVec::filled(PROCESSES, nobody)?,
             uses: 0,
             spared: SPARED.min(chunks / 8),
@@ -104,41 +86,13 @@ impl Policy for Fair {
         self.uses += 1;
         process.last = self.uses;
         process.count += 1;
-        let prev = core::mem::replace(&mut process.newest, chunk);
-        match self.nodes.get_mut(prev as usize) {
-            Some(before) => before.next = chunk,
-            None => process.oldest = chunk,
-        }
-        if let Some(node) = self.nodes.get_mut(chunk as usize) {
-            *node = Node {
-                process: number,
-                prev,
-                next: NONE,
-            };
-        }
+        self.chains.append(number, chunk);
     }
 
     fn left(&mut self, chunk: Chunk) {
-        let Some(node) = self.nodes.get_mut(chunk as usize) else {
-            return;
-        };
-        let Node {
-            process,
-            prev,
-            next,
-        } = *node;
-        let Some(process) = self.processes.get_mut(process) else {
-            return;
-        };
-        node.process = PROCESSES;
-        process.count -= 1;
-        match self.nodes.get_mut(prev as usize) {
-            Some(before) => before.next = next,
-            None => process.oldest = next,
-        }
-        match self.nodes.get_mut(next as usize) {
-            Some(after) => after.prev = prev,
-            None => process.newest = prev,
+        let list = self.chains.unlink(chunk);
+        if let Some(process) = list.and_then(|number| self.processes.get_mut(number)) {
+            process.count -= 1;
         }
     }
 
@@ -147,35 +101,30 @@ impl Policy for Fair {
         if used.holder_of(oldest) == 0 {
             return Some(oldest);
         }
-        let Some(process) = self.largest() else {
+        let Some(number) = self.largest() else {
             return lru::Lru.choose(used);
         };
-        let standing = |chunk| (chunk, lru::standing(used, chunk, process.oldest));
-        let spareable = first_unspared(self.of(process).map(standing));
-        Some(spareable.map_or(process.oldest, |(chunk, _)| chunk))
+        let mut chunks = self.chains.iter(number).take(REACH).peekable();
+        let first = *chunks.peek()?;
+        let standing = |chunk| (chunk, lru::standing(used, chunk, first));
+        let spareable = first_unspared(chunks.map(standing));
+        Some(spareable.map_or(first, |(chunk, _)| chunk))
     }
 }
 
 impl Fair {
-    /// The process that has more chunks than all others, and more than are spared. Of several that have so many, it is
-    /// the one that used a chunk last: the fault that asks is most likely its own.
-    fn largest(&self) -> Option<&Process> {
-        let most = self.processes.iter().max_by_key(|p| (p.count, p.last))?;
-        (most.count > self.spared).then_some(most)
-    }
-
-    /// The chunks of a process, oldest first, as many as a policy may look at.
-    fn of(&self, process: &Process) -> impl Iterator<Item = Chunk> + '_ {
-        let node = |chunk: Chunk| Some((chunk, self.nodes.get(chunk as usize)?));
-        core::iter::successors(node(process.oldest), move |(_, n)| node(n.next))
-            .take(REACH)
-            .map(|(chunk, _)| chunk)
+    /// The number of the process that has more chunks than all others, and more than are spared. Of several that have so
+    /// many, it is the one that used a chunk last: the fault that asks is most likely its own.
+    fn largest(&self) -> Option<usize> {
+        let processes = self.processes.iter().enumerate();
+        let (number, most) = processes.max_by_key(|(_, p)| (p.count, p.last))?;
+        (most.count > self.spared).then_some(number)
     }
 
     /// The number of the process that `holder` is, or is to be. One that has no chunk yet takes a number that nobody has;
     /// if there is none, it takes another's.
     fn number_of(&self, holder: Holder) -> usize {
-        let first = super::super::holders::list_of(holder) % PROCESSES;
+        let first = list_of(holder) % PROCESSES;
         let mut nobody = None;
         for i in (first..PROCESSES).chain(0..first) {
             match self.processes.get(i) {

@@ -48,7 +48,7 @@ impl Policy for Checked {
 }
 
 /// The PMM agrees to all.
-struct Agrees;
+pub(super) struct Agrees;
 
 impl Lists for Agrees {
     fn evictable(&mut self, _: Chunk) -> bool {

@@ -2,20 +2,12 @@
 
 //! Equal shares, and what a process keeps whatever others do.
 
+use super::super::tests::Agrees;
 use super::super::{Choice, RootChunks};
 use super::*;
-use crate::evict::{Change, Lists, Queue};
+use crate::evict::{Change, Queue};
 use proptest::prelude::*;
 use std::vec::Vec;
-
-/// The PMM agrees to all.
-struct Agrees;
-
-impl Lists for Agrees {
-    fn evictable(&mut self, _: Chunk) -> bool {
-        true
-    }
-}
 
 /// A GPU, and the process and the block that each of its chunks holds.
 struct Gpu {
@@ -159,9 +151,24 @@ fn what_a_process_expects_is_spared_within_its_share() {
     let mut alone = Gpu::new("fair", 32);
     let owner = alone.roots.add_owner(1);
     alone.roots.begins(owner);
-    (0..24).for_each(|b| _ = alone.faults(1, b));
+    // The other process's chunks are the oldest, and stay.
     (0..8).for_each(|b| _ = alone.faults(2, b));
+    (0..24).for_each(|b| _ = alone.faults(1, b));
     assert_eq!(alone.next(), Some(1));
+}
+
+#[test]
+fn where_nobody_has_more_than_is_spared_the_oldest_of_all_goes() {
+    let mut gpu = Gpu::new("fair", 64);
+    for holder in 1..=8 {
+        (0..8).for_each(|b| assert!(gpu.faults(holder, b)));
+    }
+    // The process that used a chunk last would evict what it has just brought.
+    assert_eq!(gpu.next(), Some(1));
+    gpu.faults(8, 8);
+    assert_eq!((gpu.count(1), gpu.count(8)), (7, 9));
+    // Now it has more than is spared.
+    assert_eq!(gpu.next(), Some(8));
 }
 
 #[test]
