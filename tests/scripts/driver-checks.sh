@@ -129,6 +129,9 @@ echo CONFIG_FRAME_WARN=2048 >>"$KDIR/include/config/auto.conf"
 assemble "$room" 'endbr64; subq $2056, %rsp; jmp __x86_return_thunk'
 ! in_driver own check_object "$work/object.o" "$work/main.o" && grep -q '^object.o: outer: its stack frame has 2056' "$work/said"
 check "how large a frame may be, it says"
+! in_driver linux check_object "$work/object.o" "$work/main.o" && grep -q '^object.o: outer: its stack frame has 2056' "$work/said" &&
+	assemble "$room" 'endbr64; subq $2048, %rsp; ret' && in_driver linux check_object "$work/object.o" "$work/main.o"
+check "with the kernel's own crate, too: as large as distributions allow"
 
 touch "$u/nvidia-uvm.ko"
 none() { in_driver own baseline && [ ! -s "$work/said" ]; }

@@ -48,19 +48,32 @@ struct State {
 }
 
 impl State {
-    fn new(root_chunks: u32, counted: bool, address: &CStr) -> Result<Self> {
+    fn new(root_chunks: u32, counted: bool, address: &CStr) -> Result<KBox<Self>> {
         let queued = cfg!(not(uvm_native)) && seam::has_queues();
-        let queues = queued
-            .then(|| RootChunks::with_policy(root_chunks, evict::policy()))
-            .transpose();
-        Ok(Self {
-            root_chunks,
-            stats: (seam::stats_enabled() && counted)
-                .then(|| Gpu::new(root_chunks, address, queued))
-                .transpose()?,
-            queues: UnsafeCell::new(queues.map_err(|_| ENOMEM)?),
-        })
+        let stats = (seam::stats_enabled() && counted)
+            .then(|| Gpu::new(root_chunks, address, queued))
+            .transpose()?;
+        let mut state = KBox::new(
+            Self {
+                root_chunks,
+                stats,
+                queues: UnsafeCell::new(None),
+            },
+            GFP_KERNEL,
+        )?;
+        if queued {
+            add_queues(state.queues.get_mut(), root_chunks)?;
+        }
+        Ok(state)
     }
+}
+
+/// Makes the queues of so many root chunks, in a stack frame of its own: the queues are large for a kernel's stack.
+#[inline(never)]
+fn add_queues(queues: &mut Option<RootChunks>, root_chunks: u32) -> Result {
+    let made = RootChunks::with_policy(root_chunks, evict::policy());
+    *queues = Some(made.map_err(|_| ENOMEM)?);
+    Ok(())
 }
 
 /// The place of a GPU in the registry.
@@ -316,9 +329,7 @@ unsafe extern "C" fn uvm_rust_gpu_create(
 ) -> *mut bindings::uvm_rust_gpu {
     // SAFETY: I-call: the kernel's name of a device, which ends with a NUL.
     let address = unsafe { CStr::from_ptr(address) };
-    let state =
-        State::new(root_chunks, counted, address).and_then(|s| Ok(KBox::new(s, GFP_KERNEL)?));
-    match state {
+    match State::new(root_chunks, counted, address) {
         Ok(state) => state.into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),
     }
