@@ -15,6 +15,7 @@ pub fn parts(setting: &Setting) -> Vec<Part> {
         parts.push(Part::alone(&format!("host/{name}"), &[script]));
     }
     parts.extend([
+        Part::alone("host/explore", &["scripts/explore.sh"]),
         Part::alone("host/prose", &["scripts/prose.py"]),
         Part::alone("host/links", &["scripts/links.py"]),
         Part::alone("host/bindings", &["scripts/bindings.sh", "--check"]),
