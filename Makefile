@@ -121,6 +121,10 @@ bench: deps ## guest instructions per fault and per eviction, baseline against o
 upstream-bugs: deps ## NVIDIA's bugs that ours mends, on its driver and on ours: a table (docs/upstream-bugs.md)
 	@scripts/upstream-bugs.sh $(BUGS)
 
+.PHONY: mutants
+mutants: deps ## the driver with one thing taken out, again and again: do the tests notice? (ONLY="NAME...")
+	@scripts/mutants.sh $(ONLY)
+
 .PHONY: dnn
 dnn: deps ## faults and traffic of DNN training steps on the software GPU, by policy
 	@scripts/dnn.sh

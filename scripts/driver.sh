@@ -11,6 +11,7 @@
 #   rust       the same source with our seam and Rust linked in
 #   vgpu       the software GPU that stands where nvidia.ko stands
 #   panic      a module whose Rust panics when it is told to (tests/panic); only if named
+#   mutants    as rust, with the mutants of tests/mutants in it, which uvm_mutant=N picks; only if named
 #
 # Environment: RELEASE=1 (NVIDIA's release build; else develop, asserts live),
 # KDIR=/path (the headers, or the tree, of another kernel), KERNEL=release|debug|stock
@@ -154,13 +155,18 @@ build_upstream() (
 	echo "$dir"
 )
 
+# build_rust [FOLDER]: as it is, or with what another has changed in the folder.
 build_rust() {
-	local dir=$own/rust donor before
+	local dir=$own/${1:-rust} donor before
 	donor=$(find "$base" -maxdepth 1 -name 'upstream*' -type d | head -n 1)
 	stage "$dir" --exclude-from=<("$TOP/scripts/seam.sh" --patched)
 	# The conftests' answers are the same for both: take the baseline's, if it is built.
 	if [ ! -d "$dir/conftest" ] && [ -n "$donor" ] && [ -e "$donor/nvidia-uvm.ko" ]; then cp -a "$donor/conftest" "$dir/"; fi
 	"$TOP/scripts/seam.sh" "$tree" "$dir"
+	if [ "${1:-}" = mutants ]; then
+		"$TOP/scripts/mutants.sh" apply "$dir"
+		flags="-include $dir/uvm_mutants.h $flags"
+	fi
 	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
 	before=$(baseline)
 	check_objtool "$dir" "$before"
@@ -261,12 +267,13 @@ for v in "${variants[@]}"; do
 		;;
 	clippy) build_clippy ;;
 	panic) build_panic ;;
+	mutants) build_rust mutants ;;
 	vgpu)
 		if vgpu_fits; then build_vgpu
 		elif [ -n "$all" ]; then say "$no_vgpu"
 		else die "$no_vgpu"
 		fi
 		;;
-	*) die "driver.sh: no variant '$v'; there are upstream, rust, vgpu and panic" ;;
+	*) die "driver.sh: no variant '$v'; there are upstream, rust, vgpu, panic and mutants" ;;
 	esac
 done

@@ -29,6 +29,7 @@ const NOT_OF_A_LANE: &[&str] = &[
     "links.py",
     "modules.sh",
     "mutants-host.sh",
+    "mutants.sh",
     "package.sh",
     "pictures.sh",
     "prose.py",
