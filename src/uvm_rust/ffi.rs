@@ -67,3 +67,16 @@ pub(crate) mod uaccess;
 pub(crate) mod vaspace;
 #[cfg(not(uvm_native))]
 pub(crate) mod work;
+
+/// What C keeps by address is used by several threads at once, which no atomic pointer asks of a type: this does.
+const fn shared<T: Send + Sync>() {}
+const _: () = {
+    shared::<crate::driver::space::State>();
+    shared::<crate::driver::stats::Gpu>();
+};
+#[cfg(not(uvm_native))]
+const _: () = {
+    shared::<crate::driver::prefetch::Process>();
+    shared::<crate::driver::flash::Tier>();
+    shared::<flash::Dev>();
+};

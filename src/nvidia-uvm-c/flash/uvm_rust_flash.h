@@ -6,8 +6,9 @@
  *   uvm_rust_flash_block.h  va_blocks, what needs upstream's statics; in uvm_va_block.c
  *   uvm_rust_flash_io.c     the device: opening, encryption, reading and writing
  *
- * Locks, outermost first: a tenant's turn; uvm_rust_flash_attach_lock; a VA space's lock; a va_block's lock; the table's
- * mutex, and the tier's lock, a spinlock, both in Rust. Under a va_block's lock there is no I/O.
+ * Locks, outermost first: a tenant's turn; a VA space's lock; uvm_rust_flash_attach_lock, which is only tried here; a
+ * va_block's lock; the table's mutex, and the tier's lock, a spinlock, both in Rust. Under a va_block's lock there is no
+ * I/O. Who attaches or detaches has uvm_rust_flash_attach_lock outside of all, and only tries a VA space's.
  */
 #ifndef UVM_RUST_FLASH_H
 #define UVM_RUST_FLASH_H

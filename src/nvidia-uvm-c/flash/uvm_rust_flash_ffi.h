@@ -155,12 +155,12 @@ void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev);
 void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, const __u32 *progress, __u32 was, __u32 ms);
 
 /*
- * Attaching and detaching write this lock, moving and statistics read it. It is outside all others but a tenant's
- * turn.
+ * Attaching and detaching write this lock, moving reads it. Who wants to read waits for it with no lock but a tenant's
+ * turn, and only tries it within a VA space's lock, for which a process can make others wait as long as it likes.
  */
 extern struct rw_semaphore uvm_rust_flash_attach_lock;
 /* The kernel's. */
-void down_read(struct rw_semaphore *sem);
+int down_read_interruptible(struct rw_semaphore *sem);
 int down_read_trylock(struct rw_semaphore *sem);
 void up_read(struct rw_semaphore *sem);
 void down_write(struct rw_semaphore *sem);

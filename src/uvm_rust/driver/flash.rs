@@ -18,7 +18,7 @@ use crate::policy::flash::pool::Pool;
 use crate::policy::flash::{tier, Config, Table};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, new_spinlock, Mutex, SpinLock};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 /// The table of an attached device. Its mutex is taken inside all other locks, and
 /// nothing but allocations sleeps under it.
@@ -122,6 +122,10 @@ pub(crate) struct Tier {
     pub(crate) state: SpinLock<tier::Tier<BlockHandle, OwnerHandle, DeviceHandle>>,
     /// Whether `state` has a device, for who asks often, and may find out a moment later.
     pub(crate) is_attached: AtomicBool,
+    /// The device that is attached or leaving, and whether it is attached, for who only looks: detaching may take
+    /// long. Nothing is dropped with the lock, which is taken inside all others.
+    #[pin]
+    pub(crate) shown: SpinLock<Option<(Arc<Dev>, bool)>>,
 }
 
 impl Tier {
@@ -135,6 +139,7 @@ impl Tier {
             pin_init!(Self {
                 state <- new_spinlock!(tier::Tier::default()),
                 is_attached: AtomicBool::new(false),
+                shown <- new_spinlock!(None),
             }),
             GFP_KERNEL,
         )

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 08ddbf7cc9c3ea8b.
+// Of headers and options 06187b31e1f3e417.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -1360,7 +1360,7 @@ unsafe extern "C" {
     pub static mut uvm_rust_flash_attach_lock: rw_semaphore;
 }
 unsafe extern "C" {
-    pub fn down_read(sem: *mut rw_semaphore);
+    pub fn down_read_interruptible(sem: *mut rw_semaphore) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {
     pub fn down_read_trylock(sem: *mut rw_semaphore) -> ::core::ffi::c_int;

@@ -380,6 +380,7 @@ impl LockedBlock<'_> {
         }
         let (call, block, space) = (mover.call, self.as_ptr(), self.block.1.as_ptr());
         let to = gpu.map_or(null_mut(), GpuHandle::as_ptr);
+        self.root = None;
         // SAFETY: it is locked for this, and has the pages; the VA space has the GPU, and there is such a copy.
         unsafe {
             let has_gpu = |gpu: GpuHandle<'_>| {

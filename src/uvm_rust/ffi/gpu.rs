@@ -338,7 +338,11 @@ unsafe extern "C" fn uvm_rust_gpu_create(
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_gpu_destroy(gpu: *mut bindings::uvm_rust_gpu) {
     // SAFETY: I-own: `gpu` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<State> as ForeignOwnable>::from_foreign(gpu.cast::<c_void>()) });
+    let state = unsafe { <KBox<State> as ForeignOwnable>::from_foreign(gpu.cast::<c_void>()) };
+    // What it served refers to it, until a call of the fault service ends: on a partition of a GPU that may be never.
+    if let Some(stats) = &state.stats {
+        stats.end_service();
+    }
 }
 
 #[no_mangle]

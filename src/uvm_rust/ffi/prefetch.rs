@@ -56,6 +56,12 @@ struct Made {
     group: *mut bindings::mem_cgroup,
 }
 
+// SAFETY: the group is an address, which is given to the kernel alone; the group has a lock of its own there, and
+// outlives this. The other parts may go to other threads.
+unsafe impl Send for Made {}
+// SAFETY: as above.
+unsafe impl Sync for Made {}
+
 /// A turn of the worker: learns, and prefetches.
 ///
 /// # Safety

@@ -76,8 +76,9 @@ impl FlashOwner {
         if !self.0.load(Acquire).is_null() || current().is_null() {
             return Ok(());
         }
+        let user = charged.who().user;
         // SAFETY: there is a tier, and the group is there, by this function's contract.
-        let made = unsafe { Owner::create(current(), charged.group()) }?.as_ptr();
+        let made = unsafe { Owner::create(current(), charged.group(), user) }?.as_ptr();
         let first = self.0.compare_exchange(null_mut(), made, AcqRel, Acquire);
         if first.is_err() {
             // SAFETY: just made, and nobody else's.

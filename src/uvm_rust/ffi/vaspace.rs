@@ -93,7 +93,10 @@ impl LockedVaSpace<'_> {
     /// The GPU with this number, if it has page tables here; if the VA space is `ending`, if it is registered.
     #[cfg(not(uvm_native))]
     pub(crate) fn gpu_by_number(&self, number: u32, ending: bool) -> Option<GpuHandle<'_>> {
-        // SAFETY: the lock is held.
+        if number >= bindings::UVM_RUST_MAX_GPUS {
+            return None;
+        }
+        // SAFETY: the lock is held, and C has a place for each such number.
         let gpu = unsafe { bindings::uvm_seam_prefetch_gpu(self.space.as_ptr(), number, ending) };
         // SAFETY: a VA space retains the GPUs that are registered in it.
         (!gpu.is_null()).then(|| unsafe { GpuHandle::new(gpu, number) })

@@ -36,13 +36,6 @@ struct Devices {
     leaving: Option<Arc<Dev>>,
 }
 
-impl Devices {
-    /// The device that is attached, or that which is leaving.
-    fn there(&self) -> Option<&Arc<Dev>> {
-        self.attached.as_ref().or(self.leaving.as_ref())
-    }
-}
-
 /// Used with `uvm_rust_flash_attach_lock`, by [`Reading`] and [`Writing`] only.
 struct Guarded(UnsafeCell<Devices>);
 
@@ -58,16 +51,19 @@ static DEVICES: Guarded = Guarded(UnsafeCell::new(Devices {
 pub(super) struct Reading(());
 
 impl Reading {
-    /// Takes the lock, for which it may sleep.
-    pub(super) fn lock() -> Self {
-        // SAFETY: it is given back by `Drop`, and outside all locks but a tenant's turn.
-        unsafe { bindings::down_read(&raw mut bindings::uvm_rust_flash_attach_lock) };
-        Self(())
+    /// Waits until nobody attaches or detaches, with no lock but a tenant's turn; false if a signal comes first.
+    pub(super) fn wait() -> bool {
+        // SAFETY: by this function's contract; `Drop` gives the lock back at once.
+        let taken = unsafe {
+            bindings::down_read_interruptible(&raw mut bindings::uvm_rust_flash_attach_lock) == 0
+        };
+        drop(taken.then(|| Self(())));
+        taken
     }
 
     /// Takes the lock if that can be had at once: nobody attaches or detaches.
     pub(super) fn try_lock() -> Option<Self> {
-        // SAFETY: as above; it does not sleep.
+        // SAFETY: `Drop` gives it back; it does not sleep.
         let taken = unsafe {
             bindings::down_read_trylock(&raw mut bindings::uvm_rust_flash_attach_lock) != 0
         };
@@ -88,7 +84,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // SAFETY: `lock` or `try_lock` took it.
+        // SAFETY: `wait` or `try_lock` took it.
         unsafe { bindings::up_read(&raw mut bindings::uvm_rust_flash_attach_lock) };
     }
 }
@@ -135,6 +131,7 @@ impl Writing {
             USED.store(true, Relaxed);
             workers::start(&dev, workers)?;
             self.devices().attached = Some(dev.clone());
+            tier::show(current(), Some((dev.clone(), true)));
             tier::attach(current(), dev, limit, workers);
         }
         Ok(())
@@ -158,8 +155,9 @@ impl Writing {
         // SAFETY: there is a tier.
         unsafe { drain(dev.clone()) }?;
         self.devices().leaving = None;
-        // SAFETY: nothing is on it, and nobody uses it (N-file); its workers have stopped.
+        // SAFETY: nothing is on it, and nobody uses it (N-file); its workers have stopped. There is a tier.
         unsafe {
+            tier::show(current(), None);
             trim::last(&dev);
             dev.close();
         }
@@ -183,6 +181,7 @@ impl Devices {
         self.leaving = self.attached.take();
         // SAFETY: there is a tier, which had the device; no worker is woken when they are stopped.
         unsafe {
+            tier::show(current(), self.leaving.clone().map(|dev| (dev, false)));
             tier::detach(current());
             workers::stop();
         }
@@ -248,19 +247,16 @@ pub(crate) fn is_admin() -> Result {
 }
 
 /// What is known of the device that is attached or leaving, and of what a VA space's tenant has of it. Fills
-/// in nothing without one.
+/// in nothing without one. It waits for nobody who detaches.
 pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stats) {
-    let lock = Reading::lock();
-    let devices = lock.devices();
-    let attached = devices.attached.is_some();
-    let Some(dev) = devices.there() else {
+    let Some((dev, attached)) = shown() else {
         return;
     };
     let flash = dev.flash();
     flash.fill(stats);
     stats.fault_waits_most = dev.most_ahead_of_faults();
     stats.attached = attached.into();
-    stats.pages_mine = space.map_or(0, |space| held(dev, space));
+    stats.pages_mine = space.map_or(0, |space| held(&dev, space));
     // SAFETY: there is a tier.
     let (pages, peak) = unsafe { tier::host(current()) };
     (stats.host_pages, stats.host_peak) = (pages, peak);
@@ -268,8 +264,14 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
 
 /// How many pages a VA space's tenant has on the device that is attached or leaving; `None` without one.
 pub(crate) fn pages_of_tenant(space: &VaSpace<'_>) -> Option<u64> {
-    let lock = Reading::lock();
-    Some(held(lock.devices().there()?, space))
+    Some(held(&shown()?.0, space))
+}
+
+/// The device that is attached or leaving, and whether it is attached.
+fn shown() -> Option<(Arc<Dev>, bool)> {
+    let tier = current();
+    // SAFETY: it is not null.
+    (!tier.is_null()).then(|| unsafe { tier::shown(tier) })?
 }
 
 /// How many pages a VA space's tenant has there.
@@ -285,7 +287,10 @@ pub(super) fn let_go() {
         lock.stop();
         if let Some(dev) = lock.devices().leaving.take() {
             // SAFETY: there is a tier still; without VA spaces nobody needs anything of the device, nor uses it.
-            unsafe { trim::last(&dev) };
+            unsafe {
+                tier::show(current(), None);
+                trim::last(&dev);
+            }
         }
     }
 }

@@ -182,16 +182,21 @@ impl Machine for Moving<'_> {
     }
 
     fn keep_device(&mut self) -> Result<(), Failed> {
-        let lock = match self.by {
-            By::Call => Reading::lock(),
-            // Who ends the VA space waits for the worker, which is not to wait until all of a device has come back.
-            By::Worker(_) => Reading::try_lock().ok_or(Failed::Again)?,
-        };
+        let lock = Reading::try_lock().ok_or(Failed::Again)?;
         if lock.attached().is_none() && !self.needs_none {
             return Err(Failed::NoDevice);
         }
         self.device = Some(lock);
         Ok(())
+    }
+
+    fn wait_for_device(&mut self) -> Result<(), Failed> {
+        match self.by {
+            By::Call if Reading::wait() => Ok(()),
+            By::Call => Err(Failed::Interrupted),
+            // Who ends the VA space waits for the worker, which is not to wait until all of a device has come back.
+            By::Worker(_) => Err(Failed::Again),
+        }
     }
 
     fn leave_device(&mut self) {
@@ -214,6 +219,11 @@ impl Machine for Moving<'_> {
         // SAFETY: the VA space is locked.
         let kind = unsafe { bindings::uvm_seam_range_kind(self.space, self.mm, base, length) };
         kind == bindings::UVM_RUST_KIND_MANAGED
+    }
+
+    fn is_empty(&mut self, base: u64, end: u64) -> bool {
+        // SAFETY: the VA space is locked.
+        unsafe { next_block(self.space, base, end) }.is_none()
     }
 
     fn prepare(&mut self) -> bool {

@@ -89,7 +89,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// A tenant that `group` pays for.
+    /// A tenant of this user, which `group` pays for.
     ///
     /// # Safety
     ///
@@ -101,10 +101,11 @@ impl Owner {
     pub(in crate::ffi) unsafe fn create(
         tier: *const Tier,
         group: *mut mem_cgroup,
+        user: u32,
     ) -> Result<NonNull<Self>> {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = KEYS.fetch_add(1, Relaxed) + 1;
-        let record = UnsafeCell::new(policy::Owner::new(key));
+        let record = UnsafeCell::new(policy::Owner::new(key, user));
         let owner = KBox::pin_init(
             pin_init!(Self {
                 tier,
@@ -500,6 +501,29 @@ pub(super) unsafe fn detach(tier: *const Tier) {
         of(tier).is_attached.store(false, Relaxed);
         drop(with(tier, leave).map(|DeviceHandle(dev)| Arc::from_raw(dev)));
     }
+}
+
+/// Shows this device, which is attached or leaving, to who only looks ([`shown`]); or none.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn show(tier: *const Tier, dev: Option<(Arc<Dev>, bool)>) {
+    // SAFETY: by this function's contract.
+    let shown = unsafe { core::mem::replace(&mut *of(tier).shown.lock(), dev) };
+    // Without the lock, which ends with the statement above.
+    drop(shown);
+}
+
+/// The device that is attached or leaving, and whether it is attached.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn shown(tier: *const Tier) -> Option<(Arc<Dev>, bool)> {
+    // SAFETY: by this function's contract.
+    let shown = unsafe { of(tier) }.shown.lock();
+    shown.clone()
 }
 
 /// Whether a device is attached, now.

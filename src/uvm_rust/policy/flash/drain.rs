@@ -13,8 +13,12 @@
 //!   after its pages were discarded, which leaves none there.
 //! - **N-end**: a thread that is to die ends, at the next block, try or wait.
 
-/// How often a block's VA space is tried to be had.
+/// How often the VA space of a block is tried to be had. The blocks that follow have the tries that are left, so that
+/// a process that holds up its VA space, with a page in each of many blocks, holds up who detaches only once.
 pub const TRIES: u32 = 1000;
+
+/// So many tries more there are with each block that was had.
+const TRIES_MORE: u32 = 20;
 
 /// Why the device is not let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +113,9 @@ pub trait Machine {
 ///
 /// What was brought back stays so. The device is to be kept, and this to be called again.
 pub fn drain<M: Machine>(m: &mut M) -> Result<(), Stays> {
+    let mut tries = TRIES;
     while m.choose() {
-        block(m);
+        block(m, &mut tries);
         m.release();
         if m.dying() {
             return Err(Stays::Interrupted);
@@ -130,9 +135,9 @@ pub fn drain<M: Machine>(m: &mut M) -> Result<(), Stays> {
     }
 }
 
-/// Brings what the chosen block has there back.
-fn block<M: Machine>(m: &mut M) {
-    for _ in 0..TRIES {
+/// Brings what the chosen block has there back, with so many `tries` at its VA space.
+fn block<M: Machine>(m: &mut M, tries: &mut u32) {
+    loop {
         m.lock();
         let is_on = m.is_on_device();
         let entered = is_on && m.try_space();
@@ -142,9 +147,13 @@ fn block<M: Machine>(m: &mut M) {
             m.leave_space();
         }
         m.unlock();
-        if entered || !is_on || m.dying() {
+        if entered {
+            *tries = TRIES.min(*tries + TRIES_MORE);
+        }
+        if entered || !is_on || *tries == 0 || m.dying() {
             return;
         }
+        *tries -= 1;
         m.nap();
     }
 }
@@ -348,6 +357,28 @@ mod tests {
         m.left = [(1, false)].into();
         assert_eq!(drain(&mut m), Err(Stays::Busy));
         assert_eq!((m.count("nap"), m.count("fetch")), (TRIES as usize, 0));
+    }
+
+    /// Who holds up its VA space, with pages in many blocks, holds up nobody for as many times as long.
+    #[test]
+    fn many_blocks_that_cannot_be_had_take_no_longer_than_one() {
+        let [held, free] = [u32::MAX, 1].map(|writers| Block {
+            writers,
+            ..Block::default()
+        });
+        let mut blocks: Vec<Block> = (0..50).map(|_| held.clone()).collect();
+        let mut m = Script::of(blocks.clone());
+        m.left = [(50, false)].into();
+        assert_eq!(drain(&mut m), Err(Stays::Busy));
+        assert_eq!(m.count("nap"), TRIES as usize);
+        // Those that can be had are brought back all the same, and bring some tries with them.
+        blocks.extend((0..10).map(|_| free.clone()));
+        let mut m = Script::of(blocks);
+        m.left = [(50, false)].into();
+        assert_eq!(drain(&mut m), Err(Stays::Busy));
+        assert_eq!(m.count("fetch"), 10);
+        let naps = m.count("nap") as u32;
+        assert!((TRIES..=TRIES + 10 * TRIES_MORE).contains(&naps), "{naps}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! ```text
 //!  run            part by part, until somebody suspends
 //!    write_part   the tenant's turn; what it wrote before is paid for; a buffer; the part
-//!      part       device; VA space; va_block after va_block
+//!      part       VA space; device; va_block after va_block
 //! ```
 //!
 //! What comes from the device is asked for ahead: while a va_block is brought back, and copied to a GPU, others
@@ -18,8 +18,9 @@
 //!
 //! # Invariants
 //!
-//! - **V-order**: the turn is outside the lock that keeps the device attached, which is outside that of the
-//!   VA space. Each that was taken is let go.
+//! - **V-order**: the turn is outside the lock of the VA space. The lock that keeps the device attached is only
+//!   tried, within that of the VA space: a process can make others wait for its VA space as long as it likes, and
+//!   who detaches a device waits for all that keep it. Each that was taken is let go.
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
 //! - **V-copies**: what is copied to a GPU is waited for before the VA space's lock is let go, which keeps the
@@ -34,6 +35,10 @@ pub const AT_ONCE: u64 = 16 << 20;
 /// What is asked for ahead of what is brought back, in bytes of addresses. As many reads as a tenant has go on
 /// meanwhile.
 pub const AHEAD: u64 = 8 * BLOCK_BYTES;
+
+/// What is looked at, at most, before the locks are let go, where nothing was ever touched: 8,192 places of va_blocks.
+/// A range of terabytes costs next to nothing to reserve, and is not to cost much to go through.
+pub const LOOKED_AT: u64 = 16 << 30;
 
 /// Where a range is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +108,19 @@ pub trait Machine {
     /// Gives the buffer back.
     fn close(&mut self);
 
-    /// Keeps the device that is attached.
+    /// Keeps the device that is attached, with the lock of the VA space. It does not wait.
     ///
     /// # Errors
     ///
-    /// [`Failed::NoDevice`]; for who is not to wait for one that is being detached, [`Failed::Again`].
+    /// [`Failed::NoDevice`]; and [`Failed::Again`] while one is being attached or detached.
     fn keep_device(&mut self) -> Result<(), Failed>;
+
+    /// Waits until no device is being attached or detached, without the lock of the VA space.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Interrupted`] if a signal comes first; [`Failed::Again`] for who is not to wait.
+    fn wait_for_device(&mut self) -> Result<(), Failed>;
 
     /// Lets go what `keep_device` kept.
     fn leave_device(&mut self);
@@ -123,6 +135,9 @@ pub trait Machine {
 
     /// Whether all of a part is managed memory.
     fn is_managed(&mut self, base: u64, length: u64) -> bool;
+
+    /// Whether none of a part has ever been touched: there is no va_block. `end` is in it.
+    fn is_empty(&mut self, base: u64, end: u64) -> bool;
 
     /// Gets what a fetch needs; false without memory.
     fn prepare(&mut self) -> bool;
@@ -203,6 +218,8 @@ pub struct Run {
     call: Call,
     at: u64,
     left: u64,
+    /// How much is looked at next, as nothing was touched in what came before; 0 if something was.
+    reach: u64,
 }
 
 impl Run {
@@ -216,6 +233,7 @@ impl Run {
             },
             at: base,
             left: length,
+            reach: 0,
         }
     }
 
@@ -240,16 +258,37 @@ impl Run {
     ///
     /// That part is the next one still, and some of it may have been moved.
     pub fn step<M: Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
-        let some = at_once(self.at, self.left);
-        if self.call.to == To::Device {
-            write_part(m, &mut self.call, self.at, some)?;
-        } else {
-            part(m, &mut self.call, self.at, some)?;
+        let reach = self.left.min(self.reach.saturating_sub(self.at % BLOCK_BYTES));
+        if reach > 0 && is_empty(m, self.at, reach)? {
+            self.passed(reach);
+            self.reach = self.reach.saturating_mul(2).min(LOOKED_AT);
+            return Ok(());
         }
-        self.at = self.at.saturating_add(some);
-        self.left -= some;
+        let some = at_once(self.at, self.left);
+        let moved = if self.call.to == To::Device {
+            write_part(m, &mut self.call, self.at, some)?
+        } else {
+            part(m, &mut self.call, self.at, some)?
+        };
+        self.passed(some);
+        self.reach = if moved == Moved::Nothing { 2 * AT_ONCE } else { 0 };
         Ok(())
     }
+
+    /// So many bytes are done.
+    fn passed(&mut self, some: u64) {
+        self.at = self.at.saturating_add(some);
+        self.left = self.left.saturating_sub(some);
+    }
+}
+
+/// What a part of a range had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moved {
+    /// There is no va_block in it.
+    Nothing,
+    /// There are some va_blocks in it.
+    Blocks,
 }
 
 /// What a call is about.
@@ -268,7 +307,7 @@ fn write_part<M: Machine>(
     call: &mut Call,
     base: u64,
     length: u64,
-) -> Result<(), Failed> {
+) -> Result<Moved, Failed> {
     if !m.take_turn() {
         return Err(Failed::Interrupted);
     }
@@ -307,9 +346,8 @@ fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
 }
 
 /// Moves a part, with the device and the VA space kept meanwhile.
-fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<(), Failed> {
-    m.keep_device()?;
-    m.enter_space();
+fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<Moved, Failed> {
+    enter(m)?;
     if call.to == To::Home {
         m.copies_home();
     }
@@ -322,21 +360,52 @@ fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Resul
         // V-copies.
         let settled = !call.to.is_copied() || m.settle();
         m.put();
-        moved.and(settled.then_some(()).ok_or(Failed::Unreadable))
+        moved.and_then(|moved| settled.then_some(moved).ok_or(Failed::Unreadable))
     } else {
         Err(Failed::NoMemory)
     };
-    m.leave_space();
     if call.to == To::Device {
         m.pay();
     }
     m.leave_device();
+    m.leave_space();
     moved
 }
 
-fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<(), Failed> {
+/// Whether none of a part was ever touched, all of which is managed memory.
+fn is_empty<M: Machine>(m: &mut M, base: u64, length: u64) -> Result<bool, Failed> {
+    enter(m)?;
     let end = base.saturating_add(length.saturating_sub(1));
-    let mut at = base;
+    let is_empty = m.is_managed(base, length) && m.is_empty(base, end);
+    m.leave_device();
+    m.leave_space();
+    Ok(is_empty)
+}
+
+/// Locks the VA space, and keeps the device (V-order).
+fn enter<M: Machine>(m: &mut M) -> Result<(), Failed> {
+    loop {
+        m.enter_space();
+        let kept = m.keep_device();
+        if kept.is_ok() {
+            return kept;
+        }
+        m.leave_space();
+        match kept {
+            Err(Failed::Again) => m.wait_for_device()?,
+            kept => return kept,
+        }
+    }
+}
+
+fn blocks<M: Machine>(
+    m: &mut M,
+    call: &mut Call,
+    base: u64,
+    length: u64,
+) -> Result<Moved, Failed> {
+    let end = base.saturating_add(length.saturating_sub(1));
+    let (mut at, mut moved) = (base, Moved::Nothing);
     while at <= end {
         if m.dying() {
             return Err(Failed::Interrupted);
@@ -344,6 +413,7 @@ fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Res
         let Some(behind) = m.choose(at, end) else {
             break;
         };
+        moved = Moved::Blocks;
         if call.to == To::Device {
             m.write();
         } else {
@@ -358,7 +428,7 @@ fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Res
         m.rest();
         at = behind;
     }
-    Ok(())
+    Ok(moved)
 }
 
 /// Has read what will be needed soon, from `at` on.
@@ -405,6 +475,12 @@ mod tests {
         no_device: bool,
         no_memory: Option<&'static str>,
         not_managed: bool,
+        /// What is so many bytes from 0 on is managed memory.
+        managed: Option<u64>,
+        /// From there on nothing was ever touched, up to there.
+        empty: core::ops::Range<u64>,
+        /// How often a device is being detached when it is asked for.
+        detaching: u32,
         unpaid: u32,
         awaited_after: Option<usize>,
         dies_after: Option<usize>,
@@ -485,15 +561,25 @@ mod tests {
         }
 
         fn keep_device(&mut self) -> Result<(), Failed> {
+            let outer = self.held.clone();
+            assert_eq!(outer.last(), Some(&"space"), "V-order");
             if self.no_device {
                 return Err(Failed::NoDevice);
             }
-            let inside: &[_] = if self.writes() {
-                &["turn", "buffer"]
-            } else {
-                &[]
-            };
-            self.take("device", inside);
+            if self.detaching > 0 {
+                return Err(Failed::Again);
+            }
+            self.take("device", &outer);
+            Ok(())
+        }
+
+        fn wait_for_device(&mut self) -> Result<(), Failed> {
+            assert!(!self.held.contains(&"space"), "V-order");
+            self.said.push("waits");
+            self.detaching -= 1;
+            if self.signal {
+                return Err(Failed::Interrupted);
+            }
             Ok(())
         }
 
@@ -502,9 +588,12 @@ mod tests {
         }
 
         fn enter_space(&mut self) {
-            let outer = self.held.clone();
-            assert_eq!(outer.last(), Some(&"device"), "V-order");
-            self.take("space", &outer);
+            let outer: &[_] = if self.writes() {
+                &["turn", "buffer"]
+            } else {
+                &[]
+            };
+            self.take("space", outer);
         }
 
         fn leave_space(&mut self) {
@@ -513,8 +602,14 @@ mod tests {
         }
 
         fn is_managed(&mut self, base: u64, length: u64) -> bool {
+            assert_eq!(self.held.last(), Some(&"device"));
             self.parts.push((base, length));
-            !self.not_managed
+            !self.not_managed && self.managed.is_none_or(|end| base + length <= end)
+        }
+
+        fn is_empty(&mut self, base: u64, end: u64) -> bool {
+            assert_eq!(self.held.last(), Some(&"device"));
+            self.empty.contains(&base) && self.empty.contains(&end)
         }
 
         fn prepare(&mut self) -> bool {
@@ -534,7 +629,8 @@ mod tests {
             assert_eq!(self.held.last(), Some(&"context"));
             assert!(base <= end);
             // The one at 4 MiB was never touched.
-            let block = base / BLOCK_BYTES;
+            let first = if self.empty.contains(&base) { self.empty.end } else { base };
+            let block = first / BLOCK_BYTES;
             let block = if block == 2 { 3 } else { block };
             (block * BLOCK_BYTES <= end).then_some((block + 1) * BLOCK_BYTES)
         }
@@ -553,12 +649,12 @@ mod tests {
         }
 
         fn has_gpu(&mut self) -> bool {
-            assert_eq!(self.held.last(), Some(&"space"));
+            assert_eq!(self.held.last(), Some(&"device"));
             !self.no_gpu
         }
 
         fn copies_home(&mut self) {
-            assert_eq!(self.held.last(), Some(&"space"));
+            assert_eq!(self.held.last(), Some(&"device"));
             self.said.push("home");
         }
 
@@ -620,6 +716,54 @@ mod tests {
             (20, 3, 3)
         );
         assert!(m.held.is_empty());
+    }
+
+    /// Or one thread that holds up its own VA space holds up who detaches, and with that everybody.
+    #[test]
+    fn who_detaches_is_waited_for_without_the_va_space() {
+        for to in [To::Host, To::Device] {
+            let mut m = Script {
+                detaching: 3,
+                ..Script::default()
+            };
+            assert_eq!(run(&mut m, 0, MIB, to), Ok(()));
+            assert_eq!((m.count("waits"), m.count("space")), (3, 4));
+            let mut m = Script {
+                detaching: 3,
+                signal: true,
+                ..Script::default()
+            };
+            assert_eq!(run(&mut m, 0, MIB, to), Err(Failed::Interrupted));
+            assert_eq!((m.count("waits"), m.held.len()), (1, 0));
+        }
+    }
+
+    /// Terabytes that were never touched are gone through in few steps, and nothing in between is passed over.
+    #[test]
+    fn what_was_never_touched_costs_little() {
+        const TIB: u64 = 1 << 40;
+        for to in [To::Host, To::Device, To::Gpu, To::Home] {
+            let mut m = Script {
+                empty: MIB * 64..16 * TIB,
+                ..Script::default()
+            };
+            assert_eq!(run(&mut m, 0, 16 * TIB + 6 * MIB, to), Ok(()));
+            assert!(m.parts.len() < 1_100, "{to:?}: {}", m.parts.len());
+            let moved = m.count("write") + m.count("block");
+            assert_eq!(moved, 31 + 3, "{to:?}");
+            if to == To::Device {
+                assert!(m.count("turn") < 50, "nobody writes what is not there");
+            }
+            assert!(m.held.is_empty());
+        }
+        // Where memory ends that is managed, all before that is moved still.
+        let mut m = Script {
+            empty: 0..TIB,
+            managed: Some(TIB + 32 * MIB),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, 2 * TIB, To::Host), Err(Failed::NotManaged));
+        assert_eq!(m.count("block"), 16);
     }
 
     #[test]

@@ -50,9 +50,68 @@ pub fn paid_after(paid: Ns, now: Ns, bytes: u64, mib: u32) -> Ns {
         .saturating_add(nanoseconds)
 }
 
+/// So many users' debts are kept.
+pub const DEBTORS: usize = 64;
+
+/// When users whose tenants are gone will have paid for what these wrote. Who closes all that it has, and begins anew,
+/// goes on paying. Only debts of that length of time are kept, and of so many users, those that last longest.
+#[derive(Clone, Copy, Debug)]
+pub struct Debts([(u32, Ns); DEBTORS]);
+
+impl Debts {
+    /// There is no user yet who owes anything.
+    pub const fn new() -> Self {
+        Self([(0, Ns(0)); DEBTORS])
+    }
+
+    /// A tenant of this user is gone that will have paid at the time `paid`.
+    pub fn keep(&mut self, user: u32, paid: Ns) {
+        let same = self.0.iter_mut().find(|(of, _)| *of == user);
+        let least = match same {
+            Some(debt) => Some(debt),
+            // What is paid for by now is less than anything else.
+            None => self.0.iter_mut().min_by_key(|(_, paid)| *paid),
+        };
+        if let Some(debt) = least.filter(|debt| debt.1 < paid) {
+            *debt = (user, paid);
+        }
+    }
+
+    /// When this user will have paid for what tenants of it wrote that are gone.
+    pub fn of(&self, user: u32) -> Ns {
+        let same = self.0.iter().find(|(of, _)| *of == user);
+        same.map_or(Ns(0), |(_, paid)| *paid)
+    }
+}
+
+impl Default for Debts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debts_outlive_those_who_made_them_and_the_longest_stay() {
+        let mut debts = Debts::new();
+        assert_eq!(debts.of(7), Ns(0));
+        debts.keep(7, Ns(500));
+        debts.keep(7, Ns(400));
+        assert_eq!(debts.of(7), Ns(500), "one tenant of several");
+        debts.keep(7, Ns(600));
+        assert_eq!((debts.of(7), debts.of(8)), (Ns(600), Ns(0)));
+        // More users than there is room for.
+        for user in 100..100 + DEBTORS as u32 {
+            debts.keep(user, Ns(1000 + u64::from(user)));
+        }
+        assert_eq!(debts.of(7), Ns(0), "the one that ends first");
+        assert!((100..100 + DEBTORS as u32).all(|user| debts.of(user) > Ns(0)));
+        debts.keep(9, Ns(1));
+        assert_eq!(debts.of(9), Ns(0), "others last longer");
+    }
 
     #[test]
     fn a_worker_rests_for_what_its_share_leaves() {

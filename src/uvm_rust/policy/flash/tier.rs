@@ -25,7 +25,7 @@
 //! - **T-gone**: a block that was removed, and an owner, is in no list.
 
 use super::list::{Links, List};
-use super::pace::{self, Ns};
+use super::pace::{self, Debts, Ns};
 use super::pressure::{Next, Pressure, Tried};
 use super::wants::Asks;
 
@@ -106,6 +106,8 @@ impl<B, O> Block<B, O> {
 pub struct Owner<B, O> {
     /// A number that no other owner ever gets; not 0.
     key: u64,
+    /// The user that it is, maybe one of several tenants.
+    user: u32,
     host_pages: u64,
     /// Blocks that may have something to spill, longest in host memory first.
     queue: List<B>,
@@ -125,10 +127,11 @@ pub struct Owner<B, O> {
 }
 
 impl<B, O> Owner<B, O> {
-    /// Without blocks. `key`: a number that no other owner ever gets.
-    pub fn new(key: u64) -> Self {
+    /// Without blocks, of this user. `key`: a number that no other owner ever gets.
+    pub fn new(key: u64, user: u32) -> Self {
         Self {
             key,
+            user,
             host_pages: 0,
             queue: List::default(),
             queue_length: 0,
@@ -181,6 +184,8 @@ pub struct Tier<B, O, D> {
     host_peak: u64,
     copies_noted: u64,
     detachings: u32,
+    /// What owners that are gone have not paid for.
+    debts: Debts,
     attached: Option<Attached<D>>,
 }
 
@@ -194,6 +199,7 @@ impl<B, O, D> Default for Tier<B, O, D> {
             host_peak: 0,
             copies_noted: 0,
             detachings: 0,
+            debts: Debts::new(),
             attached: None,
         }
     }
@@ -225,11 +231,15 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
     /// An owner is there.
     pub fn add_owner<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, owner: O) {
         self.owners.push(owner, records, all_owners);
+        let owner = records.owner(owner);
+        owner.paid = self.debts.of(owner.user);
     }
 
     /// An owner is gone, all of whose blocks are.
     pub fn remove_owner<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, owner: O) {
         self.owners.remove(owner, records, all_owners);
+        let owner = records.owner(owner);
+        self.debts.keep(owner.user, owner.paid);
     }
 
     /// A block is known from now on. One that `has_pages` on a device is the upper half of another, and

@@ -64,11 +64,17 @@ impl moves::Machine for Nothing {
     fn keep_device(&mut self) -> Result<(), Failed> {
         Ok(())
     }
+    fn wait_for_device(&mut self) -> Result<(), Failed> {
+        Ok(())
+    }
     fn leave_device(&mut self) {}
     fn enter_space(&mut self) {}
     fn leave_space(&mut self) {}
     fn is_managed(&mut self, _: u64, _: u64) -> bool {
         true
+    }
+    fn is_empty(&mut self, _: u64, _: u64) -> bool {
+        false
     }
     fn prepare(&mut self) -> bool {
         true

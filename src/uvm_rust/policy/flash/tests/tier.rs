@@ -53,8 +53,13 @@ struct Rig {
 
 impl Rig {
     fn owner(&mut self) -> usize {
+        let user = self.live.owners.len() as u32;
+        self.owner_of(user)
+    }
+
+    fn owner_of(&mut self, user: u32) -> usize {
         let o = self.live.owners.len();
-        self.live.owners.push(Owner::new(o as u64 + 1));
+        self.live.owners.push(Owner::new(o as u64 + 1, user));
         self.tier.add_owner(&mut self.live, o);
         o
     }
@@ -298,6 +303,19 @@ fn what_is_written_by_call_is_paid_for_by_each_alone() {
     assert!(!r.tier.may_write(&mut r.live, a, Ns(0)));
     assert!(r.tier.may_write(&mut r.live, b, Ns(0)));
     assert!(r.tier.may_write(&mut r.live, a, Ns(2_000_000_000)));
+}
+
+/// Or who closes all that it has after each part writes as fast as the device does.
+#[test]
+fn who_begins_anew_goes_on_paying() {
+    let mut r = Rig::default();
+    let a = r.owner_of(1000);
+    r.tier.wrote(&mut r.live, a, Ns(0), 16 << 20, 1);
+    r.tier.remove_owner(&mut r.live, a);
+    let (again, other) = (r.owner_of(1000), r.owner_of(1001));
+    assert!(!r.tier.may_write(&mut r.live, again, Ns(14_000_000_000)));
+    assert!(r.tier.may_write(&mut r.live, again, Ns(15_000_000_000)));
+    assert!(r.tier.may_write(&mut r.live, other, Ns(0)));
 }
 
 #[test]
