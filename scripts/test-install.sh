@@ -68,7 +68,7 @@ packages_of() {
 mend_nvidia() {
 	local call='pci_resize_resource(pci_dev, NV_GPU_BAR1, requested_size'
 	cat >"$root/etc/dkms/nvidia-current-open.conf" <<-EOF
-		MAKE[0]="sed -i 's/$call)/$call, 0)/' nvidia/nv-pci.c; \${MAKE[0]}"
+		MAKE[0]="! grep -qs exclude_bars /lib/modules/\${kernelver}/source/include/linux/pci.h || sed -i 's/$call)/$call, 0)/' nvidia/nv-pci.c; \${MAKE[0]}"
 	EOF
 }
 

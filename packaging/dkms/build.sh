@@ -44,7 +44,7 @@ find_nvidia() {
 		done
 		[ -z "$name" ] || return 0
 	done
-	die "no source of NVIDIA's open driver is known to DKMS: apt install nvidia-open-kernel-dkms"
+	die "no source of NVIDIA's open driver is known to DKMS as this package knows it (Debian: apt install nvidia-open-kernel-dkms)"
 }
 
 # conf KERNEL: NVIDIA's modules come first, as ours needs the versions of their symbols; and for a

@@ -287,6 +287,28 @@ check "disable --later leaves it loaded"
 uvm enable --later
 uvm disable && called 'rmmod nvidia_uvm' && called 'modprobe nvidia-uvm'
 check "disable swaps it for NVIDIA's"
+# A package with a mend was installed while ours is in force: its module has another build ID.
+machine
+loaded ours
+mkdir -p "$root/sys/module/nvidia_uvm/notes"
+printf 'four more words:\1\2\3\4\5\6\7\10' >"$root/sys/module/nvidia_uvm/notes/.note.gnu.build-id"
+pack() { { echo "550.163.01 it is"; printf '%b' "$1"; } | xz -c >"$our_ko"; }
+pack 'has \1\2\3\4\5\6\7\10 in it'
+cat >"$work/bin/modinfo.xz" <<'END'
+#!/bin/bash
+f=$3
+case $f in *.xz) f=$(mktemp) && { xz -dc "$3" 2>/dev/null || cat "$3"; } | head -n 1 >"$f" ;; esac
+exec "$(dirname "$0")/modinfo.plain" "$1" "$2" "$f"
+END
+mv "$work/bin/modinfo" "$work/bin/modinfo.plain" && mv "$work/bin/modinfo.xz" "$work/bin/modinfo" && chmod +x "$work/bin/modinfo"
+uvm enable && ! called 'rmmod.*'
+check "the build that is loaded already stays"
+pack 'has \1\2\3\4\5\6\7\11 in it'
+! uvm doctor && said '-> another build of ours is installed'
+check "doctor knows another build of ours"
+uvm enable && called 'rmmod nvidia_uvm' && called 'modprobe nvidia-uvm'
+check "and enable loads it"
+mv "$work/bin/modinfo.plain" "$work/bin/modinfo"
 
 machine
 uvm disable --later
@@ -508,10 +530,18 @@ machine
 loaded ours
 uvm doctor && said 'loaded: *ours' && said 'parameters: *stats=1' && said "driver: *NVIDIA's 550.163.01" && said 'next time: *ours' && said 'Secure Boot: *off'
 check "doctor has nothing to say about a machine that is well"
+rm -r "$root/sys/module/nvidia_uvm"
+! uvm doctor && said '-> no nvidia-uvm is loaded beside nvidia.ko: modprobe nvidia-uvm'
+check "it says that there is no UVM beside a driver that is loaded"
+echo 535.1 >"$root/sys/module/nvidia/version"
+! uvm doctor && said '-> the nvidia.ko that is loaded is 535.1.*: reboot'
+check "and if that is an older one, why"
+machine
+loaded ours
 mkdir -p "$root/sys/firmware/efi/efivars"
 printf '\6\0\0\0\1' >"$root/sys/firmware/efi/efivars/SecureBoot-8be4df61"
 touch "$root/var/lib/dkms/mok.pub"
-! uvm doctor && said 'Secure Boot: *on' && said -- '-> DKMS. key is not enrolled: mokutil --import /var/lib/dkms/mok.pub'
+! uvm doctor && said 'Secure Boot: *on' && said '-> DKMS. key is not enrolled: mokutil --import /var/lib/dkms/mok.pub'
 check "with Secure Boot, and DKMS' key unknown to it, mokutil's line"
 echo "mok.pub is already enrolled" >"$FAKE/mok"
 uvm doctor
