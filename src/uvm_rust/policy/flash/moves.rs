@@ -258,7 +258,9 @@ impl Run {
     ///
     /// That part is the next one still, and some of it may have been moved.
     pub fn step<M: Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
-        let reach = self.left.min(self.reach.saturating_sub(self.at % BLOCK_BYTES));
+        let reach = self
+            .left
+            .min(self.reach.saturating_sub(self.at % BLOCK_BYTES));
         if reach > 0 && is_empty(m, self.at, reach)? {
             self.passed(reach);
             self.reach = self.reach.saturating_mul(2).min(LOOKED_AT);
@@ -271,7 +273,11 @@ impl Run {
             part(m, &mut self.call, self.at, some)?
         };
         self.passed(some);
-        self.reach = if moved == Moved::Nothing { 2 * AT_ONCE } else { 0 };
+        self.reach = if moved == Moved::Nothing {
+            2 * AT_ONCE
+        } else {
+            0
+        };
         Ok(())
     }
 
@@ -398,12 +404,7 @@ fn enter<M: Machine>(m: &mut M) -> Result<(), Failed> {
     }
 }
 
-fn blocks<M: Machine>(
-    m: &mut M,
-    call: &mut Call,
-    base: u64,
-    length: u64,
-) -> Result<Moved, Failed> {
+fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<Moved, Failed> {
     let end = base.saturating_add(length.saturating_sub(1));
     let (mut at, mut moved) = (base, Moved::Nothing);
     while at <= end {
@@ -629,7 +630,11 @@ mod tests {
             assert_eq!(self.held.last(), Some(&"context"));
             assert!(base <= end);
             // The one at 4 MiB was never touched.
-            let first = if self.empty.contains(&base) { self.empty.end } else { base };
+            let first = if self.empty.contains(&base) {
+                self.empty.end
+            } else {
+                base
+            };
             let block = first / BLOCK_BYTES;
             let block = if block == 2 { 3 } else { block };
             (block * BLOCK_BYTES <= end).then_some((block + 1) * BLOCK_BYTES)

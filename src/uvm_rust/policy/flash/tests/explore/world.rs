@@ -495,7 +495,9 @@ impl World {
             closed: false,
             workers: 0,
             tier: Tier::default(),
-            owners: (1..=spaces as u64).map(|key| tier::Owner::new(key, key as u32)).collect(),
+            owners: (1..=spaces as u64)
+                .map(|key| tier::Owner::new(key, key as u32))
+                .collect(),
             queued: Vec::new(),
             fetching: Vec::new(),
             askers: 0,
