@@ -40,6 +40,8 @@ apply() {
 	local dir=$1 work n line name file function from to metas
 	have spatch || die "spatch is missing (Debian package coccinelle): run 'make deps'"
 	work=$(mktemp -d)
+	# spatch cannot read these, which only spare the clearing of a variable.
+	find "$dir/uvm-rust/nvidia-uvm-c" -name '*.[ch]' -exec sed -i 's/ __uninitialized//g' {} +
 	while IFS= read -r line; do
 		[[ $line =~ ^[a-z] ]] || continue
 		IFS=$'\t' read -r name file function from to _ < <(fields <<<"$line")
