@@ -163,10 +163,7 @@ build_rust() {
 	# The conftests' answers are the same for both: take the baseline's, if it is built.
 	if [ ! -d "$dir/conftest" ] && [ -n "$donor" ] && [ -e "$donor/nvidia-uvm.ko" ]; then cp -a "$donor/conftest" "$dir/"; fi
 	"$TOP/scripts/seam.sh" "$tree" "$dir"
-	if [ "${1:-}" = mutants ]; then
-		"$TOP/scripts/mutants.sh" apply "$dir"
-		flags="-include $dir/uvm_mutants.h $flags"
-	fi
+	[ "${1:-}" != mutants ] || "$TOP/scripts/mutants.sh" apply "$dir"
 	TOTAL=400 progress "nvidia-uvm.ko $version with Rust, $type" "$dir.log" mk_nvidia "$dir" "conftests nvidia-uvm uvm-rust" modules
 	before=$(baseline)
 	check_objtool "$dir" "$before"

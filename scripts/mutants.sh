@@ -57,9 +57,10 @@ apply() {
 		! cmp -s "$work/out" "$dir/$file" || { cat "$work/$name.cocci" >&2; die "mutant $name finds no place in $function of $file"; }
 		cp "$work/out" "$dir/$file"
 	done <"$table"
-	printf '/* Written by mutants.sh. */\n#ifndef UVM_MUTANTS_H\n#define UVM_MUTANTS_H\n%s\n%s\n#endif\n' \
-		'extern unsigned int uvm_mutant;' '#define uvm_mutant_is(n) (uvm_mutant == (n))' >"$work/h"
-	cmp -s "$work/h" "$dir/uvm_mutants.h" || cp "$work/h" "$dir/uvm_mutants.h"
+	# Not by a flag, with which NVIDIA's conftests come to nothing.
+	for file in $(sed -n 's/^[a-z][^|]*| *\([^ ]*\) *|.*/\1/p' "$table" | sort -u); do
+		sed -i '1i extern unsigned int uvm_mutant;\n#define uvm_mutant_is(n) (uvm_mutant == (n))' "$dir/$file"
+	done
 	printf '%s\n' 'unsigned int uvm_mutant;' 'module_param(uvm_mutant, uint, 0444);' \
 		>>"$dir/uvm-rust/nvidia-uvm-c/base/uvm_rust_params.c"
 	rm -rf "$work"
