@@ -106,7 +106,8 @@ fn duplicated_in_part(how: Discard) -> Outcome {
     ensure!(seen == (2, 1), "copies of pages 0 and 511: {seen:?}");
     rig.discard(&buffer, how)?;
     rig.revive(&buffer, how)?;
-    // The last page alone, which needs a fault if it was unmapped: a fault elsewhere would bring others along.
+    // The last page alone, which was mapped for writing: elsewhere a write may fault, and a fault makes its
+    // neighbours live as well.
     let first = WORDS - PAGE_WORDS;
     let last = Op::write(&buffer).range(first, PAGE_WORDS);
     rig.on_gpu(last.pattern(NEW + first as u64, 1))?;

@@ -289,6 +289,9 @@ fn order(how: Discard) -> Outcome {
     if rig.list_of(how) == AllocList::Unused {
         skip!("NVIDIA's discard: what is discarded eagerly is on the list of unused chunks");
     }
+    if !rig.counts_evictions() {
+        skip!("this driver does not count free chunks");
+    }
     let used = written(&rig, 1)?;
     let discarded = written(&rig, 1)?;
     let unused = written(&rig, 1)?;
@@ -399,6 +402,11 @@ fn reuse(how: Discard) -> Outcome {
         skip!("upstream's lists have no discarded queue to leave");
     }
     let rig = Rig::new()?;
+    if rig.is_native() && how == Discard::Eager {
+        skip!(
+            "NVIDIA's discard: a fault that writes leaves the chunk on the list of discarded ones"
+        );
+    }
     let first = written(&rig, 1)?;
     let second = written(&rig, 1)?;
     rig.discard(&first, how)?;

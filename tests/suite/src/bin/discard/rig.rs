@@ -16,6 +16,8 @@ pub(crate) const PAGE_WORDS: usize = (PAGE / 8) as usize;
 pub(crate) type Done = Result<(), Failure>;
 
 pub(crate) struct Rig {
+    /// On NVIDIA's driver as it is: what a kernel reads that only has to end.
+    scratch: Option<Buffer<u64>>,
     pub(crate) process: Process,
     /// The one that a test looks at.
     pub(crate) gpu: Gpu,
@@ -49,7 +51,12 @@ impl Rig {
     /// A process with one GPU.
     pub(crate) fn of(process: Process, gpu: Gpu) -> Result<Self, Failure> {
         let features = driver_version(&process)?.map(|(_, features)| features);
+        let scratch = features
+            .is_none()
+            .then(|| Buffer::managed(&process, PAGE_WORDS))
+            .transpose()?;
         Ok(Self {
+            scratch,
             process,
             gpu,
             other: None,
@@ -163,7 +170,10 @@ impl Rig {
 
     fn stats(&self) -> Result<Moved, Failure> {
         if !self.counts_evictions() {
-            // What the GPU itself has seen is all there is.
+            // What the GPU itself has seen is all there is, once it has done what UVM sent: no kernel ends before.
+            if let Some(scratch) = &self.scratch {
+                self.on_gpu(Op::read(scratch).range(0, 1))?;
+            }
             let s = self.gpu.stats()?;
             return Ok(Moved {
                 to_gpu: s.h2d_bytes,
