@@ -8,10 +8,11 @@
 #   LIMIT          how long its test may take, in seconds (on two idle cores it takes a tenth)
 #   NVIDIA, OFF    what the test must do on NVIDIA's driver, and on ours with the mend off: "fails"
 #                  (in one of three runs); "skipped", as only ours can be told what the test needs;
-#                  "ok"; or "sometimes", which nobody judges
+#                  "ok"; "sometimes", which nobody judges; or "absent": the driver has nothing that could be so
 #   BASES          FACT=WHAT, separated by commas: where FACT is so (base.sh), both must show WHAT;
 #                  "out": ours has no such mend there
-#   TEST           of hazards, by a part of its name that no other has
+#   TEST           of hazards, by a part of its name that no other has; after "discard: ", of that program,
+#                  which is run with NVIDIA's discard (uvm_rust_discard=0)
 bugs=(
 	"strays|strays|60|fails|fails||mremap() moved is evicted"
 	"child|strays|60|fails|fails||that a child keeps is evicted"
@@ -21,6 +22,9 @@ bugs=(
 	"held|held|300|fails|sometimes|lazy_pins=sometimes|reads while it is evicted"
 	"pfns|pfns|300|fails|fails|lazy_pins=ok|reads while it is evicted"
 	"lazy_pins|lazy_pins|300|sometimes|ok|lazy_pins=fails|has one owner"
+	"ever_resident|ever_resident|300|absent|absent|native_discard=fails|discard: the GPU is taken back"
+	"host_pages|host_pages|300|absent|absent|native_discard=fails|discard: no foreign data in pages of the host"
+	"kept_mapped|kept_mapped|300|absent|absent|native_discard=fails|discard: a part was read-duplicated"
 	"copies|copies|60|skipped|fails||held: a copy to the host that fails"
 	"in_vain|in_vain|60|skipped|fails||held: what an eviction got in vain goes"
 	"notifier|notifier|60|skipped|fails||notifier"
@@ -38,6 +42,13 @@ wanted_of() {
 		if [[ " $3 " == *" ${each%%=*} "* ]]; then echo "${each#*=}"; return; fi
 	done
 	echo "$1"
+}
+
+# of_program TEST: sets $program to that which has the test, $only to what picks it there, and $needs to the
+# parameters that ours needs for it.
+of_program() {
+	program=hazards only=$1 needs=''
+	case $1 in "discard: "*) program=discard only=${1#discard: } needs=uvm_rust_discard=0 ;; esac
 }
 
 # outcome RC LOG: of a VM that ended so, with one test: ok; wrong (data, or an assertion of the
@@ -61,7 +72,7 @@ meets() {
 	case $1:$2 in
 	fails:hang | fails:crash | fails:wrong) ;;
 	sometimes:ok | sometimes:hang | sometimes:crash | sometimes:wrong) ;;
-	ok:ok | skipped:skipped) ;;
+	ok:ok | skipped:skipped | absent:skipped) ;;
 	*) return 1 ;;
 	esac
 }

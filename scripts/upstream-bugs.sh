@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-# Which of the bugs in docs/upstream-bugs.md does a driver show? Each bug's test of hazards, in a VM of its
+# Which of the bugs in docs/upstream-bugs.md does a driver show? Each bug's test of hazards, or of discard, in a VM of its
 # own: on NVIDIA's driver as it is, on ours, and on ours with the mend switched off. A table for each base,
 # and out/upstream-bugs.json, which keeps what was seen on other bases before. Exit status: 1 unless each
 # test did what bugs.sh says: ours, as it is loaded by default, shows none, and without the mend each shows.
@@ -45,11 +45,14 @@ boot() {
 # is off if there is one.
 row() {
 	local id=$1 driver=$2 param=$3 limit=$4 want=$5 test=$6 mend=${3:+off} more='' end
-	local log=$logs/$base-$id-$driver-${mend:=on}.log
-	[ "$driver" = rust ] || more='--unmodified-too '
+	local log=$logs/$base-$id-$driver-${mend:=on}.log program only needs
+	of_program "$test"
+	if [ "$driver" = rust ]; then param=${param:+$param }$needs param=${param% }
+	elif [ "$program" = hazards ]; then more='--unmodified-too '
+	fi
 	say "$base, $id: $driver$([ "$mend" = on ] || echo ', without the mend')"
 	end=$(DRIVER=$driver VIDMEM=64M VM_TIMEOUT=$limit UVM_PARAMS=$param \
-		until_seen "$want" "$log" boot "$log" "target/release/hazards $more--only '$test'")
+		until_seen "$want" "$log" boot "$log" "target/release/$program $more--only '$only'")
 	line "$id" "$driver" "$mend" "$want" "$end" "$(why "$end" "$log" "$limit")"
 }
 
@@ -58,6 +61,11 @@ row() {
 bug() {
 	local id=$1 switch=$2 limit=$3 nvidia off none='' mend test=$7
 	nvidia=$(wanted_of "$4" "$6" "$facts") off=$(wanted_of "$5" "$6" "$facts")
+	if [ "$nvidia" = absent ]; then
+		for mend in off on; do line "$id" rust $mend skipped skipped "this driver does not do such a thing"; done
+		line "$id" upstream on skipped skipped "this driver does not do such a thing"
+		return
+	fi
 	[[ " $switches " == *" $switch "* ]] || none="this driver has no uvm_rust_fix_$switch"
 	if [ "$off" = out ]; then nvidia=sometimes none="no mend on this base, see docs/upstream-bugs.md"; fi
 	row "$id" upstream '' "$limit" "$nvidia" "$test"

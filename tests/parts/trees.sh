@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What the trees of NVIDIA's driver in UVM_SRC are. Here, and only here, there may be several, with spaces or colons
 # between them. Prints a line for each, of fields with tabs between them: its version, or "given" if it says none
-# that is known; "whole" if all of ours is built into it, "part" if not, and "unknown" if the seam does not know it;
-# why not; and the tree.
+# that is known; "whole" if all of ours is built into it, "native" if that is so with UVM_RUST_WHOLE=1, beside a discard
+# of its own, and has been run; "part" if not, and "unknown" if the seam does not know it; why not; and the tree.
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 
@@ -22,7 +22,7 @@ version_of() {
 	driver_version "$tree"
 }
 
-# is_known TREE: prints "whole", "part", or "unknown", a tab and the reason. A tree that is none of NVIDIA's is
+# is_known TREE: prints "whole", "native", "part", or "unknown", a tab and the reason. A tree that is none of NVIDIA's is
 # for the build to refuse.
 is_known() {
 	local tree facts why
@@ -31,12 +31,14 @@ is_known() {
 		printf 'unknown\t%s' "${why#error: }"
 		return
 	fi
-	# A driver that discards by itself gets only a part of ours.
-	if facts=$("$TOP/scripts/base.sh" "$tree" 2>/dev/null) && ! grep -qx native_discard <<<"$facts"; then
-		printf 'whole\t'
-	else
-		printf 'part\t'
-	fi
+	# A driver that discards by itself gets only a part of ours, unless all is asked for; with an array of lists
+	# (590 and later) it was not run.
+	facts=$("$TOP/scripts/base.sh" "$tree" 2>/dev/null) || { printf 'part\t'; return; }
+	case $'\n'$facts$'\n' in
+	*$'\n'alloc_list$'\n'*) printf 'part\t' ;;
+	*$'\n'native_discard$'\n'*) printf 'native\t' ;;
+	*) printf 'whole\t' ;;
+	esac
 }
 
 # tests/scripts/hooks.sh needs the functions alone.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-# With a mend of NVIDIA's driver switched off (docs/fixes.md), the test of hazards notices: it fails, or the guest
+# With a mend of NVIDIA's driver switched off (docs/fixes.md), the test of hazards, or of discard, notices: it fails, or the guest
 # does not come back. A test that did not run has noticed nothing. Prints TAP.
 #
 #   without.sh NAME SWITCH TEST
@@ -33,8 +33,9 @@ fi
 name=${1:?the name of a bug} switch=${2:?its switch} test=${3:?its test}
 log=out/test/fixes/$name.said ok="not ok"
 mkdir -p out/test/fixes
+of_program "$test"
 seen=$(until_seen fails "$log" env DRIVER=rust VIDMEM=64M VM_MEM=4G VM_UNLOAD= VM_TIMEOUT=300 \
-	UVM_PARAMS="uvm_rust_fix_$switch=0" scripts/vm.sh "target/release/hazards --only '$test'")
+	UVM_PARAMS="uvm_rust_fix_$switch=0 $needs" scripts/vm.sh "target/release/$program --only '$only'")
 if meets fails "$seen"; then ok=ok; fi
 printf '%s 1 - fixes: without %s, "%s" fails\n1..1\n' "$ok" "$name" "$test"
 printf '# %s\n' "what it did: $seen"

@@ -186,6 +186,14 @@ for file in uvm_va_block.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_ran
 versions "$UVM_SRC" >/dev/null
 bases | grep -q '^versions/570.211.01/ours/ladder '
 check "and ours, where all of it is built"
+echo 'NV_STATUS uvm_va_range_discard(void);' >"$UVM_SRC/nvidia-uvm/uvm_va_range.h"
+versions "$UVM_SRC" >/dev/null
+[ "$(bases | sed -n 's,^versions/570.211.01/ours/\([^ ]*\) .*,\1,p' | paste -sd' ')" = 'ladder discard discard-native' ]
+check "NVIDIA's discard as well, where there is one behind ours"
+echo 'enum { UVM_PMM_ALLOC_LIST_USED };' >"$UVM_SRC/nvidia-uvm/uvm_pmm_gpu.h"
+versions "$UVM_SRC" >/dev/null
+! bases | grep -q '^versions/570.211.01/ours/'
+check "and none of ours where that was not run yet"
 
 mv "$work/one" "$work/on e"
 [ "$(versions "$work/on e")" = "versions/580.142 $work/on e" ]

@@ -46,17 +46,20 @@ demands() {
 	done
 	echo "$want: $met" | tee "$work/said" | grep -qx "$want: $(printf '%s,' "$@")"
 }
-demands fails wrong crash hang && demands ok ok && demands skipped skipped && demands sometimes ok wrong crash hang
+demands fails wrong crash hang && demands ok ok && demands skipped skipped && demands absent skipped && demands sometimes ok wrong crash hang
 check "a test that did not run is never what was to be seen"
 [ "$(wanted_of fails '' '550')$(wanted_of fails 'a=ok,b=out' '550 b c')$(wanted_of fails 'a=ok,b=out' '550 ab')" = failsoutfails ]
 check "a base's facts say what is to be seen there"
 
 # The list of bugs: each line is whole, and names one test that there is.
 names=$(grep -hoE '^ +"[^"]+",$' "$top"/tests/suite/src/bin/hazards/*.rs)
+of_discard=$(grep -hoE '(^ +|both\(suite, )"[^"]+",' "$top"/tests/suite/src/bin/discard/*.rs)
 for each in "${bugs[@]}"; do
 	IFS='|' read -ra of <<<"$each"
-	[ ${#of[@]} = 7 ] && [[ "${of[3]} ${of[4]}" =~ ^(fails|ok|skipped|sometimes)\ (fails|ok|skipped|sometimes)$ ]] || echo "$each: not a bug's line"
-	[ "$(grep -cF -- "${of[6]}" <<<"$names")" = 1 ] || echo "$each: not one test"
+	[ ${#of[@]} = 7 ] && [[ "${of[3]} ${of[4]}" =~ ^(fails|ok|skipped|sometimes|absent)\ (fails|ok|skipped|sometimes|absent)$ ]] || echo "$each: not a bug's line"
+	of_program "${of[6]}"
+	case $program in discard) named=$of_discard ;; *) named=$names ;; esac
+	[ "$(grep -cF -- "$only" <<<"$named")" = 1 ] || echo "$each: not one test"
 	grep -q "fix(${of[1]}, " "$top/src/nvidia-uvm-c/fixes/uvm_rust_fixes.h" || echo "$each: no such switch"
 	for fact in ${of[5]//,/ }; do
 		grep -q "^fact ${fact%%=*} " "$top/scripts/base.sh" || echo "$each: no such fact"
@@ -81,7 +84,7 @@ boot() {
 	# shellcheck disable=SC2153  # row() sets it
 	n=$(grep -c "^$DRIVER ${UVM_PARAMS:-} " "$boots")
 	echo "$DRIVER ${UVM_PARAMS:-} $VM_TIMEOUT $2" >>"$boots"
-	case $DRIVER${UVM_PARAMS:+-off} in
+	case $DRIVER$(grep -o -- uvm_rust_fix_ <<<"${UVM_PARAMS:-}" | sed 's/.*/-off/') in
 	upstream) read -ra runs <<<"$theirs" ;;
 	rust-off) read -ra runs <<<"$without" ;;
 	rust) read -ra runs <<<"$with" ;;
@@ -136,6 +139,17 @@ theirs=bad
 [ "$(rows b x 60 fails fails '550=out' 'a test')" = "upstream-on:wrong rust-off:skipped rust-on:skipped " ] && judge "$work/rows" >"$work/said" &&
 	grep -q 'no mend on this base' "$work/rows"
 check "or where the base takes the mend out"
+
+[ "$(rows b x 60 absent absent 'a=fails' 'discard: a test')" = "rust-off:skipped rust-on:skipped upstream-on:skipped " ] &&
+	judge "$work/rows" >"$work/said" && [ ! -s "$boots" ]
+check "or where there is nothing to mend, and then no VM is booted"
+facts='a 550'
+[ "$(rows b x 60 absent absent 'a=fails' 'discard: a test')" = "upstream-on:wrong rust-off:wrong rust-on:ok " ] &&
+	grep -qx "upstream  60 target/release/discard --only 'a test'" "$boots" &&
+	grep -qx "rust uvm_rust_fix_x=0 uvm_rust_discard=0 60 target/release/discard --only 'a test'" "$boots" &&
+	grep -qx "rust uvm_rust_discard=0 60 target/release/discard --only 'a test'" "$boots"
+check "a test of discard runs with NVIDIA's discard, also behind ours"
+facts=550
 
 # What is kept of other bases and bugs.
 theirs=bad without=bad with=ok

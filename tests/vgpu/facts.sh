@@ -57,6 +57,7 @@ fact wide_sizes member "$test" UVM_TEST_PMA_ALLOC_FREE_PARAMS 'NvU64 *page_size'
 fact residency_egm member "$test" UVM_TEST_VA_RESIDENCY_INFO_PARAMS is_egm_mapping
 fact one_counter_kind no_member "$test" UVM_TEST_RECONFIGURE_ACCESS_COUNTERS_PARAMS mimc_granularity
 fact unregister_without_gpu no_member "$uvm/uvm_ioctl.h" UVM_UNREGISTER_CHANNEL_PARAMS gpuUuid
+fact pmm_state has "$test" UVM_TEST_VA_BLOCK_DISCARD_CHECK_PMM_STATE
 fact no_pmm_sysmem lacks "$test" UVM_TEST_PMM_SYSMEM
 fact no_pmm_reverse_map lacks "$test" UVM_TEST_PMM_REVERSE_MAP
 fact no_pmm_indirect_peers lacks "$test" UVM_TEST_PMM_INDIRECT_PEERS

@@ -54,6 +54,11 @@ const DISCARD: u32 = 80;
 const TEST_DISCARD_STATUS: u32 = 200 + 110;
 const TEST_ALLOC_LIST: u32 = 200 + 111;
 
+/// NVIDIA's number for the list of unused chunks, which those of discarded and of used ones follow:
+/// `UVM_TEST_VA_BLOCK_DISCARD_PMM_STATE_UNUSED` in 580, `UVM_TEST_PMM_ALLOC_LIST_TYPE` later.
+#[cfg(not(uvm_native))]
+const LIST_UNUSED: u32 = cfg!(uvm_pmm_state) as u32;
+
 /// `UVM_DISCARD_FLAGS_UNMAP`: the eager discard, which unmaps the pages.
 const UNMAP: u64 = 1;
 
@@ -64,12 +69,13 @@ const UNMAP: u64 = 1;
 pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         DISCARD if seam::discard_enabled() => params::update::<32>(arg, |p| discard(file, p)),
+        // The chunks are in our queues, whoever discards: upstream would not find them in its lists.
+        TEST_ALLOC_LIST if seam::tests_enabled() => {
+            params::update::<32>(arg, |p| alloc_list(file, p))
+        }
         _ if seam::discard_is_upstreams() => return None,
         TEST_DISCARD_STATUS if seam::tests_enabled() => {
             params::update::<16>(arg, |p| discard_status(file, p))
-        }
-        TEST_ALLOC_LIST if seam::tests_enabled() => {
-            params::update::<32>(arg, |p| alloc_list(file, p))
         }
         _ => return None,
     })
@@ -142,12 +148,16 @@ fn alloc_list(file: &seam::File<'_>, p: &mut Params<'_>) {
         let queue = chunk.and_then(|chunk| evict::queue_of(gpu, chunk));
         queue.ok_or(status::INVALID_STATE)
     };
-    let (queue, result) = match run() {
-        Ok(queue) => (queue as u32, status::OK),
+    let (list, result) = match run() {
+        Ok(queue) => (
+            LIST_UNUSED + (queue as u32 - uapi::UVM_RUST_QUEUE_UNUSED),
+            status::OK,
+        ),
+        // In 580, which counts from 1, a chunk that is on no list is no error.
+        Err(status::INVALID_STATE) if cfg!(uvm_pmm_state) => (0, status::OK),
         Err(failed) => (0, failed),
     };
-    // NVIDIA counts unused, discarded, used from 0.
-    p.set_u32(24, queue.wrapping_sub(uapi::UVM_RUST_QUEUE_UNUSED));
+    p.set_u32(24, list);
     p.set_u32(28, result);
 }
 

@@ -31,3 +31,31 @@ block_destroy_gpu_state(uvm_va_block_t *block, ...)
 + 	uvm_processor_mask_clear(&block->ever_fully_resident, id);
 ...>
 }
+
+// What is discarded is not copied to the host: memory that is there already is zeroed (uvm_rust_native_discard.h).
+@ host @
+typedef uvm_page_mask_t;
+identifier block, mask, region;
+expression E;
+@@
+block_populate_pages_cpu(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm_va_block_region_t region, ...)
+{
+...
++ status = uvm_rust_zero_discarded(block, mask, region);
++ if (status != NV_OK)
++ 	return status;
+uvm_page_mask_init_from_region(E, region, mask);
+...
+}
+
+// Breaking read duplication does not narrow what a discard was asked for.
+@ broken @
+@@
+va_block_discard_locked(...)
+{
+<...
+- uvm_va_block_make_resident
++ uvm_rust_break_duplicates
+  (...)
+...>
+}

@@ -19,6 +19,8 @@ pub enum Fact {
     OneCounterKind,
     /// A channel is unregistered without naming its GPU.
     UnregisterWithoutGpu,
+    /// The list of a chunk is what UVM_TEST_VA_BLOCK_DISCARD_CHECK_PMM_STATE says, which counts from 1.
+    PmmState,
     /// There is no UVM_TEST_PMM_SYSMEM.
     NoPmmSysmem,
     /// There is no UVM_TEST_PMM_REVERSE_MAP.
@@ -29,12 +31,13 @@ pub enum Fact {
 
 impl Fact {
     /// All of them, by the words of `facts.sh`.
-    const WORDS: [(&'static str, Self); 8] = [
+    const WORDS: [(&'static str, Self); 9] = [
         ("tools_v2", Self::ToolsV2),
         ("wide_sizes", Self::WideSizes),
         ("residency_egm", Self::ResidencyEgm),
         ("one_counter_kind", Self::OneCounterKind),
         ("unregister_without_gpu", Self::UnregisterWithoutGpu),
+        ("pmm_state", Self::PmmState),
         ("no_pmm_sysmem", Self::NoPmmSysmem),
         ("no_pmm_reverse_map", Self::NoPmmReverseMap),
         ("no_pmm_indirect_peers", Self::NoPmmIndirectPeers),

@@ -10,7 +10,8 @@ use crate::setting::Setting;
 struct Tree {
     /// What its parts are called: "versions/VERSION".
     name: String,
-    /// "whole", "part" or "unknown": how much of ours is built into it.
+    /// "whole", "native", "part" or "unknown": how much of ours is built into it; all of it if asked for, where the
+    /// driver also discards by itself, is "native".
     ours: String,
     /// Why it is not known.
     why: String,
@@ -140,16 +141,21 @@ fn base(tree: &Tree) -> Vec<Part> {
             &vm::two_gpus_ladder(),
         ),
     ];
-    if tree.ours == "whole" {
-        let rust = [source, "DRIVER=rust", long];
+    let (whole, native) = ("UVM_RUST_WHOLE=1", tree.ours == "native");
+    if tree.ours == "whole" || native {
+        let rust = [source, "DRIVER=rust", long, whole];
+        let discard = format!("{SUITE}/discard");
         parts.extend([
             Part::vm(&format!("{name}/ours/ladder"), &rust, &ladder),
-            Part::vm(
-                &format!("{name}/ours/discard"),
-                &rust,
-                &format!("{SUITE}/discard"),
-            ),
+            Part::vm(&format!("{name}/ours/discard"), &rust, &discard),
         ]);
+    }
+    // NVIDIA's discard behind our call, and its own rules.
+    if native {
+        let theirs = "UVM_PARAMS=uvm_rust_discard=0";
+        let settings = [source, "DRIVER=rust", long, whole, theirs];
+        let name = format!("{name}/ours/discard-native");
+        parts.push(Part::vm(&name, &settings, &format!("{SUITE}/discard")));
     }
     parts
 }

@@ -9,6 +9,7 @@
 
 mod cases;
 mod interface;
+mod native;
 mod paper;
 mod reclaim;
 mod rig;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
     paper::run(&mut suite);
     reclaim::run(&mut suite);
     cases::run(&mut suite);
+    native::run(&mut suite);
     suite.test("no leak after it all", NONE, no_leak);
     suite.finish()
 }

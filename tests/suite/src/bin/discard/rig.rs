@@ -5,7 +5,8 @@ use uvm_suite::{ensure, Failure};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::POISON;
 use vgpu_client::{
-    AllocList, Buffer, Discard, DriverStats, Gpu, Kernel, Op, Process, Report, BLOCK, PAGE,
+    driver_version, AllocList, Buffer, Discard, DriverStats, Gpu, Kernel, Op, Process, Report,
+    BLOCK, PAGE,
 };
 
 /// Words of a 2 MiB block and of a page.
@@ -15,11 +16,15 @@ pub(crate) const PAGE_WORDS: usize = (PAGE / 8) as usize;
 pub(crate) type Done = Result<(), Failure>;
 
 pub(crate) struct Rig {
+    /// On NVIDIA's driver as it is: what a kernel reads that only has to end.
+    scratch: Option<Buffer<u64>>,
     pub(crate) process: Process,
     /// The one that a test looks at.
     pub(crate) gpu: Gpu,
     /// With two GPUs: it had the data before, and keeps its chunks.
     pub(crate) other: Option<Gpu>,
+    /// Of `UVM_RUST_GET_VERSION`; NVIDIA's driver as it is has none.
+    features: Option<u64>,
 }
 
 /// Bytes moved since a moment.
@@ -39,11 +44,44 @@ impl Rig {
         let other = (gpu.info().gpu_count > 1)
             .then(|| process.gpu(1))
             .transpose()?;
+        let rig = Self::of(process, gpu)?;
+        Ok(Self { other, ..rig })
+    }
+
+    /// A process with one GPU.
+    pub(crate) fn of(process: Process, gpu: Gpu) -> Result<Self, Failure> {
+        let features = driver_version(&process)?.map(|(_, features)| features);
+        let scratch = features
+            .is_none()
+            .then(|| Buffer::managed(&process, PAGE_WORDS))
+            .transpose()?;
         Ok(Self {
+            scratch,
             process,
             gpu,
-            other,
+            other: None,
+            features,
         })
+    }
+
+    /// Whether the discard is NVIDIA's, by its own rules ("Against NVIDIA's own" in docs/uapi.md): with
+    /// `uvm_rust_discard=0` on 580 and later, and on NVIDIA's driver as it is.
+    pub(crate) fn is_native(&self) -> bool {
+        let native = u64::from(uvm_uapi::UVM_RUST_FEATURE_NATIVE_DISCARD);
+        self.features.is_none_or(|features| features & native != 0)
+    }
+
+    /// The list that has the chunk of a block which is discarded so.
+    pub(crate) fn list_of(&self, how: Discard) -> AllocList {
+        match how {
+            Discard::Eager if self.is_native() => AllocList::Unused,
+            _ => AllocList::Discarded,
+        }
+    }
+
+    /// Whether the driver says how many chunks it has evicted, which NVIDIA's does not.
+    pub(crate) fn counts_evictions(&self) -> bool {
+        self.features.is_some()
     }
 
     pub(crate) fn buffer(&self, blocks: usize) -> Result<Buffer<u64>, Failure> {
@@ -131,6 +169,19 @@ impl Rig {
     }
 
     fn stats(&self) -> Result<Moved, Failure> {
+        if !self.counts_evictions() {
+            // What the GPU itself has seen is all there is, once it has done what UVM sent: no kernel ends before.
+            if let Some(scratch) = &self.scratch {
+                self.on_gpu(Op::read(scratch).range(0, 1))?;
+            }
+            let s = self.gpu.stats()?;
+            return Ok(Moved {
+                to_gpu: s.h2d_bytes,
+                to_host: s.d2h_bytes,
+                faults: s.faults,
+                evictions: [0; 8],
+            });
+        }
         let s = DriverStats::get(&self.process, self.gpu.uuid(), false)?;
         let sum = |t: &[vgpu_client::Traffic; 8]| t.iter().map(|t| t.bytes).sum();
         Ok(Moved {

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * In front of uvm_va_block.c where upstream discards by itself (580 and later), behind uvm_rust_va_block.h: mends of that
+ * discard, which runs with uvm_rust_discard=0. While ours is on, upstream has no discarded page, and these do nothing.
+ */
+#ifndef UVM_RUST_NATIVE_DISCARD_H
+#define UVM_RUST_NATIVE_DISCARD_H
+
+/*
+ * Before pages of the host's are made resident: of @mask in @region, zeroes those that are discarded and have their memory
+ * already. Upstream zeroes memory of the host's when a va_block gets it, and not what is on a GPU at that moment, as it will be
+ * copied there. A page that is discarded is not copied, and would show what the memory's last owner left.
+ *
+ * Caller holds the va_block's lock. None of the pages is resident where it goes.
+ */
+static NV_STATUS uvm_rust_zero_discarded(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm_va_block_region_t region)
+{
+	uvm_page_mask_t pages __uninitialized;
+	uvm_page_index_t page;
+	NV_STATUS status;
+
+	if (!uvm_rust_fix_host_pages || uvm_va_block_is_hmm(block))
+		return NV_OK;
+	uvm_page_mask_init_from_region(&pages, region, mask);
+	uvm_page_mask_and(&pages, &pages, &block->cpu.allocated);
+	if (!uvm_page_mask_and(&pages, &pages, &block->discarded_pages))
+		return NV_OK;
+
+	/* A GPU may still be reading or writing them. */
+	status = uvm_tracker_wait(&block->tracker);
+	if (status != NV_OK)
+		return status;
+	for_each_va_block_page_in_region_mask(page, &pages, region)
+		zero_cpu_page(block, page);
+	return NV_OK;
+}
+
+/*
+ * How a discard breaks read duplication: a move that leaves one copy of each duplicated page. Each move notes in @context which
+ * of its pages are discarded, and the discard keeps there what it was asked for. Upstream then unmaps the duplicated pages
+ * alone. The others stay mapped for writing, where nobody sees that they are written to.
+ */
+static NV_STATUS uvm_rust_break_duplicates(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_va_block_context_t *context,
+					   uvm_processor_id_t to, uvm_va_block_region_t region,
+					   const uvm_page_mask_t *pages, const uvm_page_mask_t *prefetched,
+					   uvm_make_resident_cause_t cause)
+{
+	uvm_page_mask_t asked __uninitialized;
+	NV_STATUS status;
+
+	uvm_page_mask_copy(&asked, &context->discard.discarded_pages);
+	status = uvm_va_block_make_resident(block, retry, context, to, region, pages, prefetched, cause);
+	if (uvm_rust_fix_kept_mapped)
+		uvm_page_mask_copy(&context->discard.discarded_pages, &asked);
+	return status;
+}
+
+#endif
