@@ -161,6 +161,11 @@ ssd-demo: deps ## programs of twice the host's memory, with an SSD behind it, in
 record-demo: deps ## a program is recorded, planned and run with its plan, in the VM: a table
 	@scripts/record-demo.sh
 
+.PHONY: torch-demo
+torch-demo: ## trainings by PyTorch's CPU build are recorded, planned and follow their plan; no GPU, no VM
+	@cargo test --quiet -p uvmrust-preload --test torch -- --nocapture
+	@cargo test --quiet -p uvmrust-python --test package inside_a_real_pytorch -- --nocapture
+
 .PHONY: deny
 deny: ## licences, sources and known holes of the crates (deny.toml); builds cargo-deny the first time
 	@scripts/deny.sh

@@ -115,6 +115,21 @@ pub fn program(package: &str) -> PathBuf {
     program
 }
 
+/// Why a test of a real PyTorch skips.
+pub const NO_TORCH: &str =
+    "no PyTorch (Debian: python3-torch; UVMRUST_TORCH_PYTHON names a Python that has it)";
+
+/// A Python with PyTorch: `UVMRUST_TORCH_PYTHON`, that of the path, or the system's.
+pub fn python_with_torch() -> Option<PathBuf> {
+    let named = std::env::var_os("UVMRUST_TORCH_PYTHON").map(PathBuf::from);
+    let others = ["python3", "/usr/bin/python3"].map(PathBuf::from);
+    let has = |python: &PathBuf| {
+        let asked = Command::new(python).args(["-c", "import torch"]).output();
+        asked.is_ok_and(|done| done.status.success())
+    };
+    named.into_iter().chain(others).find(has)
+}
+
 /// A folder that has the Python package uvmrust as a wheel would install it.
 pub fn python_package() -> PathBuf {
     let folder = tmp("package");

@@ -66,15 +66,18 @@ fn requests(plan: &Plan) -> BTreeMap<&'static str, u64> {
     counts
 }
 
-/// By what `uvmrun --plan` knows the program again that the trace was recorded of: how many
-/// launches come before the step, the names of its kernels, and which allocations its tensors
-/// are. `None` for any other trace.
+/// `meta source` of the traces whose programs follow a plan by the names of kernels and tensors.
+const RECORDERS: [&str; 2] = ["uvmrun", "uvmrust.offload"];
+
+/// By what a program is known again that the trace was recorded of: how many launches come before
+/// the step, the names of its kernels, and which allocations its tensors are. `None` for any other
+/// trace.
 fn program(trace: &Trace) -> Result<Option<Program>, Failure> {
-    if trace.meta("source") != "uvmrun" {
+    if !RECORDERS.contains(&trace.meta("source")) {
         return Ok(None);
     }
     let start = trace.meta("start").parse().map_err(|_| {
-        Failure::usage("`meta start` of a trace of uvmrun's is a number; record it anew")
+        Failure::usage("`meta start` of a recorded trace is a number; record it anew")
     })?;
     let name = |(number, name): (usize, &str)| Name {
         of: number as u64,

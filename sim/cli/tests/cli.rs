@@ -532,6 +532,10 @@ fn the_plan_of_a_recorded_program_names_it() {
     // What reads it reads all of it, for uvmrun as well.
     let read: uvmsim_plan::Plan = text.parse().unwrap();
     assert_eq!(read.to_string(), text);
+    // So does that of a step that was recorded inside PyTorch.
+    let inside = recorded.replace("source uvmrun", "source uvmrust.offload");
+    assert_eq!(made(&inside).1.unwrap(), text);
+    made(&recorded).1.unwrap();
     let runtime = uvmrust::plan::Plan::parse(&text).unwrap();
     assert_eq!(runtime.program(), read.program.as_ref());
     let names: Vec<_> = runtime.program().unwrap().names().collect();

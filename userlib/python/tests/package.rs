@@ -8,11 +8,11 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use harness::{have_cc, python_package, skipped, top};
+use harness::{have_cc, program, python_package, python_with_torch, skipped, top, NO_TORCH};
 
 /// Whether Python runs this; says what it lacks if not.
 #[track_caller]
@@ -32,17 +32,21 @@ fn have_python() -> bool {
     have(script, "no Python 3.9 or later")
 }
 
+/// The package, put together once.
+fn package() -> &'static Path {
+    static PACKAGE: OnceLock<PathBuf> = OnceLock::new();
+    PACKAGE.get_or_init(python_package)
+}
+
 /// What one of the skips in Python says.
 const NO_CUDA_CORE: &str = "no cuda.core (pip install cuda-core cuda-bindings)";
 
 /// Runs a file of tests in Python, which must hold; gives the skipped ones, each with its reason.
 fn run(name: &str, arguments: &[&str]) -> Vec<String> {
-    static PACKAGE: OnceLock<std::path::PathBuf> = OnceLock::new();
-    let package: &Path = PACKAGE.get_or_init(python_package);
     let done = Command::new("python3")
         .arg(top().join("userlib/python/tests").join(name))
         .args(arguments)
-        .env("UVMRUST_PACKAGE", package)
+        .env("UVMRUST_PACKAGE", package())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap();
@@ -82,4 +86,23 @@ fn the_package_with_a_real_cuda_core() {
     }
     let skips = run("test_uvmrust.py", &["-k", "cuda_core"]);
     assert!(skips.is_empty(), "{skips:?}");
+}
+
+#[test]
+fn a_plan_is_followed_inside_a_real_pytorch() {
+    let Some(python) = python_with_torch() else {
+        return skipped(NO_TORCH);
+    };
+    let done = Command::new(python)
+        .arg(top().join("userlib/python/tests/torch_offload.py"))
+        .env("UVMRUST_PACKAGE", package())
+        .env("UVMSIM", program("uvmsim"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("OMP_NUM_THREADS", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    assert!(done.status.success(), "{said}");
+    assert!(!said.contains("Ran 0 tests"), "{said}");
+    println!("{said}");
 }

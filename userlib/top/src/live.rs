@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use uvmrust_system::{
-    fdinfo, gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Root, Users, Uuid,
-    Whose,
+    fdinfo, gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Nvml, Root, Users,
+    Uuid, Whose,
 };
 
 use crate::sample::{GpuSample, ProcessSample, Sample, Source, SsdAll, SsdSample};
@@ -36,6 +36,8 @@ pub(crate) struct Live {
     registered: BTreeSet<Uuid>,
     /// The driver does not tell this user what all processes do.
     denied: bool,
+    /// NVML, or why it tells nothing, once it was wanted.
+    nvml: Option<Result<Nvml, String>>,
 }
 
 impl Live {
@@ -55,6 +57,7 @@ impl Live {
             open: None,
             registered: BTreeSet::new(),
             denied: false,
+            nvml: None,
         }
     }
 
@@ -127,6 +130,20 @@ impl Live {
                 }
             }
         }
+    }
+
+    /// What NVML tells of a GPU of NVIDIA's driver, where no module of ours does.
+    fn ask_nvml(&mut self, gpu: &Gpu, now: &Sample, to: &mut GpuSample) -> Result<(), String> {
+        let ours = matches!(&now.module, Some(module) if module.whose == Whose::UvmRust);
+        let (Some(uuid), Some(_), None, false) = (gpu.uuid, &now.driver, gpu.part_of, ours) else {
+            return Ok(());
+        };
+        let nvml = self.nvml.get_or_insert_with(Nvml::load).clone();
+        let told = nvml.and_then(|nvml| nvml.gpu(uuid));
+        to.nvml = Some(told.map_err(|why| format!("NVML tells nothing of {uuid}: {why}."))?);
+        let missing = "NVML tells of all memory of a GPU together, and nothing of faults, moves and \
+                       evictions, nor of what of it is managed or discarded: uvm-rust's module does.";
+        Err(missing.into())
     }
 
     fn ssd(&self) -> Option<SsdSample> {
@@ -222,6 +239,11 @@ impl Source for Live {
         for gpu in gpus(&self.root) {
             let mut shown = GpuSample::default();
             if let Err(why) = self.count(&gpu, &mut shown) {
+                if !sample.notes.contains(&why) {
+                    sample.notes.push(why);
+                }
+            }
+            if let Err(why) = self.ask_nvml(&gpu, &sample, &mut shown) {
                 if !sample.notes.contains(&why) {
                     sample.notes.push(why);
                 }

@@ -147,6 +147,25 @@ fn gpu_values(page: &mut Page, gpu: &GpuSample) {
         labels,
         used,
     );
+    if let Some(nvml) = &gpu.nvml {
+        let about = (
+            "uvm_rust_gpu_nvml_memory_bytes",
+            "Memory of all kinds on the GPU, as NVML tells it where the module is not uvm-rust's.",
+        );
+        for (kind, bytes) in [("used", nvml.bytes_used), ("total", nvml.bytes_total)] {
+            page.value(about, &[("gpu", &key), ("kind", kind)], bytes);
+        }
+        let about = (
+            "uvm_rust_process_nvml_memory_bytes",
+            "Memory of a process on the GPU, as NVML tells it.",
+        );
+        for process in &nvml.processes {
+            let pid = process.pid.to_string();
+            if let Some(bytes) = process.bytes {
+                page.value(about, &[("gpu", &key), ("pid", &pid)], bytes);
+            }
+        }
+    }
     if let Some(queued) = &gpu.queued {
         let about = (
             "uvm_rust_gpu_memory_bytes",

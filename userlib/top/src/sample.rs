@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use uvmrust_system::{ByQueue, Counts, Driver, Gpu, Module, NodeError, Prefetching};
+use uvmrust_system::{ByQueue, Counts, Driver, Gpu, Module, NodeError, NvmlGpu, Prefetching};
 
 /// Where samples come from.
 pub(crate) trait Source {
@@ -48,6 +48,8 @@ pub(crate) struct GpuSample {
     pub(crate) counts: Option<Counts>,
     /// Chunks of 2 MiB on each queue now.
     pub(crate) queued: Option<ByQueue>,
+    /// What NVML tells, which is asked where the module is not ours.
+    pub(crate) nvml: Option<NvmlGpu>,
 }
 
 /// The SSD tier. What is of all users is absent for who may not see it.

@@ -164,6 +164,7 @@ fn gpu_lines(view: &View, gpu: &GpuSample, width: u16) -> Vec<Line<'static>> {
         row = row.part(format!("  MIG: {}", gpu.gpu.instances), dim());
     }
     let mut lines = vec![row.line()];
+    lines.extend(nvml_line(gpu, width));
     if gpu.gpu.id.is_none() {
         let says = "  no process has it registered";
         lines.push(Row::new(width).cut(says, dim()).line());
@@ -176,6 +177,19 @@ fn gpu_lines(view: &View, gpu: &GpuSample, width: u16) -> Vec<Line<'static>> {
     };
     lines.extend(rate_lines(gpu, rates, history, width));
     lines
+}
+
+/// What NVML tells: of memory that is managed and memory that is not.
+fn nvml_line(gpu: &GpuSample, width: u16) -> Option<Line<'static>> {
+    let nvml = gpu.nvml.as_ref()?;
+    let [used, total] = [nvml.bytes_used, nvml.bytes_total].map(|n| bytes(n as f64));
+    let row = Row::new(width).part("  NVML", dim());
+    let row = row.part(
+        format!("    used {used} of {total}, all kinds of memory"),
+        Style::new(),
+    );
+    let processes = format!("  processes {}", nvml.processes.len());
+    Some(row.part(processes, Style::new()).line())
 }
 
 /// How much of the GPU's memory is managed, and how.

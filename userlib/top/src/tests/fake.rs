@@ -81,6 +81,7 @@ fn gpu(seconds: u64) -> GpuSample {
             used: 4000,
             address: 0,
         }),
+        nvml: None,
     }
 }
 

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Tests of `uvmrust.offload` with a real PyTorch on the CPU. A fake GPU copies when it is waited
+for, or when a random number says so, and not before: what is used too early is rubbish.
+
+    UVMRUST_PACKAGE=folder UVMSIM=program torch_offload.py     SEED=n for the random numbers
+"""
+
+import gc
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+if "UVMRUST_PACKAGE" in os.environ:
+    sys.path.insert(0, os.environ["UVMRUST_PACKAGE"])
+sys.path.insert(0, os.path.join(HERE, "../../tests"))
+
+import train
+from uvmrust import offload
+
+SEED = int(os.environ.get("SEED", random.randrange(1 << 32)))
+GPU_MEMORY = 32 << 20
+RUBBISH = 0xDB
+
+
+class FakeGpu:
+    """The CPU as a GPU whose copies take their time, each way in the order they were asked for."""
+
+    kind = "cpu"
+
+    def __init__(self, chance=0.5):
+        self.random, self.chance = random.Random(SEED), chance
+        self.queues = {"out": [], "back": []}
+        self.begun = {"out": [], "back": []}
+        self.clock = 0
+
+    def _queue(self, way, to, source, after=None):
+        to.fill_(RUBBISH)
+        event = [False]
+        self.queues[way].append((event, to, source, after))
+        self.begun[way].append(source.numel())
+        return event
+
+    def out(self, data):
+        host = torch.empty_like(data)
+        return host, self._queue("out", host, data)
+
+    def back(self, host, device, after):
+        data = torch.empty_like(host)
+        return data, self._queue("back", data, host, after)
+
+    def is_over(self, event):
+        if not event[0] and self.random.random() < self.chance:
+            self.wait(event, None)
+        return event[0]
+
+    def wait(self, event, device):
+        for queue in self.queues.values():
+            while not event[0] and any(item[0] is event for item in queue):
+                done, to, source, after = queue.pop(0)
+                if after is not None:
+                    self.wait(after, device)
+                to.copy_(source)
+                done[0] = True
+
+    def mark(self):
+        self.clock += 1
+        return self.clock
+
+    def nanoseconds(self, before, after):
+        return 100_000 * (after - before)
+
+
+def network(name, batch=None):
+    """A network of the training script, and its batch."""
+    torch.manual_seed(7)
+    if name == "transformer":
+        model, words = train.Transformer(), torch.randint(0, 256, (batch or 64, 65))
+        return model, words[:, :-1], words[:, 1:].flatten()
+    return train.resnet(), torch.randn(batch or 96, 3, 32, 32), torch.randint(0, 10, (batch or 96,))
+
+
+def backward(model, data, labels):
+    """Loss and gradients of a step."""
+    model.zero_grad(set_to_none=True)
+    loss = torch.nn.functional.cross_entropy(model(data), labels)
+    loss.backward()
+    return [loss.detach()] + [p.grad.clone() for p in model.parameters()]
+
+
+def equal(some, others):
+    return len(some) == len(others) and all(torch.equal(a, b) for a, b in zip(some, others))
+
+
+def asked(plan):
+    """Bytes that a plan moves out and in. It may prefetch what is there already."""
+    moved, away = {"evict": 0, "prefetch": 0}, set()
+    for fields in map(str.split, plan.splitlines()):
+        if fields[0] == "at" and fields[2] in moved:
+            _, _, what, tensor, _, size = fields[:6]
+            if (what == "evict") != (tensor in away):
+                away ^= {tensor}
+                moved[what] += int(size)
+    return moved["evict"], moved["prefetch"]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def file(self, name, text=None):
+        path = os.path.join(self.folder, name)
+        if text is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        return path
+
+    def true(self, executor):
+        """What is known by its address is there."""
+        for (at, _), entry in executor._known.items():
+            self.assertTrue(entry.data is not None and entry.data.data_ptr() == at)
+
+    def planned(self, name, keep):
+        """The plan that uvmsim makes of what record() writes, and its text."""
+        model, data, labels = keep
+        trace, plan = self.file(name + ".uvmtrace"), self.file(name + ".uvmplan")
+        with offload.record(trace, keep=list(keep), name=name, gpu=FakeGpu()):
+            backward(model, data, labels)
+        options = ["--gpu-mem", str(GPU_MEMORY), "--keep-clean", "0", "-o", plan]
+        program = os.environ["UVMSIM"]
+        subprocess.run([program, "plan", "--trace", trace, *options], check=True, capture_output=True)
+        with open(plan, encoding="utf-8") as file:
+            return plan, file.read()
+
+
+class Networks(Case):
+    def follow(self, name, chance, in_flight):
+        keep = network(name)
+        plan, text = self.planned(name, keep)
+        wanted = backward(*keep)
+        gpu = FakeGpu(chance)
+        executor = offload.Executor(plan, keep=list(keep), in_flight=in_flight, gpu=gpu)
+        most, happened = [0, 0], executor._happened
+
+        def watched(*event):
+            happened(*event)
+            entries = list(executor._numbered.values())
+            held = sum(e.size for e in entries if e.data is not None)
+            # What was given up is on the host, and its address is another's from then on.
+            self.assertTrue(all(e.out[0] for e in entries if e.data is None))
+            self.true(executor)
+            most[:] = max(most[0], held), max(most[1], sum(e.size for e in entries))
+
+        executor._happened = watched
+        steps = 3
+        for _ in range(steps):
+            with executor.step():
+                self.assertTrue(equal(backward(*keep), wanted), f"SEED={SEED}")
+        out, back = asked(text)
+        stats = executor.stats()
+        self.assertGreater(out, GPU_MEMORY // 4)
+        self.assertEqual(stats, {
+            "steps": steps, "left": 0, "out_bytes": steps * out, "in_bytes": steps * back, "late": 0,
+        })
+        self.assertEqual(sum(gpu.begun["out"]), steps * out)
+        self.assertEqual(sum(gpu.begun["back"]), steps * back)
+        self.assertGreater(most[1], GPU_MEMORY)
+        self.assertLessEqual(most[0], GPU_MEMORY + in_flight)
+        self.assertEqual(len(executor._numbered), 0)
+        print(f"{name}: in each step {out >> 10} KiB out, {back >> 10} KiB in, as the plan says; "
+              f"saved {most[1] >> 10} KiB at most, of these on the GPU {most[0] >> 10}")
+
+    def test_a_transformer_has_its_gradients_and_its_plan_is_followed(self):
+        self.follow("transformer", 0.5, 4 << 20)
+
+    def test_a_resnet_has_its_gradients_and_its_plan_is_followed(self):
+        self.follow("resnet", 0.5, 8 << 20)
+
+    def test_copies_that_are_never_over_by_themselves(self):
+        self.follow("transformer", 0, 0)
+
+    def test_a_step_of_another_size_leaves_the_plan_and_is_right(self):
+        keep = network("resnet")
+        plan, _ = self.planned("resnet", keep)
+        executor = offload.Executor(plan, keep=list(keep), gpu=FakeGpu())
+        model, _, _ = keep
+        other = network("resnet", 80)[1:]
+        wanted = [backward(*keep), backward(model, *other)]
+        for which, left in (0, 0), (1, 1), (0, 1):
+            with executor.step():
+                got = backward(model, *(other if which else keep[1:]))
+            self.assertTrue(equal(got, wanted[which]), f"SEED={SEED}")
+            self.assertEqual(executor.stats()["left"], left)
+
+
+# A step that saves two tensors of 1 MiB, of which the first goes and comes.
+SIZE = 1 << 20
+PLAN = f"""uvmplan 1
+meta trace small
+kernels 5
+span {2 * SIZE}
+at 2 evict 0 0 {SIZE} host
+at 4 prefetch 0 0 {SIZE}
+start 0
+launch 0 begin
+launch 1 save:{SIZE}
+launch 2 save:{SIZE}
+launch 3 use:{SIZE}
+launch 4 use:{SIZE}
+tensor 0 saved0
+tensor 1 saved1
+"""
+
+
+class Small(Case):
+    def executor(self, plan=PLAN, chance=1.0, **options):
+        self.gpu = FakeGpu(chance)
+        return offload.Executor(self.file("plan", plan), gpu=self.gpu, **options)
+
+    def forward(self, x):
+        """Each of the two saves its own result."""
+        first = torch.sigmoid(x)
+        return first, torch.tanh(first.neg())
+
+    def input(self):
+        torch.manual_seed(SEED % 1000)
+        return torch.randn(SIZE // 4, requires_grad=True)
+
+    def test_what_is_saved_as_a_view_is_the_same_view(self):
+        def step(x):
+            y = (x * 2).view(512, 512)
+            z = y.t()[3:, 5:]
+            (z.exp() * z).sum().backward()
+            return x.grad
+
+        wanted = step(self.input())
+        with offload.record(self.file("trace"), gpu=FakeGpu()):
+            step(self.input())
+        with open(self.file("trace"), encoding="utf-8") as file:
+            lines = [line.split() for line in file]
+        kernels = [fields[3] for fields in lines if fields[0] == "kernel"]
+        tensors = [fields[4] for fields in lines if fields[0] == "tensor"]
+        # All goes as soon as it is saved, and nothing is asked to come.
+        plan = ["uvmplan 1", f"kernels {len(kernels)}", "span 0", "start 0"]
+        for n, name in enumerate(tensors):
+            plan += [f"at {before} evict {n} 0 {SIZE} host" for before in range(1, len(kernels))]
+        plan += [f"launch {n} {name}" for n, name in enumerate(kernels)]
+        plan += [f"tensor {n} {name}" for n, name in enumerate(tensors)]
+        executor = self.executor("\n".join(plan))
+        x = self.input()
+        with executor.step():
+            got = step(x)
+        self.assertTrue(torch.equal(got, wanted))
+        stats = executor.stats()
+        self.assertTrue(stats["late"] > 0 and stats["left"] == 0 and stats["out_bytes"] > 0, stats)
+
+    def changed(self, chance, which, later=None):
+        """A tensor is changed in place after it was saved, as no program may."""
+        executor = self.executor(chance=chance)
+        with executor.step():
+            saved = self.forward(self.input())
+            with torch.no_grad():
+                saved[which].mul_(2)
+            self.gpu.chance = chance if later is None else later
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                saved[1].sum().backward()
+
+    def test_what_is_changed_in_place_is_an_error(self):
+        # On the GPU; and on its way to the host, where the copy may have either value.
+        self.changed(1.0, 1)
+        self.changed(0.0, 0)
+        self.changed(0.0, 0, 1.0)
+        # As it is for PyTorch itself, and for what is too small to move.
+        for executor in None, self.executor(least=2 * SIZE):
+            with executor.step() if executor else torch.enable_grad():
+                first, second = self.forward(self.input())
+                with torch.no_grad():
+                    second.mul_(2)
+                with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                    second.sum().backward()
+                # Of these nothing moves.
+                self.assertFalse(executor and executor._numbered)
+
+    def test_what_is_called_back_on_its_way_has_stayed(self):
+        def step(x):
+            first, second = self.forward(x)
+            third = second.neg().exp()
+            # Behind the use of the third, and before that of the second.
+            second.register_hook(lambda _: setattr(self.gpu, "chance", 1.0))
+            return third.sum().backward()
+
+        names = ["begin", *(f"{what}:{SIZE}" for what in 3 * ["save"] + 3 * ["use"])]
+        plan = ["uvmplan 1", "kernels 7", f"at 2 evict 0 0 {SIZE} host", f"at 4 prefetch 0 0 {SIZE}"]
+        plan += [f"launch {n} {name}" for n, name in enumerate(names)] + ["tensor 0 saved0"]
+        executor = self.executor("\n".join(plan), chance=0.0)
+        x, again = self.input(), self.input()
+        step(again)
+        self.gpu.chance = 0.0
+        with executor.step():
+            step(x)
+        self.assertTrue(torch.equal(x.grad, again.grad))
+        self.assertEqual(executor.stats(), {
+            "steps": 1, "left": 0, "out_bytes": SIZE, "in_bytes": 0, "late": 0,
+        })
+
+    def test_what_has_left_is_no_longer_the_programs(self):
+        """What a program makes of its tensor later does not reach the copy."""
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor()
+        with executor.step():
+            first, second = self.forward(x)
+            self.assertEqual(len(self.gpu.begun["out"]), 1)
+            self.assertEqual(len(executor._known), 1)
+            self.true(executor)
+            with torch.no_grad():
+                first.zero_()
+            second.sum().backward()
+        self.assertTrue(torch.equal(x.grad, wanted))
+
+    def test_a_graph_that_is_kept_is_used_twice(self):
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor()
+        with executor.step():
+            loss = self.forward(x)[1].sum()
+            loss.backward(retain_graph=True)
+        # Outside of a step as well.
+        loss.backward()
+        self.assertTrue(torch.equal(x.grad, 2 * wanted))
+        self.assertEqual(executor.stats()["left"], 0)
+
+    def test_a_graph_that_is_dropped_leaves_nothing(self):
+        for chance in 0.0, 1.0:
+            executor = self.executor(chance=chance)
+            with executor.step():
+                kept = self.forward(self.input())
+                del kept
+                gc.collect()
+                self.assertEqual(len(executor._numbered), 0)
+                # An event, at which what is gone is noticed.
+                kept = torch.sigmoid(self.input())
+            self.assertEqual(executor._leaving, [])
+
+    def test_weights_and_what_is_kept_stay(self):
+        layer, x = torch.nn.Linear(1024, 1024), torch.randn(256, 1024, requires_grad=True)
+        with self.assertRaisesRegex(RuntimeError, "saved nothing"):
+            with offload.record(self.file("trace"), keep=[layer, x], gpu=FakeGpu()):
+                layer(x).sum().backward()
+
+    def test_other_files_are_refused(self):
+        for text in "", "uvmplan 2\n", PLAN.replace("begin", "embed"), PLAN.replace("saved", "alloc"):
+            with self.assertRaises(offload.PlanError):
+                self.executor(text)
+
+
+if __name__ == "__main__":
+    print(f"PyTorch {torch.__version__}, SEED={SEED}")
+    torch.set_num_threads(1)
+    unittest.main()
