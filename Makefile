@@ -19,6 +19,7 @@ SHELL := /bin/bash
 #|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release; of the demo: stock)
 #|   CMD='...'                command for the VM                      (a shell)
 #|   VM_TIMEOUT=600           seconds until a hung VM is ended
+#|   VM_CPUS=2                CPUs of the VM; of all lanes of make test, some of which have one  (2)
 #|   VGPU_ORDER=kind|adversarial  how the software GPU orders its work, by VGPU_SEED=n  (kind)
 #|   OPS=10000 SEED=n         length and seed of the random program
 #|   STORMS=60                how many storms both fault loops must agree on

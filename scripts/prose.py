@@ -195,6 +195,14 @@ def places(name, text):
         yield 1, f"{total / count:.1f} words a sentence on average, of {count}: make the long ones two, to come below {AVERAGE}"
 
 
+def measured(name, text):
+    """Counts what is in a file: docstrings, those with at most SHORT words, sentences, and their words."""
+    docstrings, pages = docs(name, text)
+    written = [n for n in map(words, docstrings) if n]
+    lengths = [n for block in docstrings + pages for _, n, _ in sentences(block) if n > SHORT]
+    return len(written), sum(n <= SHORT for n in written), len(lengths), sum(lengths)
+
+
 def allowed(top):
     """Reads the list of folders that are not there yet: {folder: places}."""
     path = pathlib.Path(top) / ALLOWED
@@ -223,13 +231,14 @@ def main(arguments):
     top = rest[0] if rest else str(pathlib.Path(__file__).resolve().parent.parent)
     limits = allowed(top)
     found = {folder: [] for folder in limits}
-    wrong = []
+    wrong, sums = [], (0, 0, 0, 0)
     for name in files(top):
         folder = max((f for f in limits if name.startswith(f)), key=len, default=None)
         try:
             text = (pathlib.Path(top) / name).read_text()
         except UnicodeDecodeError:
             continue
+        sums = tuple(map(sum, zip(sums, measured(name, text))))
         where = wrong if folder is None else found[folder]
         where.extend(f"{name}:{n}: {what}" for n, what in places(name, text))
     if to_shrink:
@@ -242,6 +251,8 @@ def main(arguments):
         elif there < limit:
             wrong.append(f"{ALLOWED}: {folder} has {there} places, and {limit} are allowed: run scripts/prose.py --shrink")
     print(*wrong, sep="\n", end="\n" if wrong else "")
+    docstrings, short, count, total = sums
+    print(f"{docstrings} docstrings, {short} of at most {SHORT} words; {count} sentences of {total / max(count, 1):.1f} words on average")
     print(f"{len(wrong)} places, and {sum(map(len, found.values()))} that {ALLOWED} allows")
     return 1 if wrong else 0
 

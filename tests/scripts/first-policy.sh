@@ -44,6 +44,6 @@ done <"$work/names"
 grep -qF "for p in $(paste -sd' ' "$work/names"); do policy" "$work/said"
 check "rust/policies runs each"
 ONLY='^rust/policies$' "$top/scripts/test.sh" list vm --commands >"$work/said"
-grep -qx 'rust/policies tests/parts/policies.sh' "$work/said"
+grep -qx 'rust/policies VM_CPUS=1 tests/parts/policies.sh' "$work/said"
 check "make test has the part that the page runs"
 done_testing

@@ -107,4 +107,12 @@ check "--shrink lowers it, and takes out who has none"
 printf '%s\n' "$stub" 'fn c() {}' >>"$tree/a.rs"
 ! "$TOP/scripts/prose.py" --shrink "$tree" >"$work/said" && grep -q '^2 a$' "$tree/tests/prose-allowed"
 check "--shrink raises nothing"
+
+# Two stubs of three docstrings; of the sentences two have more than three words.
+echo '2 a' >"$tree/tests/prose-allowed"
+printf '%s\n' "$stub" 'fn a() {}' "$stub" 'fn b() {}' '/// This one has seven words in all.' 'fn c() {}' >"$tree/a.rs"
+words 10 >"$tree/b.md"
+"$TOP/scripts/prose.py" "$tree" >"$work/said" &&
+	grep -qx '3 docstrings, 2 of at most 3 words; 2 sentences of 8.5 words on average' "$work/said"
+check "all docstrings and sentences are counted, also where the list allows them"
 done_testing

@@ -2,6 +2,7 @@
 
 //! Which parts there are: what `make test` and the other targets consist of.
 
+mod cpus;
 mod host;
 mod long;
 mod versions;
@@ -34,9 +35,9 @@ pub fn parts(target: &str, setting: &Setting) -> Result<Vec<Part>, String> {
     let amount = amount(target);
     Ok(match target {
         "host" => host::parts(setting),
-        "vm" => vm::parts(setting, amount),
-        "all" => [host::parts(setting), vm::parts(setting, amount)].concat(),
-        "kselftest" => [vec![programs()], vm::selftests()].concat(),
+        "vm" => cpus::with_cpus(vm::parts(setting, amount), setting),
+        "all" => [host::parts(setting), parts("vm", setting)?].concat(),
+        "kselftest" => [vec![programs()], cpus::with_cpus(vm::selftests(), setting)].concat(),
         "flash" => [vec![programs()], vm::flash(setting, amount)].concat(),
         "extra" => long::extra(setting, amount)?,
         "debug" => long::debug(setting, amount),

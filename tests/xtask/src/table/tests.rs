@@ -160,6 +160,63 @@ fn a_part_that_may_be_unable_to_run_is_on_the_list_of_skips() {
     }
 }
 
+/// How many CPUs a lane asks for.
+fn cpus_of<'a>(parts: &'a [Part], name: &str) -> Option<&'a str> {
+    let part = named(parts, name);
+    let mut values = part.env.iter().filter(|(name, _)| name == "VM_CPUS");
+    values.next().map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn lanes_whose_programs_have_one_thread_run_on_one_cpu() {
+    for target in ["vm", "all"] {
+        let parts = of(target, &[]);
+        for name in cpus::ONE_CPU {
+            let part = named(&parts, name);
+            assert_eq!(part.how, How::Lane, "{name}");
+            assert_eq!(cpus_of(&parts, name), Some("1"), "{name}");
+        }
+    }
+    // What one target remembers, the other finds.
+    assert_eq!(cpus_of(&of("kselftest", &[]), "rust/discard"), Some("1"));
+}
+
+#[test]
+fn threads_that_meet_in_the_driver_have_two_cpus() {
+    let parts = of("vm", &[]);
+    for name in [
+        "rust/contend",
+        "rust/storms",
+        "rust/hazards",
+        "rust/odd-gpu",
+        "rust/flash",
+        "rust/kselftest",
+        "rust/library",
+        "rust/prefetch",
+        "rust/together",
+        "rust/ladder",
+        "rust/discard-two-gpus",
+    ] {
+        assert_eq!(cpus_of(&parts, name), None, "{name}");
+    }
+    assert_eq!(cpus_of(&parts, "rust/ladder-two-gpus"), Some("2"));
+    let long = of("debug", &[]);
+    assert!(long.iter().all(|part| cpus_of(&long, &part.name).is_none()));
+    let setting = setting(&[]);
+    let suite = vm::suite("rust", &setting, amount("extra"));
+    assert!(suite
+        .iter()
+        .all(|part| cpus_of(&suite, &part.name).is_none()));
+}
+
+#[test]
+fn who_says_how_many_cpus_has_them_in_all_lanes() {
+    let parts = of("vm", &[("VM_CPUS", "4")]);
+    for name in cpus::ONE_CPU {
+        assert_eq!(cpus_of(&parts, name), None, "{name}");
+    }
+}
+
 #[test]
 fn options_reach_the_commands() {
     let random = |env: &[(&str, &str)]| named(&of("vm", env), "rust/random").command[1].clone();
