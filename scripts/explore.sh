@@ -20,7 +20,7 @@ declare -A test=(
 	[prefetch]=prefetch::worker::tests::explore::no_interleaving_breaks_an_invariant
 )
 # Of a thousand orders so many are each one's: all take about as long then.
-declare -A share=([flash]=60 [queue]=20 [pool]=860 [prefetch]=60)
+declare -A share=([flash]=60 [queue]=3 [pool]=877 [prefetch]=60)
 all=${1:-1000000}
 names=("${@:2}")
 [[ $all =~ ^[1-9][0-9]*$ ]] || die "explore.sh [N [NAME...]]"
