@@ -11,7 +11,7 @@
 #   rust       the same source with our seam and Rust linked in
 #   vgpu       the software GPU that stands where nvidia.ko stands
 #   panic      a module whose Rust panics when it is told to (tests/panic); only if named
-#   mutants    as rust, with the mutants of tests/mutants in it, which uvm_mutant=N picks; only if named
+#   mutants    as rust, with the mutants of tests/mutants in it, which uvm_rust_mutant=N picks; only if named
 #
 # Environment: RELEASE=1 (NVIDIA's release build; else develop, asserts live),
 # KDIR=/path (the headers, or the tree, of another kernel), KERNEL=release|debug|stock

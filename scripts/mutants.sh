@@ -58,10 +58,10 @@ apply() {
 		cp "$work/out" "$dir/$file"
 	done <"$table"
 	# Not by a flag, with which NVIDIA's conftests come to nothing.
-	for file in $(sed -n 's/^[a-z][^|]*| *\([^ ]*\) *|.*/\1/p' "$table" | sort -u); do
-		sed -i '1i extern unsigned int uvm_mutant;\n#define uvm_mutant_is(n) (uvm_mutant == (n))' "$dir/$file"
+	sed -n 's/^[a-z][^|]*| *\([^ ]*\) *|.*/\1/p' "$table" | sort -u | while read -r file; do
+		sed -i '1i extern unsigned int uvm_rust_mutant;\n#define uvm_mutant_is(n) (uvm_rust_mutant == (n))' "$dir/$file"
 	done
-	printf '%s\n' 'unsigned int uvm_mutant;' 'module_param(uvm_mutant, uint, 0444);' \
+	printf '%s\n' 'unsigned int uvm_rust_mutant;' 'module_param(uvm_rust_mutant, uint, 0444);' \
 		>>"$dir/uvm-rust/nvidia-uvm-c/base/uvm_rust_params.c"
 	rm -rf "$work"
 }
@@ -91,7 +91,7 @@ try() {
 		log=$out/$name.$order.$test.log
 		rc=0
 		DRIVER=rust VIDMEM=64M VM_MEM=3G VM_UNLOAD="" VGPU_ORDER=$order VGPU_SEED=${VGPU_SEED:-1} UVM_BUILT=$out/built \
-			VM_TIMEOUT=${limit[$test]} UVM_PARAMS="uvm_mutant=$n" scripts/vm.sh "${program[$test]}" >"$log" 2>&1 </dev/null || rc=$?
+			VM_TIMEOUT=${limit[$test]} UVM_PARAMS="uvm_rust_mutant=$n" scripts/vm.sh "${program[$test]}" >"$log" 2>&1 </dev/null || rc=$?
 		seen=$(outcome "$rc" "$log")
 		by=$test
 		[ "$seen" = passed ] || break

@@ -32,7 +32,23 @@ pub(crate) fn limit(mib: &str) -> Result<SetParameter, Failure> {
     set.ok_or_else(|| "there is no parameter uvm_rust_flash_move_mib".into())
 }
 
+/// Waits until this user has paid for what tests before this one wrote: debts outlive who made them.
+fn no_debts() -> Done {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(1)?;
+    write(&buffer, 1);
+    let slow = slowly()?;
+    rig.process
+        .flash_move(buffer.address(), vgpu_client::PAGE, false)?;
+    drop(slow);
+    rig.fetch(&buffer)?;
+    // A second's worth may be written in advance.
+    std::thread::sleep(Duration::from_millis(1500));
+    Ok(())
+}
+
 fn throttled() -> Outcome {
+    no_debts()?;
     let rig = Rig::new(1 << 10)?;
     let buffers = [rig.buffer(4)?, rig.buffer(4)?];
     for buffer in &buffers {
@@ -83,6 +99,7 @@ fn spill(process: &Process, buffer: &Buffer<u64>) -> Result<(), vgpu_client::Err
 /// Four threads, of two processes: while the first has written and pays, no other one writes. All
 /// are there before the first call, which holds the lock of the address space that a new thread wants.
 fn together() -> Outcome {
+    no_debts()?;
     let rig = Rig::new(1 << 10)?;
     let other = Process::new()?;
     let processes = [&rig.process, &rig.process, &other, &other];
