@@ -5,6 +5,7 @@
 #
 #   mutants.sh [NAME...]     these mutants, or all
 #   mutants.sh list          their names
+#   mutants.sh report        what came out so far
 #   mutants.sh apply DIR     puts all of them into the sources in DIR (for driver.sh)
 #
 # Each runs in ORDERS ("kind adversarial"; docs/vgpu.md). "none" is the module with no mutant, in which no test may
@@ -32,6 +33,10 @@ declare -A program=(
 declare -A limit=([contend]=600 [random]=500 [ladder]=1200 [fatal]=300 [hmm]=500 [loops]=400 [storms]=600 [discard]=600)
 
 names() { sed -n 's/^\([a-z_0-9]\+\) *|.*/\1/p' "$table" | awk '!seen[$0]++'; }
+# number NAME: by which the module knows it; 0 is none.
+number() { names | grep -nx "$1" | cut -d: -f1 | grep . || echo 0; }
+# result NAME ORDER: who noticed ("-": nobody) and how, with a tab between; nothing if it has not run.
+result() { if [ -e "$out/$1.$2.result" ]; then cut -f3- "$out/$1.$2.result"; fi; }
 # What is between blanks ends a field: "||" and "|=" do not.
 fields() { sed 's/ \+| \+/\t/g; s/\bM\b/@M@/g'; }
 
@@ -45,7 +50,7 @@ apply() {
 	while IFS= read -r line; do
 		[[ $line =~ ^[a-z] ]] || continue
 		IFS=$'\t' read -r name file function from to _ < <(fields <<<"$line")
-		n=$(names | grep -nx "$name" | cut -d: -f1)
+		n=$(number "$name")
 		metas=$(grep -oE '\b[A-G]\b' <<<"$from" | sort -u | paste -sd, || :)
 		{
 			printf '@@\n%s%s@@\n%s(...)\n{\n<...\n' "${metas:+expression $metas;
@@ -85,8 +90,8 @@ outcome() {
 
 # try NAME ORDER: its tests, until one notices; a line of what came out, in a file.
 try() {
-	local name=$1 order=$2 test n=0 log rc seen=passed by=
-	[ "$name" = none ] || n=$(names | grep -nx "$name" | cut -d: -f1)
+	local name=$1 order=$2 test n log rc seen=passed by=
+	n=$(number "$name")
 	for test in $(tests_of "$name"); do
 		log=$out/$name.$order.$test.log
 		rc=0
@@ -106,7 +111,7 @@ where() { sed -n "s/^$1 *| *\([^ ]*\) *| *\([^ ]*\) *|.*/\1: \2/p" "$table" | pa
 
 # report: the table, and out/mutants.json.
 report() {
-	local name order file by seen of=0 noticed=0 field
+	local name order by seen of=0 noticed=0 field
 	printf '\n%-17s %-44s %s\n' mutant kind adversarial
 	{
 		printf '{"mutants": ['
@@ -114,9 +119,7 @@ report() {
 			printf '%s\n{"name": "%s", "where": "%s"' "${field:+,}" "$name" "$(where "$name")"
 			field=1
 			for order in kind adversarial; do
-				file=$out/$name.$order.result
-				if [ -e "$file" ]; then
-					IFS=$'\t' read -r _ _ by seen <"$file"
+				if IFS=$'\t' read -r by seen < <(result "$name" $order); then
 					printf ', "%s": %s, "%s_by": "%s"' "$order" "$([ "$by" != - ] && echo true || echo false)" "$order" \
 						"$(sed "s/[^-a-zA-Z0-9 :;,.()_/]//g" <<<"$by: $seen")"
 				else
@@ -130,16 +133,16 @@ report() {
 	for name in $(names); do
 		local cells=()
 		for order in kind adversarial; do
-			file=$out/$name.$order.result
-			by='' seen='not run'
-			[ ! -e "$file" ] || IFS=$'\t' read -r _ _ by seen <"$file"
+			IFS=$'\t' read -r by seen < <(result "$name" $order) || by=
 			case $by in
-			'') cells+=("$seen") ;;
+			'') cells+=("not run") ;;
 			-) cells+=("NOT NOTICED") ;;
 			*) cells+=("$(cut -c1-43 <<<"$by: $seen")") ;;
 			esac
-			[ "$order$by" = "$order" ] || [ "$order" = kind ] || of=$((of + 1)) noticed=$((noticed + $([ "$by" = - ] && echo 0 || echo 1)))
 		done
+		# Of the last order.
+		[ -z "$by" ] || of=$((of + 1))
+		case $by in '' | -) ;; *) noticed=$((noticed + 1)) ;; esac
 		[ "${cells[*]}" = 'not run not run' ] || printf '%-17s %-44s %s\n' "$name" "${cells[0]}" "${cells[1]}"
 	done
 	echo "noticed in adversarial order: $noticed of $of"
@@ -162,6 +165,8 @@ UVM_BUILT=$out/built list_built mutants vgpu
 sed -i 's/^mutants /rust /' "$out/built"
 touch "$out/built"
 cargo build --release --quiet -p uvm-suite
+# A VM that is ended from outside has noticed nothing.
+trap 'trap - TERM; kill 0' INT TERM
 running=0
 for name in "${wanted[@]}"; do
 	for order in ${ORDERS:-kind adversarial}; do
@@ -176,8 +181,6 @@ for name in "${wanted[@]}"; do
 done
 wait
 for order in kind adversarial; do
-	if [ -e "$out/none.$order.result" ] && ! grep -q 'passed$' "$out/none.$order.result"; then
-		die "a test fails in $order order with no mutant: $(cut -f3- "$out/none.$order.result")"
-	fi
+	case $(result none $order) in '' | *passed) ;; *) die "a test fails in $order order with no mutant: $(result none $order)" ;; esac
 done
 report

@@ -53,13 +53,17 @@ def resnet():
     )
 
 
-def main(name, steps):
+def network(name, batch=None):
+    """A network with fixed weights, and a batch with its labels."""
     torch.manual_seed(7)
     if name == "transformer":
-        model, words = Transformer(), torch.randint(0, 256, (64, 65))
-        data, labels = words[:, :-1], words[:, 1:].flatten()
-    else:
-        model, data, labels = resnet(), torch.randn(96, 3, 32, 32), torch.randint(0, 10, (96,))
+        model, words = Transformer(), torch.randint(0, 256, (batch or 64, 65))
+        return model, words[:, :-1], words[:, 1:].flatten()
+    return resnet(), torch.randn(batch or 96, 3, 32, 32), torch.randint(0, 10, (batch or 96,))
+
+
+def main(name, steps):
+    model, data, labels = network(name)
     model, data, labels = model.to(device), data.to(device), labels.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     for _ in range(steps):

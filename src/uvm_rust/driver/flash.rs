@@ -122,10 +122,11 @@ pub(crate) struct Tier {
     pub(crate) state: SpinLock<tier::Tier<BlockHandle, OwnerHandle, DeviceHandle>>,
     /// Whether `state` has a device, for who asks often, and may find out a moment later.
     pub(crate) is_attached: AtomicBool,
-    /// The device that is attached or leaving, and whether it is attached, for who only looks: detaching may take
-    /// long. Nothing is dropped with the lock, which is taken inside all others.
+    /// The device that is attached or leaving, and whether it is attached. It changes under the lock of attaching, which
+    /// is held for long where a device is detached; who only looks takes this one alone, inside all others. Nothing is
+    /// dropped with it.
     #[pin]
-    pub(crate) shown: SpinLock<Option<(Arc<Dev>, bool)>>,
+    pub(crate) there: SpinLock<Option<(Arc<Dev>, bool)>>,
 }
 
 impl Tier {
@@ -139,7 +140,7 @@ impl Tier {
             pin_init!(Self {
                 state <- new_spinlock!(tier::Tier::default()),
                 is_attached: AtomicBool::new(false),
-                shown <- new_spinlock!(None),
+                there <- new_spinlock!(None),
             }),
             GFP_KERNEL,
         )

@@ -41,9 +41,9 @@ fn package() -> &'static Path {
 /// What one of the skips in Python says.
 const NO_CUDA_CORE: &str = "no cuda.core (pip install cuda-core cuda-bindings)";
 
-/// Runs a file of tests in Python, which must hold; gives the skipped ones, each with its reason.
-fn run(name: &str, arguments: &[&str]) -> Vec<String> {
-    let done = Command::new("python3")
+/// Runs a file of tests in Python, which must hold, by this command; what it says.
+fn run_by(mut python: Command, name: &str, arguments: &[&str]) -> String {
+    let done = python
         .arg(top().join("userlib/python/tests").join(name))
         .args(arguments)
         .env("UVMRUST_PACKAGE", package())
@@ -53,6 +53,12 @@ fn run(name: &str, arguments: &[&str]) -> Vec<String> {
     let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
     assert!(done.status.success(), "{name}: {said}");
     assert!(!said.contains("Ran 0 tests"), "{name}: {said}");
+    said
+}
+
+/// Runs a file of tests in Python, which must hold; gives the skipped ones, each with its reason.
+fn run(name: &str, arguments: &[&str]) -> Vec<String> {
+    let said = run_by(Command::new("python3"), name, arguments);
     let skips = said
         .lines()
         .filter_map(|line| line.strip_prefix("skipped: "));
@@ -93,16 +99,9 @@ fn a_plan_is_followed_inside_a_real_pytorch() {
     let Some(python) = python_with_torch() else {
         return skipped(NO_TORCH);
     };
-    let done = Command::new(python)
-        .arg(top().join("userlib/python/tests/torch_offload.py"))
-        .env("UVMRUST_PACKAGE", package())
+    let mut python = Command::new(python);
+    python
         .env("UVMSIM", program("uvmsim"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("OMP_NUM_THREADS", "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
-    assert!(done.status.success(), "{said}");
-    assert!(!said.contains("Ran 0 tests"), "{said}");
-    println!("{said}");
+        .env("OMP_NUM_THREADS", "1");
+    println!("{}", run_by(python, "torch_offload.py", &[]));
 }

@@ -76,15 +76,6 @@ class FakeGpu:
         return 100_000 * (after - before)
 
 
-def network(name, batch=None):
-    """A network of the training script, and its batch."""
-    torch.manual_seed(7)
-    if name == "transformer":
-        model, words = train.Transformer(), torch.randint(0, 256, (batch or 64, 65))
-        return model, words[:, :-1], words[:, 1:].flatten()
-    return train.resnet(), torch.randn(batch or 96, 3, 32, 32), torch.randint(0, 10, (batch or 96,))
-
-
 def backward(model, data, labels):
     """Loss and gradients of a step."""
     model.zero_grad(set_to_none=True)
@@ -142,7 +133,7 @@ class Case(unittest.TestCase):
 
 class Networks(Case):
     def follow(self, name, chance, in_flight):
-        keep = network(name)
+        keep = train.network(name)
         plan, text = self.planned(name, keep)
         wanted = backward(*keep)
         gpu = FakeGpu(chance)
@@ -187,11 +178,11 @@ class Networks(Case):
         self.follow("transformer", 0, 0)
 
     def test_a_step_of_another_size_leaves_the_plan_and_is_right(self):
-        keep = network("resnet")
+        keep = train.network("resnet")
         plan, _ = self.planned("resnet", keep)
         executor = offload.Executor(plan, keep=list(keep), gpu=FakeGpu())
         model, _, _ = keep
-        other = network("resnet", 80)[1:]
+        other = train.network("resnet", 80)[1:]
         wanted = [backward(*keep), backward(model, *other)]
         for which, left in (0, 0), (1, 1), (0, 1):
             with executor.step():

@@ -13,7 +13,6 @@ use crate::mem::TryVec;
 use crate::policy::flash::drain::Stays;
 use crate::policy::flash::pool::{Pool, LEAST};
 use bindings::uvm_rust_flash_stats;
-use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
@@ -28,24 +27,6 @@ const WORKERS_MOST: u32 = 64;
 
 /// So many va_blocks that are read at a time at most.
 const SETS_MOST: usize = 1024;
-
-/// The devices that there are.
-struct Devices {
-    attached: Option<Arc<Dev>>,
-    /// One that was not let go, as something is still on it.
-    leaving: Option<Arc<Dev>>,
-}
-
-/// Used with `uvm_rust_flash_attach_lock`, by [`Reading`] and [`Writing`] only.
-struct Guarded(UnsafeCell<Devices>);
-
-// SAFETY: it is used with the lock that its documentation names.
-unsafe impl Sync for Guarded {}
-
-static DEVICES: Guarded = Guarded(UnsafeCell::new(Devices {
-    attached: None,
-    leaving: None,
-}));
 
 /// Holds the lock of attaching in read mode: what is attached stays so.
 pub(super) struct Reading(());
@@ -71,14 +52,9 @@ impl Reading {
         taken.then(|| Self(()))
     }
 
-    fn devices(&self) -> &Devices {
-        // SAFETY: the lock is held, so that nobody writes.
-        unsafe { &*DEVICES.0.get() }
-    }
-
     /// The device that is attached, if one is.
-    pub(super) fn attached(&self) -> Option<&Arc<Dev>> {
-        self.devices().attached.as_ref()
+    pub(super) fn attached(&self) -> Option<Arc<Dev>> {
+        there().and_then(|(dev, attached)| attached.then_some(dev))
     }
 }
 
@@ -103,15 +79,9 @@ impl Writing {
         Some(Self(()))
     }
 
-    fn devices(&mut self) -> &mut Devices {
-        // SAFETY: the lock is held, so that nobody else uses it.
-        unsafe { &mut *DEVICES.0.get() }
-    }
-
     /// Whether there is a device, which may be leaving.
     pub(crate) fn has_device(&mut self) -> bool {
-        let devices = self.devices();
-        devices.attached.is_some() || devices.leaving.is_some()
+        there().is_some()
     }
 
     /// Makes this the tier's device, which has none, with room for so many pages in host memory, and starts its workers.
@@ -130,8 +100,7 @@ impl Writing {
             bindings::uvm_seam_flash_hook(true);
             USED.store(true, Relaxed);
             workers::start(&dev, workers)?;
-            self.devices().attached = Some(dev.clone());
-            tier::show(current(), Some((dev.clone(), true)));
+            tier::set_there(current(), Some((dev.clone(), true)));
             tier::attach(current(), dev, limit, workers);
         }
         Ok(())
@@ -139,8 +108,16 @@ impl Writing {
 
     /// Nobody spills to the device any more. Gives it, if there is one.
     pub(crate) fn stop(&mut self) -> Option<Arc<Dev>> {
-        self.devices().stop();
-        self.devices().leaving.clone()
+        let (dev, attached) = there()?;
+        if attached {
+            // SAFETY: there is a tier, which had the device; no worker is woken when they are stopped.
+            unsafe {
+                tier::set_there(current(), Some((dev.clone(), false)));
+                tier::detach(current());
+                workers::stop();
+            }
+        }
+        Some(dev)
     }
 
     /// Brings all that is on the device that was stopped to host memory, and lets it go. Sleeps.
@@ -149,15 +126,14 @@ impl Writing {
     ///
     /// Something stays, and with it the device.
     pub(crate) fn drain(&mut self) -> Result<(), Stays> {
-        let Some(dev) = self.devices().leaving.clone() else {
+        let Some((dev, false)) = there() else {
             return Ok(());
         };
         // SAFETY: there is a tier.
         unsafe { drain(dev.clone()) }?;
-        self.devices().leaving = None;
         // SAFETY: nothing is on it, and nobody uses it (N-file); its workers have stopped. There is a tier.
         unsafe {
-            tier::show(current(), None);
+            tier::set_there(current(), None);
             trim::last(&dev);
             dev.close();
         }
@@ -169,22 +145,6 @@ impl Drop for Writing {
     fn drop(&mut self) {
         // SAFETY: `lock` took it.
         unsafe { bindings::up_write(&raw mut bindings::uvm_rust_flash_attach_lock) };
-    }
-}
-
-impl Devices {
-    /// Nobody spills to the attached device any more, if there is one.
-    fn stop(&mut self) {
-        if self.attached.is_none() {
-            return;
-        }
-        self.leaving = self.attached.take();
-        // SAFETY: there is a tier, which had the device; no worker is woken when they are stopped.
-        unsafe {
-            tier::show(current(), self.leaving.clone().map(|dev| (dev, false)));
-            tier::detach(current());
-            workers::stop();
-        }
     }
 }
 
@@ -247,9 +207,9 @@ pub(crate) fn is_admin() -> Result {
 }
 
 /// What is known of the device that is attached or leaving, and of what a VA space's tenant has of it. Fills
-/// in nothing without one. It waits for nobody who detaches.
+/// in nothing without one. Nobody who attaches or detaches is waited for.
 pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stats) {
-    let Some((dev, attached)) = shown() else {
+    let Some((dev, attached)) = there() else {
         return;
     };
     let flash = dev.flash();
@@ -264,14 +224,14 @@ pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stat
 
 /// How many pages a VA space's tenant has on the device that is attached or leaving; `None` without one.
 pub(crate) fn pages_of_tenant(space: &VaSpace<'_>) -> Option<u64> {
-    Some(held(&shown()?.0, space))
+    Some(held(&there()?.0, space))
 }
 
-/// The device that is attached or leaving, and whether it is attached.
-fn shown() -> Option<(Arc<Dev>, bool)> {
+/// The device, if there is one, and whether it is attached, or leaving.
+fn there() -> Option<(Arc<Dev>, bool)> {
     let tier = current();
     // SAFETY: it is not null.
-    (!tier.is_null()).then(|| unsafe { tier::shown(tier) })?
+    (!tier.is_null()).then(|| unsafe { tier::there(tier) })?
 }
 
 /// How many pages a VA space's tenant has there.
@@ -284,11 +244,10 @@ fn held(dev: &Dev, space: &VaSpace<'_>) -> u64 {
 /// Lets all devices go, before the module does: no VA space exists, and no call is under way.
 pub(super) fn let_go() {
     if let Some(mut lock) = Writing::lock() {
-        lock.stop();
-        if let Some(dev) = lock.devices().leaving.take() {
+        if let Some(dev) = lock.stop() {
             // SAFETY: there is a tier still; without VA spaces nobody needs anything of the device, nor uses it.
             unsafe {
-                tier::show(current(), None);
+                tier::set_there(current(), None);
                 trim::last(&dev);
             }
         }

@@ -256,7 +256,7 @@ impl Machine for Moving<'_> {
 
     fn write(&mut self) {
         let dev = self.device.as_ref().and_then(Reading::attached);
-        let (Some(dev), Some(io)) = (dev, &mut self.io) else {
+        let (Some(dev), Some(io)) = (&dev, &mut self.io) else {
             return;
         };
         // SAFETY: the lock keeps the device, and the VA space's the block, which is not locked; the buffer has

@@ -503,27 +503,28 @@ pub(super) unsafe fn detach(tier: *const Tier) {
     }
 }
 
-/// Shows this device, which is attached or leaving, to who only looks ([`shown`]); or none.
+/// Makes this the device that is there, attached (`true`) or leaving; or none.
 ///
 /// # Safety
 ///
-/// As [`of`].
-pub(super) unsafe fn show(tier: *const Tier, dev: Option<(Arc<Dev>, bool)>) {
+/// `tier` is what [`current`] gave, not null, and the lock of attaching is held in write mode.
+pub(super) unsafe fn set_there(tier: *const Tier, dev: Option<(Arc<Dev>, bool)>) {
     // SAFETY: by this function's contract.
-    let shown = unsafe { core::mem::replace(&mut *of(tier).shown.lock(), dev) };
+    let before = unsafe { core::mem::replace(&mut *of(tier).there.lock(), dev) };
     // Without the lock, which ends with the statement above.
-    drop(shown);
+    drop(before);
 }
 
-/// The device that is attached or leaving, and whether it is attached.
+/// The device that is attached or leaving, and whether it is attached. It stays so as long as the lock of attaching
+/// is held.
 ///
 /// # Safety
 ///
-/// As [`of`].
-pub(super) unsafe fn shown(tier: *const Tier) -> Option<(Arc<Dev>, bool)> {
+/// `tier` is what [`current`] gave, not null.
+pub(super) unsafe fn there(tier: *const Tier) -> Option<(Arc<Dev>, bool)> {
     // SAFETY: by this function's contract.
-    let shown = unsafe { of(tier) }.shown.lock();
-    shown.clone()
+    let there = unsafe { of(tier) }.there.lock();
+    there.clone()
 }
 
 /// Whether a device is attached, now.

@@ -51,7 +51,7 @@ pub fn paid_after(paid: Ns, now: Ns, bytes: u64, mib: u32) -> Ns {
 }
 
 /// So many users' debts are kept.
-pub const DEBTORS: usize = 64;
+const DEBTORS: usize = 64;
 
 /// When users whose tenants are gone will have paid for what these wrote. Who closes all that it has, and begins anew,
 /// goes on paying. Only debts of that length of time are kept, and of so many users, those that last longest.
@@ -59,11 +59,6 @@ pub const DEBTORS: usize = 64;
 pub struct Debts([(u32, Ns); DEBTORS]);
 
 impl Debts {
-    /// There is no user yet who owes anything.
-    pub const fn new() -> Self {
-        Self([(0, Ns(0)); DEBTORS])
-    }
-
     /// A tenant of this user is gone that will have paid at the time `paid`.
     pub fn keep(&mut self, user: u32, paid: Ns) {
         let same = self.0.iter_mut().find(|(of, _)| *of == user);
@@ -86,7 +81,7 @@ impl Debts {
 
 impl Default for Debts {
     fn default() -> Self {
-        Self::new()
+        Self([(0, Ns(0)); DEBTORS])
     }
 }
 
@@ -96,7 +91,7 @@ mod tests {
 
     #[test]
     fn debts_outlive_those_who_made_them_and_the_longest_stay() {
-        let mut debts = Debts::new();
+        let mut debts = Debts::default();
         assert_eq!(debts.of(7), Ns(0));
         debts.keep(7, Ns(500));
         debts.keep(7, Ns(400));

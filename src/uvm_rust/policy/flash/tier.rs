@@ -199,7 +199,7 @@ impl<B, O, D> Default for Tier<B, O, D> {
             host_peak: 0,
             copies_noted: 0,
             detachings: 0,
-            debts: Debts::new(),
+            debts: Debts::default(),
             attached: None,
         }
     }
