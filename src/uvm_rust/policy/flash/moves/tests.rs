@@ -302,6 +302,13 @@ fn what_was_never_touched_costs_little() {
         }
         assert!(m.held.is_empty());
     }
+    // What is not managed memory is not passed over.
+    let mut m = Script {
+        empty: 0..4 * TIB,
+        managed: Some(TIB),
+        ..Script::default()
+    };
+    assert_eq!(run(&mut m, 0, 2 * TIB, To::Host), Err(Failed::NotManaged));
     // Where memory ends that is managed, all before that is moved still.
     let mut m = Script {
         empty: 0..TIB,
