@@ -20,6 +20,11 @@ if [ "$KERNEL" = debug ] && ! grep -q 'debug_locks: *1$' /proc/lockdep_stats; th
 fi
 # When udev took too long to make the ports, nobody would hear what is said here.
 if [ $# -gt 1 ] && [ ! -e /dev/virtio-ports/virtme.stdout ]; then exit 251; fi
+# A QEMU that emulates it now and then kills its guest by it (vm.sh says how).
+if [ -n "$EMULATED" ] && grep -qw cx16 /proc/cpuinfo; then
+	echo "error: this emulated CPU has cmpxchg16b, which QEMU gets wrong" >&2
+	exit 250
+fi
 # A packaged kernel has these in modules, and of udev's rules those that load them are not
 # here (vm.sh).
 if [ -d "/lib/modules/$(uname -r)" ]; then modprobe -aq nvme dm_mod || :; fi

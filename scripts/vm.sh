@@ -116,6 +116,7 @@ for ((i = 0; i < gpus; i++)); do qemu_args+=(-device edu); done
 # QEMU's monitor, for the question what a guest does that does not finish (see run).
 mkfifo "$run_dir/monitor.in" "$run_dir/monitor.out"
 qemu_args+=(-chardev "pipe,id=ask,path=$run_dir/monitor" -mon "chardev=ask,mode=readline")
+emulated=1
 if [ -n "${ICOUNT:-}" ]; then
 	# Counting needs a single thread and no KVM.
 	args+=(--disable-kvm)
@@ -123,9 +124,9 @@ if [ -n "${ICOUNT:-}" ]; then
 	qemu_args+=(-icount "shift=0,sleep=off")
 else
 	case ${VM_ACCEL:-auto} in
-	kvm) cpu= ;;
+	kvm) cpu='' emulated='' ;;
 	tcg) args+=(--disable-kvm) ;;
-	auto) if kvm_works; then cpu=; else args+=(--disable-kvm); fi ;;
+	auto) if kvm_works; then cpu='' emulated=''; else args+=(--disable-kvm); fi ;;
 	*) die "VM_ACCEL=$VM_ACCEL: use auto, kvm or tcg" ;;
 	esac
 fi
@@ -136,8 +137,10 @@ kopts=()
 # Such a machine is also late with the timer by which the kernel watches the TSC. It then takes the HPET for its
 # clock, which QEMU reads under its big lock, and all that looks at the time is slower by far.
 [ -z "$cpu" ] || kopts+=(tsc=reliable)
+# No cmpxchg16b, by which the kernel's slab allocator takes each object: QEMU 7.2 computes its flags from those
+# of an instruction long past, so that EFLAGS holds bits of an address, and an interrupt just then ends the guest.
 # The last one counts; virtme has said "max".
-[ -z "$cpu" ] || qemu_args+=(-cpu "$cpu")
+[ -z "$emulated" ] || qemu_args+=(-cpu "${cpu:-max},-cx16")
 read -ra more <<<"${QEMU_OPTS:-}"
 qemu_args+=("${more[@]}")
 
@@ -148,6 +151,7 @@ qemu_args+=("${more[@]}")
 	printf 'UVM_ARGS=%q\n' "uvm_enable_builtin_tests=1 ${UVM_PARAMS:-}"
 	printf 'VM_UNLOAD=%q\n' "${VM_UNLOAD:-}"
 	printf 'NOLOAD=%q\nDRIVER=%q\nTOP=%q\nGPU=%q\nGPUS=%q\n' "${NOLOAD:-}" "$driver" "$TOP" "$gpu" "$gpus"
+	printf 'EMULATED=%q\n' "$emulated"
 	printf 'VIDMEM_MB=%q\nKERNEL=%q\nPATH=%q\nHOME=%q\n' "$vidmem" "${KERNEL:-release}" "$PATH" "$HOME"
 	echo 'export UVM_KO_UPSTREAM UVM_KO_RUST VGPU_KO VGPU_ARGS UVM_ARGS DRIVER TOP GPU GPUS VIDMEM_MB KERNEL PATH HOME'
 } >"$run_dir/env"
