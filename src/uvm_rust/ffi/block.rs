@@ -413,9 +413,11 @@ impl Tracker<'_> {
         Status::check(unsafe { bindings::uvm_seam_tracker_add(self.0, block.as_ptr()) })
     }
 
-    /// Waits for all noted work. Sleeps; the caller holds no lock.
-    pub(crate) fn wait(self) -> Result<(), Status> {
-        // SAFETY: by the type's invariant, and it is used no more.
+    /// Waits for all noted work, which was noted since the VA space was locked. Sleeps; the caller holds the lock of
+    /// no block.
+    pub(crate) fn wait(self, _: &LockedVaSpace<'_>) -> Result<(), Status> {
+        // SAFETY: by the type's invariant, and it is used no more. The channels that it names are those of GPUs of the
+        // VA space, none of which can be unregistered while that is locked.
         Status::check(unsafe { bindings::uvm_seam_tracker_end(self.0) })
     }
 }

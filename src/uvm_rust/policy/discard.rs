@@ -387,9 +387,11 @@ impl BlockState {
     /// The first half of [`BlockState::split`], for a caller that must know that
     /// there is memory before it splits anything: a copy of the pages from `at` on.
     ///
-    /// Chunks that are reclaimed before [`BlockState::truncate`] need not be told
+    /// GPU chunks that are reclaimed before [`BlockState::truncate`] need not be told
     /// to the copy: what it then says of their pages matters only to a chunk that
-    /// is there, and [`BlockState::added`] comes before the next one is.
+    /// is there, and [`BlockState::added`] comes before the next one is. A chunk of
+    /// the host comes without that call. So no page counts as prepared there in the
+    /// copy: at worst a page is zeroed once more.
     pub fn upper(&self, at: u16) -> Result<Self, OutOfMemory> {
         let at = at.min(self.pages);
         let mut upper = Self::new(self.pages - at);
@@ -397,9 +399,13 @@ impl BlockState {
         upper.eager = self.eager.shifted_down(at);
         upper.prepared = ProcessVec::with_capacity(self.prepared.len())?;
         for p in self.prepared.iter() {
+            let pages = match p.memory {
+                Memory::HOST => PageMask::EMPTY,
+                _ => p.pages.shifted_down(at),
+            };
             upper.prepared.push(Prepared {
                 memory: p.memory,
-                pages: p.pages.shifted_down(at),
+                pages,
             })?;
         }
         Ok(upper)

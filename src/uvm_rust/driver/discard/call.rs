@@ -121,11 +121,11 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn wait(&mut self) -> Result<(), Status> {
-        self.check(self.walk.is_none());
-        // It is kept where something is locked.
-        match self.walk.is_none().then(|| self.tracker.take()).flatten() {
-            Some(tracker) => tracker.wait(),
-            None => Ok(()),
+        let is_closed = self.walk.as_ref().is_some_and(|walk| !walk.is_open());
+        self.check(is_closed);
+        match (self.tracker.take(), &self.walk) {
+            (Some(tracker), Some(walk)) => tracker.wait(walk.space()),
+            _ => Ok(()),
         }
     }
 

@@ -328,6 +328,27 @@ proptest! {
     }
 }
 
+/// An eviction may allocate the host's chunk between the copy of the upper half and the split. It tells the state that the
+/// block has then, and the pages which it does not move hold what somebody left there.
+#[test]
+fn a_split_half_does_not_trust_chunks_of_the_host() {
+    let (moved, other) = (mask(0, 300), mask(300, 512));
+    let mut lower = BlockState::new(PAGES);
+    lower.track(Memory::HOST, &PageMask::FULL).unwrap();
+    let mut upper = lower.upper(256).unwrap();
+    // The chunk was given back, and comes again for an eviction.
+    let zeroed = lower.zeroing_host(&moved, &PageMask::EMPTY, &PageMask::EMPTY);
+    assert_eq!(zeroed, PageMask::EMPTY);
+    lower.made_resident(Memory::HOST, &moved, &moved, &PageMask::EMPTY, true);
+    lower.truncate(256);
+
+    let (moved, other) = (moved.shifted_down(256), other.shifted_down(256));
+    let plan = upper.plan(Region::new(0, 256), Mode::Eager, 0, &facts(moved));
+    upper.commit(&plan);
+    let zeroed = upper.zeroing_host(&other, &mask(0, 256), &PageMask::EMPTY);
+    assert_eq!(zeroed, other);
+}
+
 /// That the proof can fail: without tracking, some history of the same kind leaks.
 #[test]
 #[cfg_attr(miri, ignore = "slow, and the directed tests show the same")]

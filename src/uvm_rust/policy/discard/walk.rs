@@ -4,7 +4,7 @@
 //! to each block in which order.
 //!
 //! ```text
-//!  discard    enter the VA space, walk, leave it, wait for the GPUs
+//!  discard    enter the VA space, walk, wait for the GPUs, leave it
 //!    ranges   the ranges of managed memory that the addresses lie in
 //!      blocks 2 MiB at a time: skipped, or
 //!        block    lock; plan, drop, record, queue; unlock
@@ -28,7 +28,8 @@
 //!   terabytes of blocks that are skipped.
 //! - **D-wait**: the call does not end, with an error or without, before the GPUs have done what
 //!   an eager discard gave them to do: an access through a mapping that is still cached somewhere
-//!   would go unnoticed.
+//!   would go unnoticed. It waits before it leaves the VA space: the work belongs to channels of
+//!   GPUs, which go when another thread takes a GPU out of the VA space.
 //!
 //! Locking: none here. The machine takes the VA space's lock in read mode (`enter`) and within
 //! it one block's at a time (`lock`).
@@ -202,8 +203,8 @@ pub trait Machine {
     /// Gives back what [`Machine::open`] got. Called once, and only if that succeeded.
     fn close(&mut self);
 
-    /// Waits until the GPUs have done what [`Machine::note_work`] noted. Called once after
-    /// `leave`, with no lock held, and nothing else after it.
+    /// Waits until the GPUs have done what [`Machine::note_work`] noted. Called once, right before
+    /// `leave`: the locks of the VA space are held, and no block's.
     fn wait(&mut self) -> Result<(), Self::Error>;
 
     // The walk.
@@ -291,9 +292,9 @@ pub fn discard<M: Machine>(
     };
     walk.machine.enter();
     let result = walk.entered(span);
-    walk.machine.leave();
     // D-wait: also for the blocks before one that failed.
     let waited = walk.machine.wait().map_err(Failure::Machine);
+    walk.machine.leave();
     result.and(waited)
 }
 

@@ -420,8 +420,8 @@ fn an_eager_discard_does_all_in_order() {
         NoteWork,
         Unlock,
         Close,
-        Leave,
         Wait,
+        Leave,
     ];
     assert_eq!(script.did, whole);
     assert_eq!(script.states[0].1.status(0), Status::Eager);
@@ -446,7 +446,7 @@ fn a_lazy_discard_drops_nothing_and_waits_for_nothing_new() {
         Unlock,
     ];
     assert_eq!(script.locked(), locked);
-    assert_eq!(script.tail(), [Close, Leave, Wait]);
+    assert_eq!(script.tail(), [Close, Wait, Leave]);
     assert_eq!(script.states[0].1.status(511), Status::Lazy);
 }
 
@@ -465,7 +465,7 @@ fn what_cannot_be_discarded_is_refused_and_nothing_opened() {
         let (result, met) = script.whole(Mode::Eager);
         assert_eq!((result, met), (Err(failure), counts(0, 0, 0)));
         assert_eq!(script.count(|did| matches!(did, Open | Lock | Rest)), 0);
-        assert_eq!(script.did[script.did.len() - 2..], [Leave, Wait]);
+        assert_eq!(script.did[script.did.len() - 2..], [Wait, Leave]);
     }
 }
 
@@ -599,6 +599,6 @@ fn a_thread_that_is_to_die_ends_where_it_is() {
         assert_eq!(result, Err(Failure::Killed));
         assert_eq!(met.discarded + met.skipped, 3);
         assert_eq!(script.count(|did| matches!(did, Block(_))), 3);
-        assert_eq!(script.tail(), [Close, Leave, Wait]);
+        assert_eq!(script.tail(), [Close, Wait, Leave]);
     }
 }

@@ -286,7 +286,7 @@ impl Machine for World {
     }
 
     fn leave(&mut self) {
-        assert!(self.entered && !self.open);
+        assert!(self.entered && !self.open && self.waited);
         self.entered = false;
     }
 
@@ -313,7 +313,7 @@ impl Machine for World {
     }
 
     fn wait(&mut self) -> Result<(), Fallible> {
-        assert!(!self.entered && !self.waited);
+        assert!(self.entered && !self.open && !self.waited);
         self.waited = true;
         self.may_fail(Fallible::Wait)?;
         for b in core::mem::take(&mut self.noted) {

@@ -33,7 +33,7 @@ fn an_error_ends_the_walk_and_nothing_else() {
         assert_eq!(script.discarded(BASE), 512);
         let at = script.did.iter().position(|did| *did == fails);
         let rest = &script.did[at.expect("it was asked for") + 1..];
-        assert_eq!(rest, [Unlock, Close, Leave, Wait], "{fails:?}");
+        assert_eq!(rest, [Unlock, Close, Wait, Leave], "{fails:?}");
     }
 }
 
@@ -44,7 +44,7 @@ fn without_memory_for_the_call_nothing_is_walked() {
     let (result, _) = script.whole(Mode::Eager);
     assert_eq!(result, Err(Failure::Machine(BROKEN)));
     // Not closed, as it is not open.
-    assert_eq!(script.tail(), [Open, Leave, Wait]);
+    assert_eq!(script.tail(), [Open, Wait, Leave]);
 }
 
 /// An error of the walk is the one that counts; the wait's does where there is no other.
@@ -56,7 +56,7 @@ fn the_first_error_is_the_one_that_is_told() {
     let mut script = Script::new(2 * MIB);
     (script.fails, script.dies_after) = (vec![Wait], 0);
     assert_eq!(script.whole(Mode::Eager).0, Err(Failure::Killed));
-    assert_eq!(script.tail(), [Close, Leave, Wait]);
+    assert_eq!(script.tail(), [Close, Wait, Leave]);
 }
 
 /// Where the lock was let go on the way nothing that was known of the block holds any more.
