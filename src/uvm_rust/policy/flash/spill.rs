@@ -426,11 +426,11 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
     if !m.use_device() {
         return Err(Outcome::Later);
     }
-    let mut dropped = false;
+    let (mut dropped, mut taken) = (PageMask::EMPTY, false);
     loop {
         let all = pages;
-        let unmapped = drop_needless(m, &mut pages);
-        dropped |= pages != all;
+        let unmapped = drop_needless(m, &mut pages, &mut dropped);
+        taken |= pages != all;
         match unmapped {
             Unmapped::All => break,
             Unmapped::Failed => return Err(Outcome::Later),
@@ -441,11 +441,12 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
         }
     }
     if pages.is_empty() {
-        // Somebody else may have taken all of it where the lock was let go.
-        return Err(if dropped {
-            Outcome::Moved
-        } else {
-            Outcome::Nothing
+        return Err(match (dropped.is_empty(), taken) {
+            (false, _) => Outcome::Moved,
+            // Somebody holds all that is left.
+            (true, true) => Outcome::Later,
+            // Somebody else took all of it where the lock was let go.
+            (true, false) => Outcome::Nothing,
         });
     }
     let spill = reserve(m, &pages)?;
@@ -507,18 +508,20 @@ fn free_unused<M: Machine>(m: &mut M, facts: &Facts) -> Outcome {
 }
 
 /// Drops what need not be written: what was discarded and is still there, and what flash has a copy of.
-/// Takes it out of `pages`.
-fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask) -> Unmapped {
+/// Takes it out of `pages`, and adds what left the host to `dropped`. What was discarded and somebody holds is taken out
+/// as well: it stays where it is, as a copy of it on the device would be trusted once the page itself has been dropped.
+fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut PageMask) -> Unmapped {
     let stale = m.discarded(pages);
     if !stale.is_empty() {
         match m.unmap(&stale) {
             Unmapped::All => {}
             other => return other,
         }
+        *pages -= stale;
         let stale = m.not_held(&stale);
         m.dropped(&stale);
         m.left_host(&stale);
-        *pages -= stale;
+        *dropped |= stale;
         m.count(Count::Dropped, bytes(&stale));
     }
     let clean = m.with(|block, _, _| block.copies() & *pages);
@@ -537,6 +540,7 @@ fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask) -> Unmapped {
     if !clean.is_empty() {
         m.left_host(&clean);
         *pages -= clean;
+        *dropped |= clean;
         m.count(Count::Unwritten, bytes(&clean));
     }
     Unmapped::All

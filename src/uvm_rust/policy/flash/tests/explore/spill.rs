@@ -420,6 +420,10 @@ impl Machine for Real<'_, '_> {
 
     fn not_held(&mut self, pages: &PageMask) -> PageMask {
         self.b();
+        // Who holds a page lets it go without any lock.
+        if self.w.chance(4) {
+            self.held = PageMask::EMPTY;
+        }
         *pages - self.held
     }
 
@@ -461,7 +465,11 @@ impl Machine for Real<'_, '_> {
         }
         // As long as it is mapped somebody may take hold of it.
         if self.w.chance(8) {
-            self.held |= self.w.some_pages(b);
+            self.held |= if self.w.chance(2) {
+                *pages
+            } else {
+                self.w.some_pages(b)
+            };
         }
         self.w.now().blocks[b].unmap(pages);
         Unmapped::All
@@ -512,6 +520,11 @@ impl Machine for Real<'_, '_> {
         let (resident, mapped) = self.w.of(b, |block| (block.resident, block.mapped));
         if mapped.intersects(&spill.pages) || self.kept.is_some() {
             self.broken("what is mapped, or not let go, is kept to be written");
+        }
+        // Of what is discarded while the lock was let go, the block forgets that it spills it.
+        let stale = self.w.of(b, |block| block.stale & block.state.spilling());
+        if stale.intersects(&spill.pages) {
+            self.broken("what was discarded lazily is written");
         }
         let here = spill.pages.is_subset(&resident) && !self.w.chance(64);
         self.kept = here.then_some(spill.pages);
