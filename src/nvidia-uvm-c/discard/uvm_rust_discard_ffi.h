@@ -171,7 +171,7 @@ _Bool uvm_seam_discard_held(struct uvm_seam_space *space, struct uvm_va_block_st
 			    struct uvm_rust_held *held);
 /* @memory is one that uvm_seam_discard_held() gave with a root chunk. */
 void uvm_seam_discard_requeue(struct uvm_seam_space *space, struct uvm_va_block_struct *block, __u32 memory);
-/* Notes what GPUs do with the block. The second waits for all that was noted; nothing is called after it. */
+/* Notes what GPUs do with the block. The second waits for all that was noted, with the VA space's lock held. */
 __u32 uvm_seam_tracker_add(struct uvm_seam_tracker *tracker, struct uvm_va_block_struct *block);
 __u32 uvm_seam_tracker_end(struct uvm_seam_tracker *tracker);
 

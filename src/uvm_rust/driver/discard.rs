@@ -4,7 +4,7 @@
 //!
 //! A discard (call.rs) takes `mmap_lock` and the VA space's lock in
 //! read mode, and within them one va_block's lock at a time; upstream's code takes the locks below. The
-//! discard releases all of them before it waits for GPUs. The discard state of a va_block hangs off that
+//! discard waits for GPUs with the first two held, which keep the GPUs. The discard state of a va_block hangs off that
 //! block (`uvm_va_block_t.uvm_rust`), and the block's lock guards it.
 
 #[cfg(not(uvm_native))]
