@@ -75,8 +75,8 @@ void uvm_rust_note_replay(__u32 gpu_index);
 void uvm_rust_note_served(__u32 gpu_index, __u64 replays);
 
 /*
- * @bytes of a va_block are being copied from @src to @dst, UVM_RUST_MEMORY_*; @cause is a
- * UVM_RUST_CAUSE_*. Caller holds the va_block's lock.
+ * @bytes of a va_block are being copied from @src to @dst, UVM_RUST_MEMORY_*; @cause is upstream's
+ * uvm_make_resident_cause_t. Caller holds the va_block's lock.
  */
 void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
 
@@ -196,7 +196,6 @@ void uvm_seam_pm_unlock(void);
  * last address of that. Returns an NV_STATUS; NV_WARN_NOTHING_TO_DO: the GPU has no memory of its own. Caller holds
  * the VA space's lock.
  */
-struct uvm_seam_context;
 __u32 uvm_seam_native_discard(struct uvm_seam_space *space, struct uvm_seam_context *context, __u64 at, _Bool eager,
 			      __u64 *last);
 

@@ -33,9 +33,6 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 /* Upstream's list of the root chunks that are free, zeroed or not. Caller holds pmm->list_lock. */
 struct list_head *uvm_rust_free_list(uvm_pmm_gpu_t *pmm, bool zeroed);
 
-/* Brings a page of ordinary memory from the GPU to the host, wherever it is mapped. Sleeps. */
-NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn);
-
 static inline __u32 uvm_rust_root_index(const uvm_gpu_chunk_t *chunk)
 {
 	return chunk->address / UVM_CHUNK_SIZE_MAX;
@@ -53,9 +50,6 @@ static inline __u32 uvm_rust_gpu_index(uvm_pmm_gpu_t *pmm)
 
 /* Where our files in debugfs are; NULL without statistics. */
 extern struct dentry *uvm_rust_debug_dir;
-
-/* Why pages are made resident: UVM_RUST_CAUSE_*. */
-__u32 uvm_rust_cause(uvm_make_resident_cause_t cause);
 
 /* --- discard: uvm_rust_discard.c, uvm_rust_va_block.h ------------------------- */
 
@@ -98,48 +92,5 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 void uvm_rust_on_range_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
 /* Frees the state of a va_block that dies. */
 void uvm_rust_on_block_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data);
-
-/* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
-
-/* Once va_block contexts can be allocated, and before that ends; the latter also if the former failed. */
-NV_STATUS uvm_rust_notifier_init(void);
-void uvm_rust_notifier_exit(void);
-
-/*
- * The context that uvm_hmm.c's notifier works with; never NULL, unless the mend is off. May sleep,
- * but not for reclaim.
- */
-uvm_va_block_context_t *uvm_rust_notifier_context(struct mm_struct *mm);
-void uvm_rust_notifier_context_free(uvm_va_block_context_t *context);
-
-/*
- * The va_block of a VA space's chunks that no va_block has: made with the VA space, and given back once its GPUs are gone,
- * also if the former failed. All are freed with the module. uvm_rust_hmm_pages.c.
- */
-NV_STATUS uvm_rust_nobody_of(uvm_va_space_t *va_space);
-void uvm_rust_nobody_gone(uvm_va_space_t *va_space);
-void uvm_rust_nobodies_exit(void);
-bool uvm_rust_is_nobody(const uvm_va_block_t *va_block);
-/* Hook of uvm_va_block.c and uvm_hmm.c: @va_block, whose lock the caller holds, gives @chunk up. */
-void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk);
-
-/* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
-void uvm_rust_clear_hmm_pfns(void *context);
-
-/* For tests: whether all ordinary memory counts as held by somebody (uvm_rust_test_held). */
-bool uvm_rust_all_held(void);
-/* For tests: whether copies of ordinary memory to the host fail (uvm_rust_test_copy). */
-bool uvm_rust_test_copy_fails(void);
-/* For tests: time for others to take a chunk that a failed eviction has freed. Sleeps. */
-void uvm_rust_test_freed(void);
-
-/* Hook of uvm_va_block.c: whether an evicted chunk still holds a page of Linux's. */
-bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);
-
-/*
- * Hook of uvm_va_block.c: takes the pages that Linux will not let go out of the context's
- * caller_page_mask. @block_context: a uvm_va_block_context_t.
- */
-void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context);
 
 #endif

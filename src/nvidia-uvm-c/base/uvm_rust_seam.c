@@ -13,6 +13,7 @@
 #include <linux/seq_file.h>
 
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_fixes.h"
 #include "uvm_api.h"
 #include "uvm_global.h"
 #include "uvm_va_space_mm.h"
@@ -98,31 +99,18 @@ static void on_fault(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_ev
 			    entry->num_instances - !data->fault.gpu.is_duplicate);
 }
 
-__u32 uvm_rust_cause(uvm_make_resident_cause_t cause)
-{
-	switch (cause) {
-	case UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT:
-	case UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT:
-		return UVM_RUST_CAUSE_FAULT;
-	case UVM_MAKE_RESIDENT_CAUSE_PREFETCH:
-		return UVM_RUST_CAUSE_PREFETCH;
-	case UVM_MAKE_RESIDENT_CAUSE_EVICTION:
-		return UVM_RUST_CAUSE_EVICTION;
-	case UVM_MAKE_RESIDENT_CAUSE_ACCESS_COUNTER:
-		return UVM_RUST_CAUSE_ACCESS_COUNTER;
-	default:
-		return UVM_RUST_CAUSE_API;
-	}
-}
-
 static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
 	uvm_va_space_t *va_space = uvm_rust_migration_space(data);
 
+	/* Rust knows these by their numbers (ffi/space.rs). */
+	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT != 0 || UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT != 1);
+	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_ACCESS_COUNTER != 2 || UVM_MAKE_RESIDENT_CAUSE_PREFETCH != 3);
+	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_EVICTION != 4);
 	uvm_rust_note_copy(va_space->uvm_rust,
 			   uvm_rust_memory(data->migration.dst),
 			   uvm_rust_memory(data->migration.src),
-			   uvm_rust_cause(data->migration.cause),
+			   data->migration.cause,
 			   data->migration.bytes);
 }
 

@@ -108,12 +108,6 @@ bool uvm_seam_discard_facts(uvm_va_block_t *block, struct uvm_rust_mask *residen
 	return false;
 }
 
-/* Whether @block has one chunk on @gpu, which @state is of, that the GPU may reclaim. */
-static bool has_root_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_va_block_gpu_state_t *state)
-{
-	return uvm_va_block_size(block) == UVM_CHUNK_SIZE_MAX && state->chunks[0] && uvm_rust_gpu_supports_eviction(gpu);
-}
-
 bool uvm_seam_discard_held(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 from, struct uvm_rust_held *held)
 {
 	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
@@ -139,7 +133,9 @@ bool uvm_seam_discard_held(struct uvm_seam_space *space, uvm_va_block_t *block, 
 		held->resident = *uvm_rust_mask(&state->resident);
 		held->memory = uvm_rust_memory(id);
 		held->one_place = true;
-		held->root_chunk = has_root_chunk(block, uvm_rust_gpu(va_space, id), state);
+		/* One chunk, which the GPU may reclaim. */
+		held->root_chunk = uvm_va_block_size(block) == UVM_CHUNK_SIZE_MAX && state->chunks[0] &&
+				   uvm_rust_gpu_supports_eviction(uvm_rust_gpu(va_space, id));
 		return true;
 	}
 	return false;

@@ -7,7 +7,6 @@
 
 #include "uvm_rust_types.h"
 
-struct uvm_seam_context;	/* upstream's uvm_va_block_context_t */
 struct uvm_seam_tracker;	/* upstream's uvm_tracker_t */
 
 /* --- called by C ------------------------------------------------------------ */

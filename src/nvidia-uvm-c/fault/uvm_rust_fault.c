@@ -27,14 +27,9 @@
  * and debug procfs. If nobody does, leave it at that. Who begins to listen in this
  * very moment has no claim to a fault that came before.
  */
-static inline bool faults_are_heard(uvm_perf_va_space_events_t *events)
-{
-	return !list_empty_careful(&events->event_callbacks[UVM_PERF_EVENT_FAULT]);
-}
-
 #define uvm_perf_event_notify_gpu_fault(events, ...)					\
 	do {										\
-		if (unlikely(faults_are_heard(events)))					\
+		if (unlikely(!list_empty_careful(&(events)->event_callbacks[UVM_PERF_EVENT_FAULT])))	\
 			uvm_perf_event_notify_gpu_fault(events, __VA_ARGS__);		\
 	} while (0)
 

@@ -47,11 +47,6 @@ void uvm_seam_va_block_put(uvm_va_block_t *block)
 	uvm_va_block_release(block);
 }
 
-struct uvm_seam_space *uvm_seam_block_space(uvm_va_block_t *block)
-{
-	return (struct uvm_seam_space *)uvm_va_block_get_va_space(block);
-}
-
 __u32 uvm_seam_block_wait(uvm_va_block_t *block)
 {
 	return uvm_tracker_wait(&block->tracker);

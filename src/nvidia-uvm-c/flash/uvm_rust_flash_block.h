@@ -168,7 +168,7 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 	uvm_page_mask_init_from_region(&wanted, region, mask);
 	/* Upstream gives CPU faults the cause of replayable ones; they are serviced by the thread that faults. */
 	return uvm_rust_flash_before_populate(block, (struct uvm_seam_context *)context, gpu,
-					      uvm_rust_cause(context->make_resident.cause),
+					      context->make_resident.cause,
 					      context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT &&
 					      current->flags & PF_KTHREAD, uvm_rust_mask(&wanted));
 }
@@ -194,20 +194,16 @@ NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *contex
 }
 
 /* Who did not ask for it is not to write to such a page; but a GPU that cannot fault cannot ask later. */
-static uvm_prot_t flash_highest_permission(uvm_va_block_t *block, uvm_page_index_t index, uvm_prot_t prot)
+uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, UVM_RUST_CONTEXT(uvm_va_block_context_t *context,)
+							uvm_processor_id_t id, uvm_page_index_t index)
 {
+	uvm_prot_t prot = uvm_va_block_page_compute_highest_permission__c(block, UVM_RUST_CONTEXT(context,) id, index);
+
 	if (static_branch_unlikely(&uvm_rust_flash_used_key) && prot > UVM_PROT_READ_ONLY &&
 	    uvm_rust_flash_is_copied(block->uvm_rust_flash, index) &&
 	    !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block)))
 		return UVM_PROT_READ_ONLY;
 	return prot;
-}
-
-uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, UVM_RUST_CONTEXT(uvm_va_block_context_t *context,)
-							uvm_processor_id_t id, uvm_page_index_t index)
-{
-	return flash_highest_permission(block, index, uvm_va_block_page_compute_highest_permission__c(
-						      block, UVM_RUST_CONTEXT(context,) id, index));
 }
 
 /* --- leaving host memory --------------------------------------------------------------- */

@@ -14,11 +14,9 @@
 #include "uvm_rust_types.h"
 
 struct uvm_rust_flash_block;	/* what is known of a va_block: uvm_va_block_t.uvm_rust_flash */
-struct uvm_va_block_struct;	/* upstream's uvm_va_block_t */
 struct uvm_seam_flash_dev;	/* an open device */
 struct page;
 struct skcipher_request;
-struct uvm_seam_context;
 struct rw_semaphore;
 
 /* --- a va_block: policy/flash/{block,wants}.rs ------------------------------------ */
@@ -51,7 +49,7 @@ _Bool uvm_rust_flash_along(struct uvm_va_block_struct *block, _Bool to_gpu, stru
 /*
  * Before @wanted pages are made resident on @gpu, or NULL for the host (policy/flash/room.rs): waits for room, and
  * brings what is on flash into host memory (policy/flash/fetch.rs). Caller holds the VA space's lock and the block's,
- * which is dropped for the I/O. @cause: UVM_RUST_CAUSE_*; @replays: of that, a GPU's fault that can be put off. NV_OK:
+ * which is dropped for the I/O. @cause: upstream's; @replays: of that, a GPU's fault that can be put off. NV_OK:
  * none is on flash; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped, call again; NV_ERR_INVALID_OPERATION: one
  * is lost.
  */
@@ -78,10 +76,11 @@ __u32 uvm_seam_flash_host_pages(struct uvm_va_block_struct *block);
 _Bool uvm_seam_va_block_hold(struct uvm_va_block_struct *block);
 /*
  * A spill: `Machine` of policy/flash/spill.rs has what each is for. The caller has a reference on @block.
- * From _block_space() on its lock is held, and it is alive.
+ * From uvm_va_block_get_va_space() on its lock is held, and it is alive.
  */
 void uvm_seam_va_block_put(struct uvm_va_block_struct *block);
-struct uvm_seam_space *uvm_seam_block_space(struct uvm_va_block_struct *block);
+/* Upstream's: the VA space of a va_block. */
+struct uvm_va_space_struct *uvm_va_block_get_va_space(struct uvm_va_block_struct *block);
 
 /*
  * Leaves of @pages those with host memory: with @hold a reference on it goes to @held, by page of the block; else with

@@ -8,7 +8,7 @@ use super::{prefetch::Process, tenant::Held};
 #[cfg(not(uvm_native))]
 use crate::ffi::flash::Moves;
 use crate::ffi::space::Home;
-use crate::ffi::{bindings, seam};
+use crate::ffi::seam;
 use crate::policy::stats::Cause;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -120,15 +120,8 @@ impl State {
         }
     }
 
-    /// Counts `bytes` that are copied between two memories for this `UVM_RUST_CAUSE_*`; `None` is the host.
-    pub(crate) fn note_copy(&self, dst: Option<u32>, src: Option<u32>, cause: u32, bytes: u64) {
-        let cause = match cause {
-            bindings::UVM_RUST_CAUSE_FAULT => Cause::Fault,
-            bindings::UVM_RUST_CAUSE_PREFETCH => Cause::Prefetch,
-            bindings::UVM_RUST_CAUSE_EVICTION => Cause::Eviction,
-            bindings::UVM_RUST_CAUSE_ACCESS_COUNTER => Cause::AccessCounter,
-            _ => Cause::Api,
-        };
+    /// Counts `bytes` that are copied between two memories; `None` is the host.
+    pub(crate) fn note_copy(&self, dst: Option<u32>, src: Option<u32>, cause: Cause, bytes: u64) {
         if let Some(stats) = self.stats() {
             stats.note_copy(dst, src, cause, bytes);
         }

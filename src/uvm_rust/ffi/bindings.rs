@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 06187b31e1f3e417.
+// Of headers and options a35a3fa9c1fff7f1.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -420,6 +420,11 @@ pub struct uvm_seam_space {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_context {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct uvm_rust_gpu {
     _unused: [u8; 0],
 }
@@ -617,11 +622,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_pm_unlock();
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct uvm_seam_context {
-    _unused: [u8; 0],
 }
 unsafe extern "C" {
     pub fn uvm_seam_native_discard(
@@ -1237,7 +1237,7 @@ unsafe extern "C" {
     pub fn uvm_seam_va_block_put(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_block_space(block: *mut uvm_va_block_struct) -> *mut uvm_seam_space;
+    pub fn uvm_va_block_get_va_space(block: *mut uvm_va_block_struct) -> *mut uvm_va_space_struct;
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_host(

@@ -12,7 +12,7 @@ use super::gpu::{BlockName, GpuHandle};
 use super::prefetch::Migration;
 use super::space::gpu_of;
 use super::status::Status;
-use super::vaspace::{Context, LockedVaSpace, VaSpace};
+use super::vaspace::{space_of_block, Context, LockedVaSpace, VaSpace};
 use crate::driver::discard::status;
 use crate::policy::discard::{BlockState, Facts, Held, Memory, Span, PAGE_BYTES};
 use crate::policy::mask::{PageMask, Region};
@@ -238,7 +238,7 @@ impl LockedBlock<'_> {
     ) -> Option<Self> {
         // SAFETY: by this function's contract.
         let block = unsafe {
-            let space = NonNull::new(bindings::uvm_seam_block_space(block))?;
+            let space = NonNull::new(space_of_block(block))?;
             Block(NonNull::new(block)?, VaSpace::new(space))
         };
         Some(LockedBlock {

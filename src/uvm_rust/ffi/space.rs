@@ -9,6 +9,7 @@ use super::seam::SeqFile;
 use super::vaspace::VaSpace;
 use super::{bindings, gpu};
 use crate::driver::space::State;
+use crate::policy::stats::Cause;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::prelude::*;
@@ -122,6 +123,17 @@ pub(super) fn gpu_of(memory: u32) -> Option<u32> {
     memory.checked_sub(bindings::UVM_RUST_MEMORY_HOST + 1)
 }
 
+/// Why upstream makes pages resident, by its `uvm_make_resident_cause_t`. `uvm_rust_seam.c` checks the numbers.
+pub(super) fn cause_of(upstreams: u32) -> Cause {
+    match upstreams {
+        0 | 1 => Cause::Fault,
+        2 => Cause::AccessCounter,
+        3 => Cause::Prefetch,
+        4 => Cause::Eviction,
+        _ => Cause::Api,
+    }
+}
+
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_note_fault(
     space: *mut bindings::uvm_rust_space,
@@ -146,7 +158,7 @@ unsafe extern "C" fn uvm_rust_note_copy(
     bytes: u64,
 ) {
     // SAFETY: I-own.
-    unsafe { borrow(space) }.note_copy(gpu_of(dst), gpu_of(src), cause, bytes);
+    unsafe { borrow(space) }.note_copy(gpu_of(dst), gpu_of(src), cause_of(cause), bytes);
 }
 
 #[no_mangle]

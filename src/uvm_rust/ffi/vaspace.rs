@@ -56,6 +56,19 @@ impl<'a> VaSpace<'a> {
     }
 }
 
+/// The VA space of a va_block; null for a dead one.
+///
+/// # Safety
+///
+/// The va_block is valid, and its lock or that of its VA space is held.
+#[cfg(not(uvm_native))]
+pub(super) unsafe fn space_of_block(
+    block: *mut bindings::uvm_va_block_struct,
+) -> *mut uvm_seam_space {
+    // SAFETY: by this function's contract.
+    unsafe { bindings::uvm_va_block_get_va_space(block) }.cast()
+}
+
 /// A VA space whose lock is held in read mode until this is dropped, and that of the process' memory, if that was asked
 /// for and is there.
 pub(crate) struct LockedVaSpace<'a> {

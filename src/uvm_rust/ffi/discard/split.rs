@@ -9,7 +9,7 @@ use super::super::bindings::{self, uvm_va_block_struct, uvm_va_range_struct};
 use super::super::block::Block;
 use super::super::flash::Split;
 use super::super::status::Status;
-use super::super::vaspace::VaSpace;
+use super::super::vaspace::{space_of_block, VaSpace};
 use super::short;
 use crate::driver::discard::{split, status};
 use crate::policy::discard::PAGE_BYTES;
@@ -60,7 +60,7 @@ unsafe extern "C" fn uvm_va_block_split(
 ) -> u32 {
     // SAFETY: I-lock: the lock of the VA space is held, so that the block has one.
     let (block, space) = unsafe {
-        let space = NonNull::new(bindings::uvm_seam_block_space(block));
+        let space = NonNull::new(space_of_block(block));
         (NonNull::new(block), space.map(|space| VaSpace::new(space)))
     };
     let (Some(block), Some(space)) = (block, space) else {

@@ -12,6 +12,7 @@ use super::room::owner_of;
 use super::tier::{BlockHandle, OwnerHandle, Record};
 use crate::driver::flash::Flash;
 use crate::ffi::discard::{read, short, write};
+use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::Charging;
 use crate::policy::flash::tier;
 use crate::policy::flash::wants::{Asks, Park, Wants};
@@ -155,7 +156,7 @@ pub(super) unsafe fn memory_of(of: *mut uvm_va_block_struct) -> bindings::uvm_ru
         ..Default::default()
     };
     // SAFETY: by this function's contract; `range` is ours for the call.
-    unsafe { bindings::uvm_seam_range(bindings::uvm_seam_block_space(of), at, at, &mut range) };
+    unsafe { bindings::uvm_seam_range(space_of_block(of), at, at, &mut range) };
     range
 }
 
@@ -262,7 +263,7 @@ pub(super) unsafe fn count(of: *mut uvm_va_block_struct, mut used: bool) {
             if pages == 0 {
                 return;
             }
-            let Some(owner) = owner_of(bindings::uvm_seam_block_space(of)) else {
+            let Some(owner) = owner_of(space_of_block(of)) else {
                 return;
             };
             // Without memory for that, the block is neither counted nor spilled.

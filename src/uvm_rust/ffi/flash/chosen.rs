@@ -8,6 +8,7 @@ use super::dev::Dev;
 use super::fetch::{fetch_locked, For};
 use crate::driver::discard::status;
 use crate::ffi::discard;
+use crate::ffi::vaspace::space_of_block;
 use crate::policy::discard::BlockState;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::mask::PageMask;
@@ -120,7 +121,7 @@ impl Chosen {
         };
         // SAFETY: the block is locked and alive.
         unsafe {
-            let space = bindings::uvm_seam_block_space(block);
+            let space = space_of_block(block);
             if bindings::uvm_seam_space_trylock(space) {
                 self.space = space;
             }

@@ -14,13 +14,16 @@ use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
 use crate::ffi::gpu::GpuHandle;
 use crate::ffi::time::{self, now_us};
-use crate::ffi::{space, tenant};
+use crate::ffi::vaspace::space_of_block;
+use crate::ffi::space::{self, cause_of};
+use crate::ffi::tenant;
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::evict::Queue;
 use crate::policy::fault::{run_within, Record};
 use crate::policy::flash::room::{fault_waits, first_touch_waits, waits, Facts, Machine, To, Why};
 use crate::policy::flash::wants::{Asks, Wants};
 use crate::policy::mask::PageMask;
+use crate::policy::stats::Cause;
 use bindings::{
     uvm_gpu_struct, uvm_rust_mask, uvm_seam_context, uvm_seam_space, uvm_va_block_struct,
 };
@@ -70,7 +73,7 @@ impl Room {
         Some(Self {
             block,
             // SAFETY: by this function's contract.
-            owner: unsafe { owner_of(bindings::uvm_seam_block_space(block)) }?,
+            owner: unsafe { owner_of(space_of_block(block)) }?,
             gpu,
             prefers_host: false,
         })
@@ -289,10 +292,11 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
     replays: bool,
     wanted: *const uvm_rust_mask,
 ) -> u32 {
+    let cause = cause_of(cause);
     let why = match cause {
-        bindings::UVM_RUST_CAUSE_EVICTION => Why::Eviction,
-        bindings::UVM_RUST_CAUSE_FAULT if replays => Why::GpuFault,
-        bindings::UVM_RUST_CAUSE_FAULT => Why::Fault,
+        Cause::Eviction => Why::Eviction,
+        Cause::Fault if replays => Why::GpuFault,
+        Cause::Fault => Why::Fault,
         _ => Why::Call,
     };
     let to = if gpu.is_null() { To::Host } else { To::Gpu };
@@ -318,7 +322,7 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
             return status::OK;
         }
         // What a GPU's access counters ask for is served by the thread that serves its faults, too.
-        let is_for_others = why == Why::Call && cause != bindings::UVM_RUST_CAUSE_ACCESS_COUNTER;
+        let is_for_others = why == Why::Call && cause != Cause::AccessCounter;
         let whom = if is_for_others {
             For::Others
         } else {

@@ -16,6 +16,7 @@ use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
 use crate::ffi::seam::PmLock;
 use crate::ffi::time::{self, now_us};
+use crate::ffi::vaspace::space_of_block;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::trim::LOOK_MS;
@@ -257,7 +258,7 @@ impl Machine for Spilling<'_> {
             let span = span(block);
             // SAFETY: the block is locked and alive, and its VA space locked by us or by the caller.
             unsafe {
-                let space = bindings::uvm_seam_block_space(block);
+                let space = space_of_block(block);
                 !bindings::uvm_seam_has_non_faultable(space)
                     && bindings::uvm_range_group_all_migratable(space.cast(), span.first, span.last)
             }
