@@ -11,6 +11,15 @@ use crate::policy::flash::tier::{FETCHERS_EACH, READERS_EACH};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::prelude::*;
 
+/// Reads a module parameter of C's by its name, which root may change at any time.
+macro_rules! read_parameter {
+    ($name:ident) => {{
+        let parameter: *const u32 = &raw const $crate::ffi::bindings::$name;
+        // SAFETY: it is a static, of which a word is read at once.
+        unsafe { parameter.read_volatile() }
+    }};
+}
+
 mod asked;
 mod attach;
 mod block;
@@ -89,15 +98,12 @@ pub(crate) fn init() {
 pub(super) unsafe fn exit() {
     if !current().is_null() {
         attach::let_go();
-        FETCHERS.end();
-        READERS.end();
-        // SAFETY: by this function's contract all owners are gone, and no device is attached any more.
-        unsafe { tier::destroy() };
+        // SAFETY: by this function's contract all owners are gone, with all work of theirs, and no device is attached
+        // any more.
+        unsafe {
+            FETCHERS.end();
+            READERS.end();
+            tier::destroy();
+        }
     }
-}
-
-/// A module parameter, which root may change at any time.
-fn read_parameter(parameter: *const u32) -> u32 {
-    // SAFETY: all callers give the address of a static; a word is read at once.
-    unsafe { parameter.read_volatile() }
 }

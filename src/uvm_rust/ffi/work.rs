@@ -40,11 +40,16 @@ impl WorkQueue {
         !self.0.load(Relaxed).is_null()
     }
 
-    /// Destroys the queue, if there is one. The queue has no work left, and nobody queues any meanwhile.
-    pub(crate) fn end(&self) {
+    /// Destroys the queue, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// No work is on the queue, and nobody queues any during this call: who has just read the pointer would use a queue
+    /// that is gone.
+    pub(crate) unsafe fn end(&self) {
         let queue = self.0.swap(null_mut(), AcqRel);
         if !queue.is_null() {
-            // SAFETY: by the type's invariant, and nobody has it any more.
+            // SAFETY: by the type's invariant and this function's contract nobody has it any more.
             unsafe { bindings::destroy_workqueue(queue) };
         }
     }

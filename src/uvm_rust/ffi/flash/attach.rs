@@ -7,7 +7,7 @@ use super::drain::drain;
 use super::io::Io;
 use super::room::owner_of;
 use super::tier::{self, current};
-use super::{bindings, read_parameter, trim, workers, USED};
+use super::{bindings, trim, workers, USED};
 use crate::ffi::seam::VaSpace;
 use crate::mem::TryVec;
 use crate::policy::flash::drain::Stays;
@@ -150,7 +150,7 @@ impl Drop for Writing {
 
 /// How many workers spill.
 pub(crate) fn workers_of_parameter() -> u32 {
-    let depth = read_parameter(&raw const bindings::uvm_rust_flash_depth);
+    let depth = read_parameter!(uvm_rust_flash_depth);
     depth.clamp(1, WORKERS_MOST)
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn workers_of_parameter() -> u32 {
 ///
 /// `ENOMEM` where there is no memory for it.
 pub(crate) fn sets(dev: &Seam) -> Result<Pool<Io>> {
-    let asked = read_parameter(&raw const bindings::uvm_rust_flash_sets);
+    let asked = read_parameter!(uvm_rust_flash_sets);
     let count = (asked as usize).clamp(LEAST, SETS_MOST);
     let mut sets = TryVec::with_capacity(count).map_err(|_| ENOMEM)?;
     for _ in 0..count {

@@ -150,7 +150,8 @@ pub(super) unsafe fn known_of(of: *mut uvm_va_block_struct) -> *mut uvm_rust_fla
 ///
 /// The va_block is alive, and the lock of its VA space held.
 pub(super) unsafe fn memory_of(of: *mut uvm_va_block_struct) -> bindings::uvm_rust_range {
-    let at = span(of).first;
+    // SAFETY: by this function's contract.
+    let at = unsafe { span(of) }.first;
     let mut range = bindings::uvm_rust_range {
         preferred: bindings::UVM_RUST_MEMORY_NONE,
         ..Default::default()
@@ -590,9 +591,13 @@ pub(super) unsafe fn begins(block: *mut uvm_rust_flash_block, pages: u64) {
 }
 
 /// The addresses of a va_block, first and last byte.
-pub(super) fn span(of: *mut uvm_va_block_struct) -> bindings::uvm_rust_span {
+///
+/// # Safety
+///
+/// The va_block is there, and its lock or that of its VA space is held, so that nobody splits it.
+pub(super) unsafe fn span(of: *mut uvm_va_block_struct) -> bindings::uvm_rust_span {
     let mut span = bindings::uvm_rust_span::default();
-    // SAFETY: all callers have the block, and the lock of its VA space; `span` is ours for the call.
+    // SAFETY: by this function's contract; `span` is ours for the call.
     unsafe { bindings::uvm_seam_block_span(of, &mut span) };
     span
 }

@@ -9,7 +9,7 @@ use super::io::Io;
 use super::room::owner_of;
 use super::spill::move_out;
 use super::tier::{count_of_device, current, has_device, may_write, wrote, OwnerHandle};
-use super::{bindings, read_parameter, READERS};
+use super::{bindings, READERS};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::prefetch::Migration;
@@ -39,7 +39,7 @@ const COPY: u32 = 0;
 
 /// MiB a second that a tenant may write by call.
 fn rate() -> u32 {
-    read_parameter(&raw const bindings::uvm_rust_flash_move_mib)
+    read_parameter!(uvm_rust_flash_move_mib)
 }
 
 /// So often a worker looks whether its tenant may write, in half a second, before others have its turn: the system
@@ -115,7 +115,8 @@ unsafe fn next_block(space: *mut uvm_seam_space, start: u64, end: u64) -> Option
             // SAFETY: the range is there, and has that address.
             let block = unsafe { bindings::uvm_seam_range_block(memory, at) };
             if !block.is_null() {
-                let of = span(block);
+                // SAFETY: the VA space is locked.
+                let of = unsafe { span(block) };
                 let page = |address: u64| ((address - of.first) / PAGE_SIZE as u64) as u16;
                 let pages = Region::new(page(at), page(last.min(of.last)) + 1);
                 return Some((block, pages.into(), (memory, range)));
@@ -251,7 +252,7 @@ impl Machine for Moving<'_> {
             }
         }
         // SAFETY: the VA space's lock keeps the block, until another is chosen or all is let go.
-        unsafe { self.at.choose(self.block) }.then(|| span(self.block).last + 1)
+        unsafe { (self.at.choose(self.block)).then(|| span(self.block).last + 1) }
     }
 
     fn write(&mut self) {
@@ -384,10 +385,10 @@ impl Moving<'_> {
     ///
     /// The VA space is locked, the GPU there if it is one, and the block in the range.
     unsafe fn must_stay(&self, (of, range): Memory) -> bool {
-        let span = span(self.block);
-        let length = span.last - span.first + 1;
         // SAFETY: by this function's contract.
         unsafe {
+            let span = span(self.block);
+            let length = span.last - span.first + 1;
             if !bindings::uvm_range_group_all_migratable(self.space.cast(), span.first, span.last) {
                 return true;
             }

@@ -13,10 +13,10 @@ use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
 use crate::ffi::gpu::GpuHandle;
-use crate::ffi::time::{self, now_us};
-use crate::ffi::vaspace::space_of_block;
 use crate::ffi::space::{self, cause_of};
 use crate::ffi::tenant;
+use crate::ffi::time::{self, now_us};
+use crate::ffi::vaspace::space_of_block;
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::evict::Queue;
 use crate::policy::fault::{run_within, Record};
@@ -103,7 +103,8 @@ impl Machine for Room {
     }
 
     fn lacks_chunk(&mut self, pages: &PageMask) -> bool {
-        let start = span(self.block).first;
+        // SAFETY: see above.
+        let start = unsafe { span(self.block) }.first;
         let has_none = |page: u16| {
             let address = start + u64::from(page) * PAGE_SIZE as u64;
             // SAFETY: see above.
@@ -225,7 +226,8 @@ unsafe fn park_of_block(
     gpu: *mut uvm_gpu_struct,
     records: &[Record],
 ) -> u32 {
-    let span = span(block);
+    // SAFETY: by this function's contract.
+    let span = unsafe { span(block) };
     let faults = run_within(records, span.first, span.last);
     let mut pages = PageMask::EMPTY;
     for fault in faults {

@@ -2,6 +2,7 @@
 
 //! A spill of va_blocks, as `policy/flash/spill.rs` sees it.
 
+use super::bindings;
 use super::block::{handle, known, known_of, pages_of, span, use_device, used};
 use super::chosen::Chosen;
 use super::dev::{Dev, Others};
@@ -10,7 +11,6 @@ use super::tier::{
     current, ended, goes_on_for, hope_for_all, oldest_copies, trim_in, victim, workers,
     BlockHandle, Live, State,
 };
-use super::{bindings, read_parameter};
 use crate::driver::discard::status;
 use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
@@ -207,10 +207,7 @@ impl Machine for Spilling<'_> {
         let took = now
             .saturating_sub(began.unwrap_or(now))
             .saturating_sub(waited);
-        let us = pace::rest_us(
-            took,
-            read_parameter(&raw const bindings::uvm_rust_flash_share),
-        );
+        let us = pace::rest_us(took, read_parameter!(uvm_rust_flash_share));
         if us > 0 {
             time::sleep_us(us);
             // What it was, not what it was to be.
@@ -255,9 +252,9 @@ impl Machine for Spilling<'_> {
 
     fn may_spill(&mut self) -> bool {
         let may_spill = |block| {
-            let span = span(block);
             // SAFETY: the block is locked and alive, and its VA space locked by us or by the caller.
             unsafe {
+                let span = span(block);
                 let space = space_of_block(block);
                 !bindings::uvm_seam_has_non_faultable(space)
                     && bindings::uvm_range_group_all_migratable(space.cast(), span.first, span.last)
@@ -294,7 +291,8 @@ impl Machine for Spilling<'_> {
         let Some(block) = self.at.alive() else {
             return false;
         };
-        let span = span(block);
+        // SAFETY: the block is locked.
+        let span = unsafe { span(block) };
         let pages = (span.last - span.first + 1) / PAGE_SIZE as u64;
         // SAFETY: the block is locked and known, and who spills keeps the device.
         unsafe { use_device(self.at.known(), &self.to.dev, pages as u16) }

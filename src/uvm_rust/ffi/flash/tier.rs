@@ -213,8 +213,8 @@ impl Owner {
         let missing = Lane::ALL.into_iter().filter(|&l| !self.lane(l).is_made());
         for lane in missing {
             if let Err(failed) = self.lane(lane).make(c"uvm-rust-move", MOVERS_EACH) {
-                // None has them, so that all go.
-                self.lanes.iter().for_each(WorkQueue::end);
+                // SAFETY: a queue is only missing where no VA space has them, so nothing is queued there.
+                self.lanes.iter().for_each(|lane| unsafe { lane.end() });
                 return Err(failed);
             }
         }
@@ -233,7 +233,8 @@ impl Owner {
         }
         *movers -= 1;
         if *movers == 0 {
-            self.lanes.iter().for_each(WorkQueue::end);
+            // SAFETY: the last VA space that has them ends, of which nothing is queued any more.
+            self.lanes.iter().for_each(|lane| unsafe { lane.end() });
         }
     }
 

@@ -44,7 +44,8 @@ impl Drop for Workers {
         self.again = None;
         self.trims = None;
         self.all = KVec::new();
-        self.queue.end();
+        // SAFETY: all work of this queue is dropped, and so has stopped.
+        unsafe { self.queue.end() };
     }
 }
 
