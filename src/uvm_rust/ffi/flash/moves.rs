@@ -13,23 +13,22 @@ use super::{bindings, READERS};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::prefetch::Migration;
-use crate::ffi::seam::VaSpace;
 use crate::ffi::space::gpu_of;
 use crate::ffi::time;
+use crate::ffi::vaspace::{LockedVaSpace, VaSpace};
 use crate::ffi::work::Charging;
-use crate::policy::discard::BLOCK_BYTES;
+use crate::policy::discard::{Kind, Span, BLOCK_BYTES};
 use crate::policy::flash::drain::Fetched;
 use crate::policy::flash::moves::{run, Failed, Machine, To};
 use crate::policy::flash::queue::Job;
 use crate::policy::flash::turn::Ticket;
 use crate::policy::flash::wants::Asks;
 use crate::policy::mask::{PageMask, Region};
-use bindings::{
-    mm_struct, uvm_gpu_struct, uvm_seam_space, uvm_va_block_struct, uvm_va_range_struct,
-};
-use core::ptr::null_mut;
+use bindings::{uvm_gpu_struct, uvm_seam_space, uvm_va_block_struct, uvm_va_range_struct};
+use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
 
 /// Milliseconds between two looks of who waits: the rate may change, and the process be killed.
 const NAP_MS: u32 = 10;
@@ -69,7 +68,6 @@ struct Moving<'a> {
     ticket: Option<Ticket>,
     io: Option<Io>,
     device: Option<Reading>,
-    mm: *mut mm_struct,
     at: Chosen,
     block: *mut uvm_va_block_struct,
     pages: PageMask,
@@ -88,6 +86,11 @@ struct Moving<'a> {
     stays: bool,
     /// Bytes that were given to the device and are not paid for.
     wrote: u64,
+    /// Whether the chosen block is locked by way of `copies`.
+    is_locked: bool,
+    /// The VA space, locked, and its process, if it has one that lives; let go by being dropped, once. The last field,
+    /// as what is above is used under that lock.
+    entered: Option<LockedVaSpace<'a>>,
 }
 
 /// Managed memory, and what it is like.
@@ -205,26 +208,33 @@ impl Machine for Moving<'_> {
     }
 
     fn enter_space(&mut self) {
+        if self.entered.is_some() {
+            return self.broken();
+        }
         // SAFETY: see above.
-        self.mm = unsafe { bindings::uvm_seam_space_lock(self.space, true) };
+        let space = NonNull::new(self.space).map(|space| unsafe { VaSpace::new(space) });
+        self.entered = space.map(|space| space.lock_with_mm());
     }
 
     fn leave_space(&mut self) {
-        let mm = core::mem::replace(&mut self.mm, null_mut());
         self.gpu = null_mut();
-        // SAFETY: `enter_space` took the lock, and gave the process.
-        unsafe { bindings::uvm_seam_space_unlock(self.space, mm) };
+        self.entered = None;
     }
 
     fn is_managed(&mut self, base: u64, length: u64) -> bool {
-        // SAFETY: the VA space is locked.
-        let kind = unsafe { bindings::uvm_seam_range_kind(self.space, self.mm, base, length) };
-        kind == bindings::UVM_RUST_KIND_MANAGED
+        let last = length.checked_sub(1).and_then(|n| base.checked_add(n));
+        let (Some(entered), Some(last)) = (self.entered(), last) else {
+            return false;
+        };
+        entered.kind(Span { first: base, last }) == Kind::Managed
     }
 
     fn is_empty(&mut self, base: u64, end: u64) -> bool {
+        let Some(entered) = self.entered() else {
+            return true;
+        };
         // SAFETY: the VA space is locked.
-        unsafe { next_block(self.space, base, end) }.is_none()
+        unsafe { next_block(entered.space.as_ptr(), base, end) }.is_none()
     }
 
     fn prepare(&mut self) -> bool {
@@ -232,8 +242,11 @@ impl Machine for Moving<'_> {
             self.copies = Migration::new();
             return self.copies.is_some();
         }
+        let Some(mm) = self.entered().map(|entered| entered.mm) else {
+            return false;
+        };
         // SAFETY: the process is kept until `leave_space`, which comes after `put`.
-        unsafe { self.at.open_for(self.mm) }
+        unsafe { self.at.open_for(mm) }
     }
 
     fn put(&mut self) {
@@ -242,9 +255,10 @@ impl Machine for Moving<'_> {
     }
 
     fn choose(&mut self, base: u64, end: u64) -> Option<u64> {
+        let space = self.entered()?.space.as_ptr();
         // SAFETY: the VA space is locked, and with a GPU that is there.
         unsafe {
-            let next = next_block(self.space, base, end);
+            let next = next_block(space, base, end);
             (self.block, self.pages, self.stays) = (null_mut(), PageMask::EMPTY, false);
             if let Some((block, pages, memory)) = next {
                 (self.block, self.pages) = (block, pages);
@@ -270,9 +284,10 @@ impl Machine for Moving<'_> {
         if !READERS.is_made() {
             return None;
         }
+        let space = self.entered()?.space.as_ptr();
         // SAFETY: the VA space is locked, which keeps the block; what is known of that is looked at with its lock.
         unsafe {
-            let (block, pages, _) = next_block(self.space, base, end)?;
+            let (block, pages, _) = next_block(space, base, end)?;
             bindings::uvm_seam_block_lock(block);
             let known = known_of(block);
             let wanted = on_flash(known) & pages;
@@ -285,14 +300,16 @@ impl Machine for Moving<'_> {
     }
 
     fn has_gpu(&mut self) -> bool {
+        let Some(space) = self.entered().map(|entered| entered.space.as_ptr()) else {
+            return false;
+        };
         let mut gpu = null_mut();
         // SAFETY: the VA space is locked; `gpu` is ours for the call.
-        let memory =
-            unsafe { bindings::uvm_seam_space_gpu(self.space, self.uuid.as_ptr(), &mut gpu) };
+        let memory = unsafe { bindings::uvm_seam_space_gpu(space, self.uuid.as_ptr(), &mut gpu) };
         if let Some(number) = gpu_of(memory) {
             self.number = number;
             // SAFETY: the VA space is locked.
-            self.gpu = unsafe { bindings::uvm_seam_prefetch_gpu(self.space, number, false) };
+            self.gpu = unsafe { bindings::uvm_seam_prefetch_gpu(space, number, false) };
         }
         !self.gpu.is_null()
     }
@@ -302,16 +319,25 @@ impl Machine for Moving<'_> {
     }
 
     fn lock(&mut self) {
-        match &self.copies {
-            // SAFETY: the block is chosen, and not locked by us; the process is kept until `leave_space`.
-            Some(copies) => unsafe {
-                bindings::uvm_seam_prefetch_lock(copies.as_ptr(), self.block, self.mm);
-            },
-            None => self.at.lock(),
-        }
+        let Some(copies) = &self.copies else {
+            return self.at.lock();
+        };
+        let (Some(entered), false) = (&self.entered, self.is_locked) else {
+            return self.broken();
+        };
+        // SAFETY: the block is chosen, and not locked by us; the process is kept until `leave_space`.
+        unsafe { bindings::uvm_seam_prefetch_lock(copies.as_ptr(), self.block, entered.mm) };
+        self.is_locked = true;
     }
 
     fn unlock(&mut self) {
+        let is_locked = match &self.copies {
+            Some(_) => core::mem::take(&mut self.is_locked),
+            None => self.at.locked().is_some(),
+        };
+        if !is_locked {
+            return self.broken();
+        }
         if !self.home {
             // SAFETY: the block is locked. What was asked for ahead is wanted no more.
             unsafe { came(known_of(self.block), &self.pages) };
@@ -377,7 +403,20 @@ impl Machine for Moving<'_> {
     }
 }
 
-impl Moving<'_> {
+impl<'a> Moving<'a> {
+    /// Reports a breach of V-order. Nothing is locked twice for it, or let go twice.
+    fn broken(&self) {
+        pr_err!("flash: V-order does not hold\n");
+    }
+
+    /// The VA space, which is locked; if not, somebody broke V-order.
+    fn entered(&self) -> Option<&LockedVaSpace<'a>> {
+        if self.entered.is_none() {
+            self.broken();
+        }
+        self.entered.as_ref()
+    }
+
     /// Whether upstream's calls do not move the chosen block to the GPU: its range group may not be moved, the GPU
     /// cannot address it, or cannot fault and uses the memory from where it is.
     ///
@@ -423,7 +462,6 @@ impl<'a> Moving<'a> {
             ticket: None,
             io: None,
             device: None,
-            mm: null_mut(),
             at: Chosen::none(),
             block: null_mut(),
             pages: PageMask::EMPTY,
@@ -435,6 +473,8 @@ impl<'a> Moving<'a> {
             needs_none: false,
             stays: false,
             wrote: 0,
+            is_locked: false,
+            entered: None,
         }
     }
 }
