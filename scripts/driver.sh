@@ -168,8 +168,10 @@ build_rust() {
 	before=$(baseline)
 	check_objtool "$dir" "$before"
 	check_symbols "$dir/nvidia-uvm.ko"
+	# What the kernel's macros make of each event.
+	local tracepoints='^__(tracepoint|traceiter|probestub|SC[KT]__tp_func)_(fault_batch|evict|discard|spill)$'
 	if [ -n "$before" ]; then
-		check_names "$dir/nvidia-uvm.ko" '^(uvm_rust_|uvm_seam_)|^(uvm|nv)[A-Za-z0-9_]*__c$|^_R[A-Za-z0-9_]*8uvm_rust' "$before/nvidia-uvm.ko"
+		check_names "$dir/nvidia-uvm.ko" '^(uvm_rust_|uvm_seam_)|^(uvm|nv)[A-Za-z0-9_]*__c$|^_R[A-Za-z0-9_]*8uvm_rust|'"$tracepoints" "$before/nvidia-uvm.ko"
 	fi
 	check_object "$dir/uvm-rust/uvm_rust/uvm_rust.o" "$dir/uvm-rust/nvidia-uvm-c/base/uvm_rust_seam.o"
 	strip_module "$dir/nvidia-uvm.ko"

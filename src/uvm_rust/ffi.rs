@@ -62,6 +62,7 @@ pub(crate) mod status;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;
 pub(crate) mod time;
+pub(crate) mod trace;
 mod tree;
 pub(crate) mod uaccess;
 pub(crate) mod vaspace;

@@ -59,8 +59,6 @@ NV_STATUS uvm_global_get_status(void) { return NV_OK; }
 static bool cannot_fault;
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space) { return cannot_fault; }
 
-NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
-				       uvm_tracker_t *tracker) { return NV_OK; }
 void uvm_parent_gpu_service_replayable_faults__c(uvm_parent_gpu_t *parent_gpu) { }
 NV_STATUS uvm_perf_heuristics_init__c(void) { return NV_OK; }
 void uvm_perf_heuristics_exit__c(void) { }
@@ -77,7 +75,6 @@ void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu) { }
 struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu) { return NULL; }
 bool uvm_rust_gpu_is_known(__u32 index) { return false; }
 void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { }
-void uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index) { }
 void uvm_rust_note_served(__u32 gpu_index, __u64 replays) { }
 void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq) { }
@@ -307,6 +304,49 @@ static void list_tests(void)
 	    uvm_seam_list_next(&gpu, UVM_RUST_QUEUE_UNUSED, UVM_RUST_NO_CHUNK) == UVM_RUST_NO_CHUNK);
 }
 
+/* --- an eviction ---------------------------------------------------------------------------- */
+
+static NV_STATUS eviction_ends;
+static __u64 told_of;
+
+__u64 uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index)
+{
+	note("n");
+	return root_index + 70;
+}
+
+NV_STATUS uvm_va_block_evict_chunks__c(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
+				       uvm_tracker_t *tracker)
+{
+	note("c");
+	return eviction_ends;
+}
+
+void uvm_rust_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index, __u64 address, __u64 before,
+		      __u32 status)
+{
+	note("t");
+	told_of = status == eviction_ends && before == root_index + 70 ? address : 0;
+}
+
+static void eviction_tests(void)
+{
+	uvm_va_space_t va_space = { .uvm_rust = (struct uvm_rust_space *)&did };
+	uvm_va_block_t block = { .va_space = &va_space, .start = 0x400000 };
+	uvm_gpu_chunk_t chunk = { .address = 3 * UVM_CHUNK_SIZE_MAX };
+
+	did[0] = 0;
+	eviction_ends = NV_ERR_NO_MEMORY;
+	say("an eviction is told of before and behind it, also one that fails",
+	    uvm_va_block_evict_chunks(&block, &gpu, &chunk, NULL) == NV_ERR_NO_MEMORY && !strcmp(did, "nct") &&
+	    told_of == block.start);
+	did[0] = 0;
+	eviction_ends = NV_OK;
+	block.va_space = NULL;
+	say("and that of a va_block without a VA space is not",
+	    uvm_va_block_evict_chunks(&block, &gpu, &chunk, NULL) == NV_OK && !strcmp(did, "c"));
+}
+
 /* Inner locks are let go first. */
 static void lock_tests(void)
 {
@@ -347,10 +387,11 @@ static void space_tests(void)
 
 int main(void)
 {
-	printf("TAP version 13\n1..17\n");
+	printf("TAP version 13\n1..19\n");
 	discard_tests();
 	event_tests();
 	list_tests();
+	eviction_tests();
 	lock_tests();
 	space_tests();
 	return failed;

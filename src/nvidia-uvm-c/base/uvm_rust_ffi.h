@@ -19,5 +19,6 @@
 #include "uvm_rust_fault_ffi.h"
 #include "uvm_rust_flash_ffi.h"
 #include "uvm_rust_prefetch_ffi.h"
+#include "uvm_rust_trace_ffi.h"
 
 #endif /* UVM_RUST_FFI_H */

@@ -85,12 +85,10 @@ void uvm_perf_heuristics_exit(void)
 /* Of the loop in C. Ours counts by itself, and so spares each fault an event. */
 static void on_fault(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data)
 {
-	const uvm_fault_buffer_entry_t *entry;
+	const uvm_fault_buffer_entry_t *entry = data->fault.gpu.buffer_entry;
 
-	if (UVM_ID_IS_CPU(data->fault.proc_id))
-		return;
-	entry = data->fault.gpu.buffer_entry;
-	if (!entry->is_replayable)
+	/* A CPU's fault has no entry. */
+	if (UVM_ID_IS_CPU(data->fault.proc_id) || !entry->is_replayable)
 		return;
 	uvm_rust_note_fault(uvm_rust_fault_space(data)->uvm_rust,
 			    uvm_id_gpu_index(data->fault.proc_id),
@@ -184,19 +182,22 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 {
 	/* NULL once the block was killed; else its VA space outlives our hold on the block's lock. */
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space_maybe_dead(va_block);
-	NV_STATUS status;
+	struct uvm_rust_space *counted = va_space ? va_space->uvm_rust : NULL;
+	__u32 index = uvm_id_gpu_index(gpu->id), root = uvm_rust_root_index(root_chunk);
+	NV_STATUS status = NV_OK;
+	__u64 before = 0;
 
 	/* Whose chunks have no va_block: uvm_rust_evict_rest() takes them. */
 	if (UVM_RUST_HOOKED && uvm_rust_is_nobody(va_block))
 		return NV_OK;
-	if (va_space && va_space->uvm_rust)
-		uvm_rust_note_evicted(va_space->uvm_rust, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(root_chunk));
-	if (UVM_RUST_HOOKED && va_space) {
+	if (counted)
+		before = uvm_rust_note_evicted(counted, index, root);
+	if (UVM_RUST_HOOKED && va_space)
 		status = uvm_rust_drop_needless(va_block, gpu, root_chunk);
-		if (status != NV_OK)
-			return status;
-	}
-	status = uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
+	if (status == NV_OK)
+		status = uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
+	if (counted)
+		uvm_rust_evicted(counted, index, root, va_block->start, before, status);
 	/* No page could be moved: all chunks stay (uvm_rust_chunk_stays()). */
 	return UVM_RUST_HOOKED && status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;
 }

@@ -51,10 +51,7 @@ struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void 
 
 void uvm_seam_work_queue(struct workqueue_struct *queue, struct uvm_seam_work *work, __u64 ms)
 {
-	if (ms)
-		mod_delayed_work(queue, &work->item, msecs_to_jiffies(ms));
-	else
-		queue_delayed_work(queue, &work->item, 0);
+	(ms ? mod_delayed_work : queue_delayed_work)(queue, &work->item, msecs_to_jiffies(ms));
 }
 
 void uvm_seam_work_stop(struct uvm_seam_work *work, bool free)

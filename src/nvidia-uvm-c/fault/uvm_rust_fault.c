@@ -61,6 +61,9 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 		.update_put_percent = ring->replay_update_put_ratio,
 		.max_batches = uvm_perf_fault_max_batches_per_service,
 		.max_throttled = uvm_perf_fault_max_throttle_per_service,
+		.prefetch_lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
+		.has_prefetch_switch = uvm_rust_can_switch_prefetch(parent_gpu),
+		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
 		.coalesce = uvm_perf_fault_coalesce != 0,
 		.cancels_by_address = uvm_rust_cancels_by_address(parent_gpu),
 	};
@@ -252,24 +255,14 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 	ring_of(f)->ats_invalidate.tlb_batch_pending = false;
 }
 
-void uvm_seam_fault_prefetch(struct uvm_seam_fault *f, struct uvm_rust_fault_prefetch *out)
+__u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *f)
 {
-	const uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
-
-	*out = (struct uvm_rust_fault_prefetch) {
-		.lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
-		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
-		.has_switch = uvm_rust_can_switch_prefetch(parent_gpu),
-		.off_ns = NV_GETTIME() - uvm_rust_fault_buffer(parent_gpu)->disable_prefetch_faults_timestamp,
-	};
+	return NV_GETTIME() - uvm_rust_fault_buffer(f->gpu->parent)->disable_prefetch_faults_timestamp;
 }
 
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *f, bool on)
 {
-	if (on)
-		uvm_parent_gpu_enable_prefetch_faults(f->gpu->parent);
-	else
-		uvm_parent_gpu_disable_prefetch_faults(f->gpu->parent);
+	(on ? uvm_parent_gpu_enable_prefetch_faults : uvm_parent_gpu_disable_prefetch_faults)(f->gpu->parent);
 }
 
 /* --- a VA space ---------------------------------------------------------------- */

@@ -38,6 +38,10 @@ struct uvm_rust_fault_params {
 	__u32 update_put_percent;
 	__u32 max_batches;
 	__u32 max_throttled;
+	/* For how long prefetch faults stay off; whether the GPU can turn them off; and whether all this is a test. */
+	__u32 prefetch_lapse_ms;
+	__u8 has_prefetch_switch;
+	__u8 in_test;
 	__u8 coalesce;
 	__u8 cancels_by_address;
 };
@@ -108,14 +112,6 @@ struct uvm_rust_fault {
 	__u8 reserved[5];
 };
 
-/* Of prefetch faults. */
-struct uvm_rust_fault_prefetch {
-	__u64 off_ns;		/* for how long they have been off, if they are */
-	__u32 lapse_ms;
-	__u8 has_switch;	/* whether the GPU can turn them off */
-	__u8 in_test;
-};
-
 #define UVM_RUST_FLUSH_CACHED_PUT	0
 #define UVM_RUST_FLUSH_UPDATE_PUT	1
 #define UVM_RUST_FLUSH_WAIT_UPDATE_PUT	2
@@ -134,7 +130,8 @@ __u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *fault, __u32 entry);
 /* @records hold entries below @entries; so does each of @entries @representatives. */
 void uvm_seam_fault_publish(struct uvm_seam_fault *fault, const struct uvm_rust_fault *records, __u32 n,
 			    const __u32 *representatives, __u32 entries);
-void uvm_seam_fault_prefetch(struct uvm_seam_fault *fault, struct uvm_rust_fault_prefetch *out);
+/* For how many nanoseconds prefetch faults have been off, if they are. */
+__u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *fault);
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 
 /* @space is one that translate gave in this call, which keeps it alive. Returns the GPU there, or NULL. */

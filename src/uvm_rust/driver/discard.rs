@@ -10,9 +10,10 @@
 #[cfg(not(uvm_native))]
 use super::evict;
 use super::params::{self, Params};
+use super::space::State;
 use crate::ffi::bindings as uapi;
 use crate::ffi::status::Status;
-use crate::ffi::{seam, uaccess};
+use crate::ffi::{seam, trace, uaccess};
 use crate::policy::discard::{self as policy, Failure};
 use kernel::prelude::*;
 
@@ -108,9 +109,14 @@ fn discard(file: &seam::File<'_>, p: &mut Params<'_>) {
             return Err(status::INVALID_ARGUMENT);
         }
         let eager = flags & UNMAP != 0;
-        checked(discard_range(space, base, length, eager, &mut {
-            NO_BLOCKS
-        }))
+        let mut counts = NO_BLOCKS;
+        checked(discard_range(
+            (file, space),
+            base,
+            length,
+            eager,
+            &mut counts,
+        ))
     };
     p.set_u32(24, run().err().unwrap_or(status::OK));
 }
@@ -191,8 +197,34 @@ pub(crate) fn ended(
     }
 }
 
-/// Discards a range by the discard that is on, ours or upstream's. Returns an `NV_STATUS`; the blocks are added to `counts`.
+/// Discards a range of a file's VA space, and tells who listens. Returns an `NV_STATUS`; the blocks are added to `counts`.
 fn discard_range(
+    (file, space): (&seam::File<'_>, seam::VaSpace<'_>),
+    base: u64,
+    length: u64,
+    eager: bool,
+    counts: &mut Counts,
+) -> u32 {
+    let mut met = NO_BLOCKS;
+    let status = discard_by(space, base, length, eager, &mut met);
+    counts.discarded += met.discarded;
+    counts.skipped += met.skipped;
+    counts.partial += met.partial;
+    trace::discard(&trace::Discard {
+        pid: file.state().map_or(0, State::pid),
+        eager: eager.into(),
+        address: base,
+        bytes: length,
+        discarded: met.discarded,
+        skipped: met.skipped,
+        partial: met.partial,
+        status,
+    });
+    status
+}
+
+/// The same by the discard that is on, ours or upstream's.
+fn discard_by(
     space: seam::VaSpace<'_>,
     base: u64,
     length: u64,
@@ -228,7 +260,7 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
     batch.first_failed = batch.range_count;
     let mut result = Ok(());
     for index in 0..batch.range_count {
-        result = discard_element(&space, &batch, index, &mut counts);
+        result = discard_element((file, space), &batch, index, &mut counts);
         if result.is_err() {
             batch.first_failed = index;
             break;
@@ -257,7 +289,7 @@ fn check_batch(batch: &uapi::uvm_rust_discard_batch) -> Result {
 }
 
 fn discard_element(
-    space: &seam::VaSpace<'_>,
+    of: (&seam::File<'_>, seam::VaSpace<'_>),
     batch: &uapi::uvm_rust_discard_batch,
     index: u32,
     counts: &mut Counts,
@@ -274,7 +306,7 @@ fn discard_element(
         return Err(EINVAL);
     }
     let eager = batch.flags & uapi::UVM_RUST_DISCARD_EAGER != 0;
-    match discard_range(*space, range.base, range.length, eager, counts) {
+    match discard_range(of, range.base, range.length, eager, counts) {
         status::OK => Ok(()),
         status::NO_MEMORY => Err(ENOMEM),
         status::SIGNAL_PENDING => Err(EINTR),

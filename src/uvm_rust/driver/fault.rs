@@ -13,12 +13,13 @@
 //! ring from the start.
 
 use super::discard::status;
-use super::stats::Gpu;
+use super::stats::{number_of, Gpu};
 use crate::ffi::bindings::{uvm_rust_fault_params, UVM_RUST_MAX_GPUS};
 use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
 use crate::ffi::slot::Lent;
 use crate::ffi::status::Status;
 use crate::ffi::time::{nap, now};
+use crate::ffi::trace::{self, FaultBatch};
 use crate::policy::fault::{
     Flush, Looked, Machine, Outcome, Params, PrefetchFaults, PrefetchSwitch, Record, ReplayPolicy,
     Served, Service, Translated,
@@ -45,6 +46,18 @@ static PARENTS: [Parent; UVM_RUST_MAX_GPUS as usize] = [const {
 struct FaultLoop {
     service: Service,
     met: Met,
+    prefetches: Prefetches,
+}
+
+/// What does not change of a GPU's prefetch faults.
+#[derive(Clone, Copy)]
+struct Prefetches {
+    /// Whether the GPU can turn them off.
+    has_switch: bool,
+    /// How long they stay off, in milliseconds.
+    lapse_ms: u32,
+    /// NVIDIA's tests are on, and the GPU is simulated.
+    in_test: bool,
 }
 
 impl FaultLoop {
@@ -63,7 +76,17 @@ impl FaultLoop {
         };
         let service = Service::new(params).map_err(|_| ENOMEM)?;
         let met = Met::new(p.ring).map_err(|_| ENOMEM)?;
-        Ok(KBox::new(Self { service, met }, GFP_KERNEL)?)
+        let prefetches = Prefetches {
+            has_switch: p.has_prefetch_switch != 0,
+            lapse_ms: p.prefetch_lapse_ms,
+            in_test: p.in_test != 0,
+        };
+        let new = Self {
+            service,
+            met,
+            prefetches,
+        };
+        Ok(KBox::new(new, GFP_KERNEL)?)
     }
 }
 
@@ -134,7 +157,9 @@ impl FaultLoop {
             gpu: FaultGpu::new(call, &mut self.met),
             number,
             stats,
+            prefetches: self.prefetches,
             batch: 0,
+            told: FaultBatch::default(),
             duplicates: 0,
             fatal: false,
             parked: false,
@@ -152,9 +177,12 @@ struct Servicing<'a> {
     number: u32,
     /// The GPU's statistics; `None` if they are off.
     stats: Option<&'a Gpu>,
+    prefetches: Prefetches,
     /// The number of the running batch, and below how many duplicates the service code has found in it.
     batch: u32,
     duplicates: u32,
+    /// What is told of that batch to who listens.
+    told: FaultBatch,
     /// Whether that batch holds a fatal fault.
     fatal: bool,
     /// Whether some faults of the batch were put off.
@@ -200,6 +228,7 @@ impl Machine for Servicing<'_> {
     #[inline(always)]
     fn begin(&mut self) {
         (self.duplicates, self.fatal, self.parked) = (0, false, false);
+        (self.told.faults, self.told.duplicates, self.told.status) = (0, 0, status::OK);
         let counts = self.gpu.counts;
         counts.invalid_prefetches.set(0);
         counts.duplicates.set(0);
@@ -220,6 +249,7 @@ impl Machine for Servicing<'_> {
 
     #[inline(always)]
     fn publish(&mut self, records: &[Record], representatives: &[u32]) {
+        self.told.entries = representatives.len() as u32;
         if !self.gpu.publish(records, representatives) {
             self.broken("F-order");
         }
@@ -283,15 +313,22 @@ impl Machine for Servicing<'_> {
         match result {
             status::MORE_PROCESSING => Ok(Served::Again),
             status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),
-            other => Status::check(other).map(|()| Served::Faults {
-                faults,
-                fatal: self.fatal,
-            }),
+            other => {
+                if other != status::OK {
+                    self.told.status = other;
+                }
+                Status::check(other).map(|()| Served::Faults {
+                    faults,
+                    fatal: self.fatal,
+                })
+            }
         }
     }
 
     #[inline(always)]
     fn count(&mut self, instances: u64, duplicates: u32) {
+        self.told.faults += instances;
+        self.told.duplicates += u64::from(duplicates);
         let (Some(gpu), Some(inside)) = (self.stats, self.gpu.inside()) else {
             return;
         };
@@ -316,6 +353,9 @@ impl Machine for Servicing<'_> {
     #[inline(always)]
     fn outcome(&mut self) -> Outcome {
         let counts = self.gpu.counts;
+        self.told.gpu = number_of(self.number);
+        self.told.batch = counts.number.get();
+        trace::fault_batch(&self.told);
         let mut outcome = Outcome {
             duplicates: counts.duplicates.get(),
             invalid_prefetches: counts.invalid_prefetches.get(),
@@ -327,14 +367,14 @@ impl Machine for Servicing<'_> {
         // Prefetch faults stay on as long as none of them is invalid.
         let are_on = counts.prefetches_are_on.get();
         if !are_on || outcome.invalid_prefetches != 0 {
-            let prefetch = self.gpu.prefetch();
-            outcome.prefetch_faults = match (prefetch.has_switch, are_on) {
-                (0, _) => PrefetchFaults::Fixed,
-                (_, false) => PrefetchFaults::Off(prefetch.off_ns),
+            let prefetches = self.prefetches;
+            outcome.prefetch_faults = match (prefetches.has_switch, are_on) {
+                (false, _) => PrefetchFaults::Fixed,
+                (_, false) => PrefetchFaults::Off(self.gpu.prefetch_off_ns()),
                 _ => PrefetchFaults::On,
             };
-            outcome.prefetch_lapse_ms = prefetch.lapse_ms;
-            outcome.in_test = prefetch.in_test != 0;
+            outcome.prefetch_lapse_ms = prefetches.lapse_ms;
+            outcome.in_test = prefetches.in_test;
         }
         outcome
     }

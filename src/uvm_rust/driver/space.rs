@@ -7,8 +7,8 @@ use super::stats::{Gpu, Space as Stats};
 use super::{prefetch::Process, tenant::Held};
 #[cfg(not(uvm_native))]
 use crate::ffi::flash::Moves;
-use crate::ffi::space::Home;
 use crate::ffi::seam;
+use crate::ffi::space::Home;
 use crate::policy::stats::Cause;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,6 +19,8 @@ use kernel::sync::Arc;
 pub(crate) struct State {
     /// No other VA space has had this number since the module was loaded.
     client: u64,
+    /// The process that made the VA space.
+    pid: u32,
     /// The predictors of the VA space's kernels; `None` if announcements are off.
     #[cfg(not(uvm_native))]
     process: Option<Pin<KBox<Process>>>,
@@ -45,6 +47,7 @@ impl State {
         let tenant = Held::of_flash()?;
         Ok(Self {
             client: LAST.fetch_add(1, Relaxed) + 1,
+            pid,
             #[cfg(not(uvm_native))]
             process: seam::announce_enabled()
                 .then(|| Process::new(home))
@@ -64,6 +67,11 @@ impl State {
     /// The number that no other VA space has had since the module was loaded.
     pub(crate) fn client(&self) -> u64 {
         self.client
+    }
+
+    /// The process that made the VA space, by its number in the first PID namespace.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// The predictors of the VA space's kernels; `None` if announcements are off.
@@ -127,10 +135,18 @@ impl State {
         }
     }
 
-    /// Counts that the VA space loses its chunks in root chunk `chunk` of a GPU.
-    pub(crate) fn note_evicted(&self, gpu: u32, chunk: u32) {
+    /// Counts that the VA space loses its chunks in root chunk `chunk` of a GPU. Returns how many bytes evictions have
+    /// copied from there.
+    pub(crate) fn note_evicted(&self, gpu: u32, chunk: u32) -> u64 {
+        let stats = self.stats();
+        stats.map_or(0, |stats| stats.note_evicted(gpu, chunk))
+    }
+
+    /// Tells who listens that the va_block at `address` has lost its chunks in a root chunk of a GPU, both by their
+    /// numbers. `before`: what [`Self::note_evicted`] gave.
+    pub(crate) fn evicted(&self, of: (u32, u32), address: u64, before: u64, status: u32) {
         if let Some(stats) = self.stats() {
-            stats.note_evicted(gpu, chunk);
+            stats.evicted(of, address, before, status);
         }
     }
 

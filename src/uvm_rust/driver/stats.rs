@@ -13,6 +13,7 @@
 //! A share itself stays as long as its `Space`, so that it is found without a lock.
 
 use crate::ffi::slot::Slot;
+use crate::ffi::trace;
 use crate::policy::stats::fdinfo::{Address, Told};
 use crate::policy::stats::held::Held;
 use crate::policy::stats::{Cause, Counters, Direction, Queue, Snapshot};
@@ -167,6 +168,21 @@ impl Gpu {
     }
 }
 
+impl Share {
+    /// The queue that root chunk `chunk` of the GPU was last reclaimed from.
+    fn reclaimed_from(&self, chunk: u32) -> Queue {
+        let gpu = self.gpu.lock();
+        let from = gpu.reclaimed_from.get(chunk as usize);
+        let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
+        queue.unwrap_or(Queue::Address)
+    }
+}
+
+/// A GPU's number as upstream prints it: an id, the CPU's being 0.
+pub(crate) const fn number_of(index: u32) -> u32 {
+    index + 1
+}
+
 impl Space {
     /// Makes the statistics of a VA space of process `pid`, with room for GPU numbers below `gpus`.
     pub(crate) fn new(pid: u32, gpus: u32) -> Result<Self> {
@@ -246,14 +262,37 @@ impl Space {
         }
     }
 
-    /// Counts that this VA space loses its chunks in root chunk `chunk` of GPU `index`.
-    pub(crate) fn note_evicted(&self, index: u32, chunk: u32) {
-        if let Some(share) = self.share(index) {
-            let gpu = share.gpu.lock();
-            let from = gpu.reclaimed_from.get(chunk as usize);
-            let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
-            share.counters.evicted(queue.unwrap_or(Queue::Address));
-        }
+    /// Counts that this VA space loses its chunks in root chunk `chunk` of GPU `index`. Returns how many bytes evictions
+    /// have copied from there for this VA space.
+    pub(crate) fn note_evicted(&self, index: u32, chunk: u32) -> u64 {
+        let Some(share) = self.share(index) else {
+            return 0;
+        };
+        share.counters.evicted(share.reclaimed_from(chunk));
+        share.counters.evicted_bytes()
+    }
+
+    /// Tells who listens that the va_block at `address` has lost its chunks in a root chunk of a GPU, both by their
+    /// numbers. `before`: what [`Self::note_evicted`] gave. One thread at a time evicts from a GPU, so that what was
+    /// copied since is this eviction's.
+    pub(crate) fn evicted(
+        &self,
+        (index, chunk): (u32, u32),
+        address: u64,
+        before: u64,
+        status: u32,
+    ) {
+        let Some(share) = self.share(index) else {
+            return;
+        };
+        trace::evict(&trace::Evict {
+            gpu: number_of(index),
+            pid: self.pid,
+            address,
+            bytes: share.counters.evicted_bytes().saturating_sub(before),
+            queue: share.reclaimed_from(chunk) as u32,
+            status,
+        });
     }
 
     /// What this VA space did on GPU `index`, a registered one; `None` if memory
@@ -272,7 +311,7 @@ impl Space {
             let held = gpu.held.as_ref().and_then(|held| held.bytes(holder));
             drop(gpu);
             Some(Told {
-                gpu: index as u32 + 1,
+                gpu: number_of(index as u32),
                 address,
                 held,
                 counts: share.counters.snapshot(),
@@ -285,8 +324,7 @@ impl Space {
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         for (index, share) in self.shares.iter().enumerate() {
             if let Some(share) = share.get() {
-                // GPU numbers as upstream prints them: an id, the CPU's being 0.
-                writeln!(out, "process {} gpu-{}", self.pid, index + 1)?;
+                writeln!(out, "process {} gpu-{}", self.pid, number_of(index as u32))?;
                 write!(out, "{}", share.counters.snapshot())?;
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options a35a3fa9c1fff7f1.
+// Of headers and options addb9bad3be139ba.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -521,7 +521,21 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_rust_note_evicted(space: *mut uvm_rust_space, gpu_index: __u32, root_index: __u32);
+    pub fn uvm_rust_note_evicted(
+        space: *mut uvm_rust_space,
+        gpu_index: __u32,
+        root_index: __u32,
+    ) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_evicted(
+        space: *mut uvm_rust_space,
+        gpu_index: __u32,
+        root_index: __u32,
+        address: __u64,
+        before: __u64,
+        status: __u32,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_init() -> __u32;
@@ -992,6 +1006,9 @@ pub struct uvm_rust_fault_params {
     pub update_put_percent: __u32,
     pub max_batches: __u32,
     pub max_throttled: __u32,
+    pub prefetch_lapse_ms: __u32,
+    pub has_prefetch_switch: __u8,
+    pub in_test: __u8,
     pub coalesce: __u8,
     pub cancels_by_address: __u8,
 }
@@ -1052,14 +1069,6 @@ pub struct uvm_rust_fault {
     pub fatal: __u8,
     pub reserved: [__u8; 5usize],
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct uvm_rust_fault_prefetch {
-    pub off_ns: __u64,
-    pub lapse_ms: __u32,
-    pub has_switch: __u8,
-    pub in_test: __u8,
-}
 unsafe extern "C" {
     pub fn uvm_seam_fault_read_put(fault: *mut uvm_seam_fault);
 }
@@ -1099,7 +1108,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_prefetch(fault: *mut uvm_seam_fault, out: *mut uvm_rust_fault_prefetch);
+    pub fn uvm_seam_fault_prefetch_off(fault: *mut uvm_seam_fault) -> __u64;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);
@@ -1460,4 +1469,57 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> __u32;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_trace_fault_batch {
+    pub gpu: __u32,
+    pub batch: __u32,
+    pub entries: __u32,
+    pub status: __u32,
+    pub faults: __u64,
+    pub duplicates: __u64,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_trace_fault_batch(of: *const uvm_rust_trace_fault_batch);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_trace_evict {
+    pub gpu: __u32,
+    pub pid: __u32,
+    pub address: __u64,
+    pub bytes: __u64,
+    pub queue: __u32,
+    pub status: __u32,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_trace_evict(of: *const uvm_rust_trace_evict);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_trace_discard {
+    pub pid: __u32,
+    pub eager: __u32,
+    pub address: __u64,
+    pub bytes: __u64,
+    pub discarded: __u64,
+    pub skipped: __u64,
+    pub partial: __u64,
+    pub status: __u32,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_trace_discard(of: *const uvm_rust_trace_discard);
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_trace_spill {
+    pub pid: __u32,
+    pub errors: __u32,
+    pub address: __u64,
+    pub bytes: __u64,
+    pub written: __u64,
+}
+unsafe extern "C" {
+    pub fn uvm_seam_trace_spill(of: *const uvm_rust_trace_spill);
 }

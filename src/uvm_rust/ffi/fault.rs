@@ -322,12 +322,10 @@ impl<'a> FaultGpu<'a> {
         is_sound
     }
 
-    /// C's state of the GPU's prefetch faults.
-    pub(crate) fn prefetch(&mut self) -> bindings::uvm_rust_fault_prefetch {
-        let mut prefetch = Default::default();
-        // SAFETY: `prefetch` is written once.
-        unsafe { bindings::uvm_seam_fault_prefetch(self.c, &mut prefetch) };
-        prefetch
+    /// For how many nanoseconds the GPU's prefetch faults have been off, if they are.
+    pub(crate) fn prefetch_off_ns(&mut self) -> u64 {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_fault_prefetch_off(self.c) }
     }
 
     /// Logs that programs have lost their GPU contexts by this error.

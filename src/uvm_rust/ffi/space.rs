@@ -23,6 +23,7 @@ super::check_exports!(
     uvm_rust_note_fault,
     uvm_rust_note_copy,
     uvm_rust_note_evicted,
+    uvm_rust_evicted,
 );
 #[cfg(not(uvm_native))]
 super::check_exports!(uvm_rust_space_stop, uvm_rust_space_forget);
@@ -166,9 +167,23 @@ unsafe extern "C" fn uvm_rust_note_evicted(
     space: *mut bindings::uvm_rust_space,
     gpu_index: u32,
     root_index: u32,
+) -> u64 {
+    // SAFETY: I-own.
+    unsafe { borrow(space) }.note_evicted(gpu_index, root_index)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_evicted(
+    space: *mut bindings::uvm_rust_space,
+    gpu_index: u32,
+    root_index: u32,
+    address: u64,
+    before: u64,
+    status: u32,
 ) {
     // SAFETY: I-own.
-    unsafe { borrow(space) }.note_evicted(gpu_index, root_index);
+    let space = unsafe { borrow(space) };
+    space.evicted((gpu_index, root_index), address, before, status);
 }
 
 #[no_mangle]

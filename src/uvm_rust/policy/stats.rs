@@ -156,6 +156,12 @@ impl Counters {
         self.evictions[queue as usize].fetch_add(1, Relaxed);
     }
 
+    /// How many bytes evictions have copied off the GPU.
+    pub fn evicted_bytes(&self) -> u64 {
+        let of = |d: Direction| &self.traffic[d as usize][Cause::Eviction as usize];
+        of(Direction::GpuToHost).bytes.load(Relaxed)
+    }
+
     /// The counts as they are now, read one by one.
     pub fn snapshot(&self) -> Snapshot {
         let traffic = |d: Direction| {

@@ -37,7 +37,11 @@ pub fn parts(target: &str, setting: &Setting) -> Result<Vec<Part>, String> {
         "host" => host::parts(setting),
         "vm" => cpus::with_cpus(vm::parts(setting, amount), setting),
         "all" => [host::parts(setting), parts("vm", setting)?].concat(),
-        "kselftest" => [vec![programs()], cpus::with_cpus(vm::selftests(), setting)].concat(),
+        "kselftest" => [
+            vec![programs()],
+            cpus::with_cpus(vm::selftests(setting), setting),
+        ]
+        .concat(),
         "flash" => [vec![programs()], vm::flash(setting, amount)].concat(),
         "extra" => long::extra(setting, amount)?,
         "debug" => long::debug(setting, amount),

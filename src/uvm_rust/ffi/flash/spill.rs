@@ -17,6 +17,7 @@ use crate::ffi::discard::as_c;
 use crate::ffi::seam::PmLock;
 use crate::ffi::time::{self, now_us};
 use crate::ffi::vaspace::space_of_block;
+use crate::ffi::{space, trace};
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::trim::LOOK_MS;
@@ -83,6 +84,8 @@ pub(super) struct Spilling<'a> {
     pm: Option<PmLock>,
     /// Microseconds that turns were waited for, since the last rest.
     waited_us: u64,
+    /// What is told of the spill that has begun to who listens.
+    told: trace::Spill,
 }
 
 impl<'a> Spilling<'a> {
@@ -101,6 +104,7 @@ impl<'a> Spilling<'a> {
             turn: None,
             pm: None,
             waited_us: 0,
+            told: trace::Spill::default(),
         }
     }
 
@@ -361,8 +365,15 @@ impl Machine for Spilling<'_> {
     }
 
     fn hold(&mut self, spill: &Spill) -> bool {
-        let Some(block) = self.at.locked() else {
+        let Some(block) = self.at.alive() else {
             return false;
+        };
+        // SAFETY: the block is locked and alive, and so is its VA space.
+        let (state, span) = unsafe { (space::of(space_of_block(block)), span(block)) };
+        self.told = trace::Spill {
+            pid: state.map_or(0, |state| state.pid()),
+            address: span.first,
+            ..Default::default()
         };
         // SAFETY: the block is locked.
         unsafe { self.io.hold(block, &spill.pages) }
@@ -396,11 +407,15 @@ impl Machine for Spilling<'_> {
         // What fails half-way has worn the device as well.
         let bytes = self.writes(piece.pages.pages());
         if wrote {
+            self.told.written += bytes;
             self.counts(Counter::Written, bytes);
-        } else if self.counts(Counter::WriteErrors, 1) == 1 {
+            return true;
+        }
+        self.told.errors += 1;
+        if self.counts(Counter::WriteErrors, 1) == 1 {
             kernel::pr_warn!("flash: a write failed; the pages stay in host memory\n");
         }
-        wrote
+        false
     }
 
     fn written(&mut self) {
@@ -427,11 +442,17 @@ impl Machine for Spilling<'_> {
         self.to.dev.is_sound()
     }
 
-    fn tell(&mut self, _ended: bool) {
+    fn tell(&mut self, ended: bool) {
+        if ended {
+            trace::spill(&self.told);
+        }
         self.to.dev.tell();
     }
 
     fn count(&mut self, what: Count, n: u64) {
+        if what == Count::Spilled {
+            self.told.bytes += n;
+        }
         let counter = match what {
             Count::Spilled => Counter::Spilled,
             Count::Dropped => Counter::Dropped,

@@ -53,7 +53,7 @@ pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
         Part::lane("rust/shares", &["tests/parts/shares.sh"]),
         Part::lane("rust/panic", &["tests/parts/panics.sh"]),
     ]);
-    parts.extend(selftests());
+    parts.extend(selftests(setting));
     parts.extend([
         Part::vm(
             "rust/prefetch",
@@ -86,13 +86,18 @@ pub fn modules(name: &str) -> Part {
 /// The demo, on the kernel of the distribution: Rust without CONFIG_RUST, and modules loaded as they are
 /// on a machine with a GPU.
 pub fn demo(setting: &Setting) -> Part {
+    Part::lane("demo", &["scripts/demo.sh"]).with(&[&packaged(setting)])
+}
+
+/// KERNEL= of the distribution's, unless another is asked for.
+fn packaged(setting: &Setting) -> String {
     let stock = || {
         setting
             .said(&["scripts/stock.sh", "--default"])
             .unwrap_or_default()
     };
     let kernel = setting.get("KERNEL").map_or_else(stock, str::to_owned);
-    Part::lane("demo", &["scripts/demo.sh"]).with(&[&format!("KERNEL={}", kernel.trim())])
+    format!("KERNEL={}", kernel.trim())
 }
 
 /// The same fault storms under both loops and each replay policy; `STORMS` of them.
@@ -266,7 +271,7 @@ fn random(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
 
 /// `make kselftest`: the selftests in C, and a test for each sentence on discard (docs/testing.md says
 /// which), with one GPU and with two.
-pub fn selftests() -> Vec<Part> {
+pub fn selftests(setting: &Setting) -> Vec<Part> {
     let discard = format!("{SUITE}/discard");
     let library = format!("{SUITE}/library");
     let limits = "UVM_PARAMS=uvm_rust_prefetch_memory=1 uvm_rust_stats_public=1 uvm_rust_flash=1";
@@ -287,6 +292,17 @@ pub fn selftests() -> Vec<Part> {
             "rust/fatal",
             &[rust, "VIDMEM=64M"],
             "out/kselftest/uvm_fatal",
+        ),
+        // The project's own kernel has no tracefs.
+        Part::vm(
+            "rust/trace",
+            &[
+                rust,
+                &packaged(setting),
+                "VIDMEM=64M",
+                "UVM_PARAMS=uvm_rust_flash=1",
+            ],
+            "out/kselftest/uvm_trace",
         ),
         Part::vm(
             "rust/discard",
