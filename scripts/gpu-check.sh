@@ -11,14 +11,14 @@
 #   gpu-check.sh ... --only RE   only the parts whose names match
 #
 # Logs go to $OUT, or out/gpu-check; $OUT/logs.tar.gz has them all. A part has PART_S
-# seconds (70), all of them LIMIT_S (270), the random programs RANDOM_S (60), which are those of
+# seconds (70), all of them LIMIT_S (420), the random programs RANDOM_S (60), which are those of
 # RANDOM_SEED (1); what is missing is skipped, and a part that fails stops nothing. PYTHON names a Python that has PyTorch.
 # WITH_BROKEN=1 adds to a kit the random programs with a fix taken out, to see what it fixes.
 set -u
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PART_S=${PART_S:-70}
-LIMIT_S=${LIMIT_S:-270}
+LIMIT_S=${LIMIT_S:-420}
 RANDOM_S=${RANDOM_S:-60}
 RANDOM_CUDA_S=${RANDOM_CUDA_S:-15}
 RANDOM_SEED=${RANDOM_SEED:-1}
@@ -43,6 +43,7 @@ build() {
 	have "$CARGO" || die "cargo is not installed; rustup.rs installs it"
 	have cc || die "there is no C compiler"
 	for name in bin lib tests python source stub; do rm -rf "${kit:?}/${name:?}"; done
+	rm -f "$kit"/uvmrust-*.whl
 	mkdir -p "$kit/bin" "$kit/lib" "$kit/tests" "$kit/python/uvmrust" "$kit/stub"
 	kit=$(cd "$kit" && pwd)
 	target=${CARGO_TARGET_DIR:-$TOP/target}/release
@@ -63,15 +64,24 @@ build() {
 		program=$(test_program "$name") || die "the test of $name"
 		cp "$program" "$kit/tests/$name-gpu" || die "the test of $name"
 	done
-	for name in native_program order_program link_program launch_program register_program gpu_program; do
+	for name in native_program order_program link_program launch_program register_program gpu_program under_program; do
 		cc -std=gnu11 -O2 -g0 -o "$kit/tests/$name" "userlib/tests/$name.c" -ldl -lpthread || die "$name"
 	done
+	cc -std=gnu11 -O2 -g0 -o "$kit/tests/cost_program" userlib/tests/cost_program.c -Iuserlib/c/include -L"$kit/lib" \
+		-luvmrust -ldl || die "cost_program"
 	cc -std=gnu11 -O2 -g0 -shared -fPIC -fvisibility=hidden -o "$kit/lib/libgpu_kernels.so" \
 		userlib/tests/gpu_kernels.c -ldl || die "gpu_kernels"
+	cc -std=gnu11 -O2 -g0 -shared -fPIC -fvisibility=hidden -Iinclude/uapi -o "$kit/lib/libgpu_announce.so" \
+		userlib/tests/gpu_announce.c || die "gpu_announce"
 	[ ! -x out/kselftest/uvm_library ] || cp out/kselftest/uvm_library "$kit/tests/"
 	cp -R userlib/python/uvmrust/. "$kit/python/uvmrust/"
 	find "$kit/python" -name __pycache__ -prune -exec rm -rf {} +
 	cp "$target/libuvmrust_python.so" "$kit/python/uvmrust/_native.abi3.so"
+	# Not one of older sources.
+	for name in out/wheel/uvmrust-*.whl; do
+		[ ! -f "$name" ] || [ -n "$(find userlib/{python,uvmrust,torch}/src userlib/python/uvmrust -newer "$name" -type f -print -quit)" ] ||
+			cp "$name" "$kit/"
+	done
 	cc -O1 -shared -fPIC -fvisibility=hidden -Wl,-Bsymbolic,-soname,libcuda.so.1 -DSTUB -Iinclude/uapi \
 		-o "$kit/stub/libcuda.so.1" userlib/tests/stub/*.c -lpthread || die "the stub"
 	for name in userlib/tests userlib/examples userlib/c/include include/uapi; do
@@ -179,12 +189,17 @@ tools() {
 	facts order '^fact|^not ok|^[0-9]' 40
 	part link 0 "$KIT/tests/link_program"
 	facts link '^fact|^ok|^not ok|^[0-9]' 60
+	part cost 0 "$KIT/tests/cost_program"
+	facts cost '^fact|^not ok' 50
 	launches
+	under
 	part register 0 "$KIT/tests/register_program"
 	facts register '.' 8
 	part top 0 while_busy "$KIT/bin/uvmtop" --once --interval 2
 	facts top '.' 24
 	part top-json 0 while_busy as_json "$KIT/bin/uvmtop" --once --json --interval 2
+	part top-listen 0 while_busy scraped
+	facts top-listen '^uvm_|samples' 14
 	part test-uvmrust 0 "$KIT/tests/uvmrust-gpu" --nocapture
 	facts test-uvmrust 'backend|^skipped' 3
 	if [ "$STUB" = 1 ]; then skip test-preload "the stub compiles no kernels"
@@ -200,10 +215,60 @@ launches() {
 	local run=("$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so" --no-managed --no-announce)
 	part launch 0 "$KIT/tests/launch_program"
 	facts launch '^fact' 1
+	# An announcement is a host function and a call to the driver, here to one that takes no such call.
+	part launch-host 0 "$KIT/tests/launch_program" --host
+	facts launch-host '^fact' 1
+	part launch-announced 0 announced 0 "$KIT/tests/launch_program"
+	facts launch-announced '^fact' 2
+	part launch-joined 0 announced 400 "$KIT/tests/launch_program"
+	facts launch-joined '^fact' 2
+	part launch-managed 0 "$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so" -- "$KIT/tests/launch_program"
+	facts launch-managed '^fact' 1
 	part launch-uvmrun 0 "${run[@]}" -- "$KIT/tests/launch_program"
 	facts launch-uvmrun '^fact' 1
 	part launch-record 0 "${run[@]}" --record "$TMP/launch.uvmtrace" -- "$KIT/tests/launch_program"
 	facts launch-record '^fact|uvmrun:' 2
+}
+
+# announced EVERY COMMAND...: under the preload, as on a driver that takes execution IDs.
+announced() {
+	local every=$1
+	shift
+	env UVMRUST_ANNOUNCE_EVERY="$every" LD_PRELOAD="$KIT/lib/libgpu_announce.so${LD_PRELOAD:+:$LD_PRELOAD}" \
+		"$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so" -- "$@"
+}
+
+# Pools, captures, the program's own mappings, cuMemGetInfo and fork: as they are, and under the preload.
+under() {
+	local run=("$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so") program=$KIT/tests/under_program
+	part under-nothing 0 "$program" plain
+	facts under-nothing '^fact' 2
+	part under-uvmrun 0 "${run[@]}" -- "$program" managed
+	facts under-uvmrun '^fact' 2
+	part under-meminfo 0 env UVMRUST_MEMINFO=managed "${run[@]}" -- "$program" managed host
+	facts under-meminfo '^fact' 2
+}
+
+# What Prometheus would get of uvmtop.
+scraped() {
+	local port=$((20000 + RANDOM % 20000)) server status
+	"$KIT/bin/uvmtop" --listen "$port" &
+	server=$!
+	sleep 3
+	"$PYTHON" -c '
+import re, sys, urllib.request
+answer = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics", timeout=10)
+text = answer.read().decode()
+print(answer.headers["Content-Type"])
+print(text)
+lines = [line for line in text.splitlines() if not line.startswith("#")]
+wrong = [line for line in lines if not re.fullmatch(r"[a-z_]+(\{.*\})? [0-9.eE+-]+", line)]
+print(f"{len(lines)} samples, {len(wrong)} that are none: {wrong[:3]}")
+sys.exit(not lines or bool(wrong))' "$port"
+	status=$?
+	kill "$server"
+	wait "$server" 2>/dev/null
+	return $status
 }
 
 # Where nobody discards, nothing of discard is right or wrong.
@@ -296,6 +361,40 @@ planned() {
 	facts "torch-plan$2" 'uvmrust|uvmrun|losses|median' 8
 }
 
+# losses NAME COMMAND...: a training of a network by a script that knows nothing, under a command. Its
+# losses are those of the first time.
+losses() {
+	local name=$1 first=$TMP/$1.losses
+	shift
+	"$@" "$PYTHON" "$KIT/source/userlib/tests/train.py" "$name" 6 >"$TMP/losses" || return
+	[ -f "$first" ] || cp "$TMP/losses" "$first"
+	"$PYTHON" -c '
+import sys
+now, first = ([float.fromhex(line.split()[1]) for line in open(path)] for path in sys.argv[1:])
+apart = max(abs(a - b) / abs(b) for a, b in zip(now, first, strict=True))
+print("losses", [round(one, 6) for one in now], f"apart by {apart:.1e} at most" if apart else "equal, bit for bit")
+sys.exit(len(now) != 6 or apart > 1e-4)' "$TMP/losses" "$first"
+}
+
+# A transformer and a ResNet: as they are, recorded, and with the plan of that.
+unmodified() {
+	local name files uncached=(env PYTORCH_NO_CUDA_MEMORY_CACHING=1)
+	for name in transformer resnet; do
+		files=$OUT/$name
+		part "train-$name" 0 losses "$name" env
+		# Where this is another, what follows may be.
+		part "train-$name-again" 0 losses "$name" "${uncached[@]}"
+		facts "train-$name-again" 'losses' 1
+		part "train-$name-record" 0 losses "$name" "${uncached[@]}" "${RUN[@]}" --no-managed --managed-min 64K \
+			--record "$files.uvmtrace" --
+		facts "train-$name-record" 'uvmrun:|losses' 3
+		part "train-$name-make" 0 plan "$files.uvmtrace" "$files.uvmplan"
+		facts "train-$name-make" 'gpu-mem|best' 6
+		part "train-$name-plan" 0 losses "$name" "${uncached[@]}" "${RUN[@]}" --managed-min 64K --plan "$files.uvmplan" --
+		facts "train-$name-plan" 'uvmrust|uvmrun:|losses' 4
+	done
+}
+
 pytorch() {
 	local tests=$KIT/source/userlib/tests train
 	train=$tests/gpu_train.py
@@ -308,12 +407,17 @@ pytorch() {
 	facts torch-plain 'loss|memory|PyTorch' 6
 	part torch-package 0 "$PYTHON" "$tests/gpu_torch.py"
 	facts torch-package '^backend|^reserved' 4
+	packages "$tests"
 	part torch-allocator 0 "$PYTHON" "$train" --allocator --expect "$TMP/plain"
 	facts torch-allocator 'loss|memory' 6
 	part torch-short 0 "$PYTHON" "$train" --allocator --budget 32 --expect "$TMP/plain"
 	facts torch-short 'loss|memory|backend' 6
 	part torch-uvmrun 0 "${RUN[@]}" -- "$PYTHON" "$train" --expect "$TMP/plain"
 	facts torch-uvmrun 'uvmrust|uvmrun|loss|memory' 8
+	part torch-announced 0 announced 0 "$PYTHON" "$train" --expect "$TMP/plain"
+	facts torch-announced '^fact|losses|median' 8
+	part torch-joined 0 announced 400 "$PYTHON" "$train" --expect "$TMP/plain"
+	facts torch-joined '^fact|losses|median' 8
 	part torch-unmanaged 0 "${RUN[@]}" --no-managed -- "$PYTHON" "$train" --expect "$TMP/plain"
 	facts torch-unmanaged 'losses|median' 4
 	part torch-recipe 0 "$PYTHON" "$tests/torch_recipe.py" "$KIT/source/docs/discard-guide.md" "$KIT/lib/libuvmrust_torch.so"
@@ -323,6 +427,24 @@ pytorch() {
 	part torch-unannounced 0 "${RUN[@]}" --no-announce -- "$PYTHON" "$train" --expect "$TMP/plain"
 	facts torch-unannounced 'losses|median' 4
 	recorded_and_planned "$train"
+	unmodified
+}
+
+# What pip installs of the wheel, if the kit has one, else the package as cargo builds it: with the arrays
+# of other libraries, and the plans inside PyTorch.
+packages() {
+	local wheel=("$KIT"/uvmrust-*.whl) site=$KIT/python
+	if [ -f "${wheel[0]}" ]; then
+		site=$TMP/site
+		part wheel 0 "$PYTHON" -m pip install --quiet --no-index --no-deps --target "$site" "${wheel[0]}"
+		part torch-wheel 0 env PYTHONPATH="$site" "$PYTHON" "$1/gpu_torch.py"
+	else
+		skip wheel "the kit has none (make wheel-uvmrust)"
+	fi
+	part arrays 0 env PYTHONPATH="$site" "$PYTHON" "$1/gpu_arrays.py"
+	facts arrays '.' 40
+	part torch-offload 0 env PYTHONPATH="$site" UVMSIM="$KIT/bin/uvmsim" "$PYTHON" "$1/gpu_offload.py"
+	facts torch-offload '^fact|ok' 12
 }
 
 # known NUMBER SEED BACKEND [VARIABLE]: a program that a GPU found wrong, or that ended there, $RANDOM_AGAIN
@@ -396,7 +518,7 @@ run_all() {
 	export KIT OUT TMP PYTHON UVMRUST_KIT=$KIT TMPDIR=$TMP PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 	export PYTHONPATH=$KIT/python${PYTHONPATH:+:$PYTHONPATH}
 	export LD_LIBRARY_PATH=$KIT/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-	export -f as_json about_the_machine example plan selftest while_busy have
+	export -f about_the_machine announced as_json example losses plan scraped selftest while_busy have
 	chmod +x "$KIT"/bin/* "$KIT"/tests/* 2>/dev/null
 	if [ "$STUB" = 1 ]; then
 		export LD_PRELOAD=$KIT/stub/libcuda.so.1 STUB_UVM=${STUB_UVM:-native} UVMRUST_FD=900

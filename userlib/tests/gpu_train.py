@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""A small transformer and a small convnet, trained by PyTorch on the first GPU with a fixed
+"""A small transformer, a small convnet and a small ResNet, trained by PyTorch on the first GPU with a fixed
 seed and deterministic kernels. Knows nothing of this project but with --allocator.
 
     gpu_train.py --write FILE                losses, times and memory, as JSON
@@ -18,6 +18,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch import nn
+
+from train import resnet
 
 # The kernels are deterministic. Which kernel cuBLAS and cuDNN take may depend on an address.
 TOLERANCE = 1e-4
@@ -70,7 +72,7 @@ def both(steps, only):
     words = torch.randint(0, 512, (16, 65))
     text = words[:, :-1].cuda(), words[:, 1:].flatten().cuda()
     pictures = torch.randn(32, 3, 64, 64).cuda(), torch.randint(0, 10, (32,)).cuda()
-    models = {"transformer": (Transformer(), text), "convnet": (convnet(), pictures)}
+    models = {"transformer": (Transformer(), text), "convnet": (convnet(), pictures), "resnet": (resnet(), pictures)}
     for name, (model, data) in models.items():
         if only and name != only:
             continue
@@ -106,7 +108,7 @@ def memory():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--only", choices=["transformer", "convnet"])
+    parser.add_argument("--only", choices=["transformer", "convnet", "resnet"])
     parser.add_argument("--write")
     parser.add_argument("--expect")
     parser.add_argument("--allocator", action="store_true")

@@ -6,6 +6,7 @@
  * there is no GPU.
  *
  *   launch_program
+ *   launch_program --host       with an empty host function before each, as an announcement is one
  */
 #include <time.h>
 #include "native_cuda.h"
@@ -29,23 +30,33 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static bool host_functions;
+
+static void nothing(void *data)
+{
+}
+
 static double round_us(uint64_t to, uint64_t from)
 {
 	uint32_t count = 256;
 	void *params[] = { &to, &from, &count };
 	double began = now_us();
 
-	for (int i = 0; i < LAUNCHES; i++)
+	for (int i = 0; i < LAUNCHES; i++) {
+		if (host_functions)
+			MUST(cuLaunchHostFunc(work, nothing, NULL));
 		MUST(cuLaunchKernel(copy_kernel, 1, 1, 1, 256, 1, 1, 0, work, params, NULL));
+	}
 	MUST(cuStreamSynchronize(work));
 	return (now_us() - began) / LAUNCHES;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	double took[ROUNDS];
 	uint64_t to, from;
 
+	host_functions = argc > 1 && !strcmp(argv[1], "--host");
 	start_cuda(4096);
 	if (is_stub) {
 		puts("the stub compiles no kernels");

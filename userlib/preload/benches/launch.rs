@@ -6,7 +6,8 @@
 //! - `direct`: the stub's launch alone, one entry in a queue;
 //! - `off`: through the preload, to a driver without execution IDs;
 //! - `announced`: hashed and announced, the host function's run and the (stub's)
-//!   ioctl included.
+//!   ioctl included;
+//! - `joined`: the same, where what is short goes with the announcement before.
 //!
 //! This program runs itself once for each, since a preload is for a whole process.
 
@@ -94,10 +95,11 @@ fn main() {
     let stub = harness::stub("bench", "-O2");
     let preload = harness::cdylib("uvmrust-preload", true);
     let both = std::env::join_paths([&preload, &stub]).unwrap();
-    for (how, libraries, driver) in [
-        ("direct", stub.as_os_str(), "ours"),
-        ("off", &both, "old"),
-        ("announced", &both, "ours"),
+    for (how, libraries, driver, every_us) in [
+        ("direct", stub.as_os_str(), "ours", "0"),
+        ("off", &both, "old", "0"),
+        ("announced", &both, "ours", "0"),
+        ("joined", &both, "ours", "400"),
     ] {
         let done = Command::new(std::env::current_exe().unwrap())
             .args(std::env::args_os().skip(1))
@@ -105,6 +107,7 @@ fn main() {
             .env("LD_PRELOAD", libraries)
             .env("STUB_UVM", driver)
             .env("UVMRUST_FD", "900")
+            .env("UVMRUST_ANNOUNCE_EVERY", every_us)
             .status()
             .unwrap();
         assert!(done.success());

@@ -9,6 +9,7 @@
 //! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, or would, in bytes, or with K, M, G | 1M |
 //! | `UVMRUST_MEMINFO` | `managed`: cuMemGetInfo tells what managed memory can hold, not the GPU's own | gpu |
 //! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
+//! | `UVMRUST_ANNOUNCE_EVERY` | GPU time from one announcement to the next in a stream, at least, in microseconds; `0`: each kernel is announced | 400 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
 //! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`, `followed.rs`) | none |
 //! | `UVMRUST_RECORD` | folder for a record of the program (`record.rs`); `uvmrun` makes it | none |
@@ -28,6 +29,8 @@ pub(crate) struct Config {
     pub host_in_info: bool,
     /// Whether to announce kernels.
     pub announce: bool,
+    /// GPU time from one announcement to the next in a stream, at least, in microseconds.
+    pub announce_every_us: u32,
     /// Whether arguments are part of the execution ID.
     pub hash_args: bool,
     /// The file with the plan to carry out; `None` if there is none.
@@ -72,6 +75,15 @@ impl Config {
         };
         let managed = all && on("UVMRUST_MANAGED");
         let record = path("UVMRUST_RECORD");
+        let announce_every_us = match var("UVMRUST_ANNOUNCE_EVERY") {
+            None => DEFAULT_EVERY_US,
+            Some(text) => text.trim().parse().unwrap_or_else(|_| {
+                complain(format!(
+                    "UVMRUST_ANNOUNCE_EVERY={text} is no number of microseconds. Taking {DEFAULT_EVERY_US}"
+                ));
+                DEFAULT_EVERY_US
+            }),
+        };
         let host_in_info = match var("UVMRUST_MEMINFO").as_deref() {
             None | Some("" | "gpu") => false,
             Some("managed") => managed,
@@ -87,6 +99,7 @@ impl Config {
             recorded_min: (!managed && record.is_some()).then_some(min),
             host_in_info,
             announce: all && on("UVMRUST_ANNOUNCE"),
+            announce_every_us,
             hash_args: on("UVMRUST_ARGS"),
             plan: path("UVMRUST_PLAN"),
             record,
@@ -96,6 +109,9 @@ impl Config {
 
 /// PyTorch's large pool starts above this (`DeepUM` §5.2).
 const DEFAULT_MIN: usize = 1 << 20;
+
+/// An announcement costs a stream 20 µs, a twentieth of this (`groups.rs`).
+const DEFAULT_EVERY_US: u32 = 400;
 
 fn parse_size(text: &str) -> Option<usize> {
     let (digits, shift) = match text
@@ -151,6 +167,7 @@ mod tests {
             recorded_min: None,
             host_in_info: false,
             announce: true,
+            announce_every_us: 400,
             hash_args: true,
             plan: None,
             record: None,

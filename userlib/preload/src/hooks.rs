@@ -46,8 +46,8 @@ unsafe fn before_launch(real: &Real, stream: Stream, shape: Shape, launch: Launc
                 false => (none, none),
             };
             let kernels = KERNELS.get();
-            let id = kernels.id(&real.cuda, launch.function, shape, params, extra);
-            announce::announce(&real.cuda, stream, id);
+            let id = |params, extra| kernels.id(&real.cuda, launch.function, shape, params, extra);
+            announce::announce(&real.cuda, stream, id(none, none), id(params, extra));
         }
         // The last: its time begins behind the host functions of the others.
         let begun = record::begin(&real.cuda, stream, Some(launch));
@@ -198,7 +198,8 @@ pub(crate) unsafe extern "C" fn graph_launch<const PTSZ: bool>(
         let counted = planned::before_launch(&real.cuda, own);
         followed::before_launch(&real.cuda, own, None);
         if announce::enabled() {
-            announce::announce(&real.cuda, own, graph_id(graph));
+            let id = graph_id(graph);
+            announce::announce(&real.cuda, own, id, id);
         }
         let begun = record::begin(&real.cuda, own, None);
         let before = Before { counted, begun };

@@ -7,7 +7,7 @@
 //!   more than the GPU has;
 //! - each kernel launch is hashed by name and arguments (`kernels.rs`) into an
 //!   execution ID, which the driver is told in the order of the stream, just before
-//!   the kernel (`announce.rs`);
+//!   the kernel (`announce.rs`), unless it is short (`groups.rs`);
 //! - a plan is carried out before each kernel (`planned.rs`, and `followed.rs` for a plan
 //!   that was made of a record of the program);
 //! - allocations and launches are written to a record (`record.rs`).
@@ -23,6 +23,7 @@ mod announce;
 mod config;
 #[cfg_attr(test, allow(dead_code))]
 mod followed;
+mod groups;
 #[cfg_attr(test, allow(dead_code))]
 mod hooks;
 #[cfg(not(test))]

@@ -118,6 +118,29 @@ fn launches_are_announced_in_the_order_of_the_stream() {
     assert_eq!(run.said, "");
 }
 
+/// A kernel is short once some of its times are known.
+#[test]
+fn short_kernels_go_with_what_was_announced_before() {
+    if !have_cc() {
+        return;
+    }
+    let announced = |set| {
+        let run = run("ours", set);
+        let lines = run.of("short");
+        let told = |line: &&str| line.starts_with("announce ");
+        let (told, kernels): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(told);
+        assert_eq!(kernels, ["kernel sum"; 100]);
+        assert!(told.iter().all(|line| *line == told[0]), "{told:?}");
+        told.len()
+    };
+    let few = announced(&[]);
+    assert!((9..60).contains(&few), "{few} of 100");
+    assert_eq!(announced(&[("UVMRUST_ANNOUNCE_EVERY", "0")]), 100);
+    // All that is between two of them is known to be shorter than that.
+    let all = announced(&[("UVMRUST_ANNOUNCE_EVERY", "1000000")]);
+    assert!((9..30).contains(&all), "{all} of 100");
+}
+
 /// A child announces nothing through the descriptor that it was born with, and waits
 /// for no thread of its parent's: it is forked in the midst of a launch.
 #[test]

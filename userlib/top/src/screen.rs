@@ -188,8 +188,21 @@ fn nvml_line(gpu: &GpuSample, width: u16) -> Option<Line<'static>> {
         format!("    used {used} of {total}, all kinds of memory"),
         Style::new(),
     );
-    let processes = format!("  processes {}", nvml.processes.len());
-    Some(row.part(processes, Style::new()).line())
+    let mut row = row.part(
+        format!("  processes {}", nvml.processes.len()),
+        Style::new(),
+    );
+    // Those with most of it, as many as fit.
+    let mut most: Vec<_> = nvml
+        .processes
+        .iter()
+        .filter_map(|p| Some((p.bytes?, p.pid)))
+        .collect();
+    most.sort_unstable_by(|a, b| b.cmp(a));
+    for (held, pid) in most {
+        row = row.part(format!("  {pid}: {}", bytes(held as f64)), dim());
+    }
+    Some(row.line())
 }
 
 /// How much of the GPU's memory is managed, and how.

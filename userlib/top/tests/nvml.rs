@@ -64,7 +64,8 @@ fn without_our_module_nvml_tells_of_memory() {
     let theirs = machine("nvml-theirs", false);
 
     let page = uvmtop(&theirs, "--interval=0.1", &with);
-    let line = "  NVML    used 4.0 GiB of 16.0 GiB, all kinds of memory  processes 20";
+    let line =
+        "  NVML    used 4.0 GiB of 16.0 GiB, all kinds of memory  processes 20  118: 19.0 MiB";
     assert!(page.contains(line), "{page}");
     let whole = page.replace('\n', " ");
     let missing = "nothing of faults, moves and evictions";
