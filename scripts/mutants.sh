@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Does a test notice when the driver lacks one thing? One module holds all mutants of tests/mutants/table, each
-# behind a number, and a VM is booted for each with the tests that the table names, until one of them fails.
+# behind a number. A VM runs the tests that the table names for each, until one of them fails (mutants-guest.sh).
 #
 #   mutants.sh [NAME...]     these mutants, or all
 #   mutants.sh list          their names
 #   mutants.sh report        what came out so far
 #   mutants.sh apply DIR     puts all of them into the sources in DIR (for driver.sh)
 #
-# Each runs in ORDERS ("kind adversarial"; docs/vgpu.md). "none" is the module with no mutant, in which no test may
+# Each runs in ORDERS ("adversarial kind"; docs/vgpu.md). "none" is the module with no mutant, in which no test may
 # fail. Results are kept in out/mutants.json, those of earlier runs too, until FRESH=1. Fails if fewer
 # than 95 of 100 are noticed in adversarial order. LANES of VMs run beside each other (2). VGPU_SEED is the order's (1).
 #
@@ -19,18 +19,18 @@ cd "$TOP"
 table=$TOP/tests/mutants/table
 out=$TOP/out/mutants
 
-# What the table names: a program, how long it may take, and what else the VM is to be.
+# What the table names: a program, and for how many seconds it may say nothing.
 declare -A program=(
 	[contend]="target/release/contend --rounds 2"
-	[random]="target/release/random --ops 800 --seed 7 --no-read-duplication"
+	[random]="target/release/random --ops 300 --seed 7 --no-read-duplication"
 	[ladder]="target/release/ladder"
 	[fatal]="target/release/hazards --only fatal"
 	[hmm]="target/release/hazards --only 'migrate:'"
-	[loops]="target/release/loops --storms 30 --seed 7"
+	[loops]="target/release/loops --storms 30 --seed 7 --record /dev/null"
 	[storms]="target/release/storms --times 3"
 	[discard]="target/release/discard"
 )
-declare -A limit=([contend]=600 [random]=500 [ladder]=1200 [fatal]=300 [hmm]=500 [loops]=400 [storms]=600 [discard]=600)
+declare -A limit=([contend]=400 [random]=60 [ladder]=300 [fatal]=150 [hmm]=200 [loops]=200 [storms]=300 [discard]=200)
 
 names() { sed -n 's/^\([a-z_0-9]\+\) *|.*/\1/p' "$table" | awk '!seen[$0]++'; }
 # number NAME: by which the module knows it; 0 is none.
@@ -71,39 +71,93 @@ apply() {
 	rm -rf "$work"
 }
 
-# tests_of NAME: of the first line of the table with that name.
+# tests_of NAME: of the first line of the table with that name; "none" has all.
 tests_of() {
-	if [ "$1" = none ]; then echo "${!program[@]}"; return; fi
+	if [ "$1" = none ]; then sed -n 's/^[a-z].*| *//p' "$table" | tr ' ' '\n' | awk '!seen[$0]++' | paste -sd' '; return; fi
 	sed -n "s/^$1 *|.*| *//p" "$table" | head -n 1
 }
 
-# outcome RC LOG: of one program; "passed", or how it was noticed.
-outcome() {
-	if ! grep -q '^TAP version' "$2"; then echo "did not begin"
-	elif [ "$1" = 124 ]; then echo "no end"
-	elif [ "$1" = 255 ]; then echo "the guest died"
-	elif grep -q '^not ok' "$2"; then grep -m 1 '^not ok' "$2" | sed 's/^not ok [0-9]* - //; s/ # .*//' | cut -c1-70
-	elif [ "$1" != 0 ]; then echo "exit status $1"
-	else echo passed
-	fi
+# to_do ORDER LANE: lines of the plan (mutants-guest.sh) for each mutant that has no result yet, but for tests that passed. First
+# come the first tests of all.
+to_do() {
+	local name n order=$1 turn test left
+	for ((turn = 0; turn < ${#program[@]}; turn++)); do
+		for name in "${wanted[@]}"; do
+			n=${numbers[$name]}
+			if [ $((n % ${LANES:-2})) != "$2" ] || [ -e "$out/$name.$order.result" ]; then continue; fi
+			left=()
+			for test in ${tests[$name]}; do [ -e "$out/$name.$order.$test.passed" ] || left+=("$test"); done
+			test=${left[turn]:-}
+			[ -n "$test" ] || continue
+			printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$name" "$n" "$order" "$test" "${limit[$test]}" "${program[$test]}"
+		done
+	done
 }
 
-# try NAME ORDER: its tests, until one notices; a line of what came out, in a file.
-try() {
-	local name=$1 order=$2 test n log rc seen=passed by=
-	n=$(number "$name")
-	for test in $(tests_of "$name"); do
-		log=$out/$name.$order.$test.log
-		rc=0
-		DRIVER=rust VIDMEM=64M VM_MEM=3G VM_UNLOAD="" VGPU_ORDER=$order VGPU_SEED=${VGPU_SEED:-1} UVM_BUILT=$out/built \
-			VM_TIMEOUT=${limit[$test]} UVM_PARAMS="uvm_rust_mutant=$n" scripts/vm.sh "${program[$test]}" >"$log" 2>&1 </dev/null || rc=$?
-		seen=$(outcome "$rc" "$log")
-		by=$test
-		[ "$seen" = passed ] || break
+# notice NAME ORDER TEST HOW: what came of a mutant.
+notice() {
+	printf '%s\t%s\t%s\t%s\n' "$@" >"$out/$1.$2.result"
+	say "$(printf '%-17s %-12s %s' "$1" "$2" "${3/#-/nobody}: $4")"
+}
+
+# survivors: those whose tests have all passed.
+survivors() {
+	local name order test
+	for order in ${ORDERS:-adversarial kind}; do
+		for name in "${wanted[@]}"; do
+			[ ! -e "$out/$name.$order.result" ] || continue
+			for test in ${tests[$name]}; do [ -e "$out/$name.$order.$test.passed" ] || continue 2; done
+			notice "$name" "$order" - passed
+		done
 	done
-	[ "$seen" != passed ] || by=-
-	printf '%s\t%s\t%s\t%s\n' "$name" "$order" "$by" "$seen" >"$out/$name.$order.result"
-	say "$(printf '%-17s %-12s %s' "$name" "$order" "${by/#-/nobody}: $seen")"
+}
+
+# boot PLAN ORDER: a VM for a plan, until the guest ends it, or nothing has been heard of it for too long.
+boot() {
+	local plan=$1 order=$2 vm name test limit used rest since=$SECONDS before=
+	rm -f "$plan.none"
+	: >"$plan.now"
+	DRIVER=rust NOLOAD=1 VIDMEM=64M VM_MEM=3G VM_CPUS=${VM_CPUS:-1} VM_UNLOAD="" VGPU_ORDER=$order VGPU_SEED=${VGPU_SEED:-1} UVM_BUILT=$out/built \
+		VM_TIMEOUT=36000 scripts/vm.sh "bash scripts/mutants-guest.sh $plan" >>"$plan.log" 2>&1 </dev/null &
+	vm=$!
+	while kill -0 "$vm" 2>/dev/null; do
+		sleep 1
+		rest=$(cat "$plan.now" 2>/dev/null) || break
+		IFS=$'\t' read -r name order test limit used <<<"$rest" || :
+		rest+=$(stat -c %s "$out/$name.$order.$test.log" 2>/dev/null || :)
+		[ "$rest" = "$before" ] || since=$SECONDS
+		before=$rest
+		# Loading, and a short program before, may take two minutes more.
+		if [ $((SECONDS - since)) -gt $((${limit:-120} + 240)) ]; then
+			kill_tree "$vm"
+			break
+		fi
+	done
+	wait "$vm" || :
+	[ ! -e "$plan.none" ] || { tail -n 3 "$plan.log" >&2; die "a program of the table runs no test"; }
+	# Then the guest says itself what came of it.
+	[ -s "$plan.now" ] || return 0
+	IFS=$'\t' read -r name order test limit used <"$plan.now"
+	# Another's damage, perhaps: a fresh VM tries it again.
+	[ "$used" = 0 ] || return 0
+	notice "$name" "$order" "$test" "$([ $((SECONDS - since)) -gt "$limit" ] && echo "no end" || echo "the guest died")"
+}
+
+# lane N: of the wanted mutants, each LANES'th, in one VM after the other.
+lane() {
+	local n=$1 plan=$out/lane.$1 order before tries
+	for order in ${ORDERS:-adversarial kind}; do
+		before=
+		while :; do
+			to_do "$order" "$n" >"$plan"
+			[ -s "$plan" ] || break
+			[ "$(cat "$plan")" = "$before" ] || tries=0
+			before=$(cat "$plan")
+			[ $((tries++)) -lt 3 ] || { tail -n 30 "$plan.log" >&2; die "VMs come to nothing; see $plan.log"; }
+			boot "$plan" "$order"
+			survivors
+		done
+	done
 }
 
 # where NAME: the functions that it is in.
@@ -145,7 +199,8 @@ report() {
 		case $by in '' | -) ;; *) noticed=$((noticed + 1)) ;; esac
 		[ "${cells[*]}" = 'not run not run' ] || printf '%-17s %-44s %s\n' "$name" "${cells[0]}" "${cells[1]}"
 	done
-	echo "noticed in adversarial order: $noticed of $of"
+	# Who is noticed ends earlier than who survives: while some are open, the others are no sample.
+	echo "noticed in adversarial order: $noticed of $of; not run to their end: $(($(names | wc -l) - of))"
 	[ $((noticed * 100)) -ge $((of * 95)) ]
 }
 
@@ -155,31 +210,42 @@ apply) apply "${2:?a folder}"; exit ;;
 report) report; exit ;;
 esac
 wanted=("$@")
-[ $# -gt 0 ] || mapfile -t wanted < <(echo none; names)
+[ $# -gt 0 ] || mapfile -t wanted < <(names; echo none)
 for name in "${wanted[@]}"; do
 	[ "$name" = none ] || names | grep -qx "$name" || die "no mutant is called $name: see 'mutants.sh list'"
 done
 [ -z "${FRESH:-}" ] || rm -rf "$out"
 mkdir -p "$out"
-UVM_BUILT=$out/built list_built mutants vgpu
-sed -i 's/^mutants /rust /' "$out/built"
-touch "$out/built"
+# What is done to the sources, without which tests are to notice.
+done_to=$(sed 's/|[^|]*$//' "$table" | sha256sum)
+if ! UVM_BUILT=$out/built just_built || [ "$(cat "$out/built.table" 2>/dev/null)" != "$done_to" ]; then
+	UVM_BUILT=$out/built list_built mutants vgpu
+	sed -i 's/^mutants /rust /' "$out/built"
+	touch "$out/built"
+	echo "$done_to" >"$out/built.table"
+fi
 cargo build --release --quiet -p uvm-suite
 # A VM that is ended from outside has noticed nothing.
-trap 'trap - TERM; kill 0' INT TERM
-running=0
+declare -A numbers tests
 for name in "${wanted[@]}"; do
-	for order in ${ORDERS:-kind adversarial}; do
-		[ ! -e "$out/$name.$order.result" ] || continue
-		try "$name" "$order" &
-		running=$((running + 1))
-		if [ $running -ge "${LANES:-2}" ]; then
-			wait -n || :
-			running=$((running - 1))
-		fi
-	done
+	numbers[$name]=$(number "$name")
+	tests[$name]=$(tests_of "$name")
 done
-wait
+lanes=()
+end_lanes() {
+	local l
+	for l in "${lanes[@]}"; do kill_tree "$l"; done
+	exit 1
+}
+trap end_lanes INT TERM
+for ((i = 0; i < ${LANES:-2}; i++)); do
+	: >"$out/lane.$i.log"
+	lane "$i" &
+	lanes+=($!)
+done
+for l in "${lanes[@]}"; do
+	wait "$l" || end_lanes
+done
 for order in kind adversarial; do
 	case $(result none $order) in '' | *passed) ;; *) die "a test fails in $order order with no mutant: $(result none $order)" ;; esac
 done

@@ -28,6 +28,7 @@ const NOT_OF_A_LANE: &[&str] = &[
     "lines.sh",
     "links.py",
     "modules.sh",
+    "mutants-guest.sh",
     "mutants-host.sh",
     "mutants.sh",
     "package.sh",

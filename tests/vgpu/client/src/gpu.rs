@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::uvm::{self, Uuid};
@@ -321,16 +321,27 @@ pub struct Launch<'a> {
     fence: u64,
 }
 
+/// How long a kernel may take, for a driver that may never let it end (scripts/mutants.sh).
+fn patience_ns() -> u64 {
+    static PATIENCE: OnceLock<u64> = OnceLock::new();
+    *PATIENCE.get_or_init(|| {
+        let seconds = std::env::var("VGPU_PATIENCE").ok();
+        let seconds = seconds.and_then(|text| text.parse::<u64>().ok());
+        seconds.map_or(vgpu::TIMEOUT_NEVER, |s| s.saturating_mul(1_000_000_000))
+    })
+}
+
 impl Launch<'_> {
     /// The fence that names it.
     pub fn fence(&self) -> u64 {
         self.fence
     }
 
-    /// Waits for its end, as long as it takes.
+    /// Waits for its end, as long as it takes, or for the seconds that the environment's `VGPU_PATIENCE` names; then
+    /// the error is ETIMEDOUT.
     pub fn wait(&self) -> Result<Report> {
         loop {
-            match self.wait_ns(vgpu::TIMEOUT_NEVER) {
+            match self.wait_ns(patience_ns()) {
                 Err(e) if e.errno() == Some(libc::EINTR) => {}
                 done => return done,
             }

@@ -103,7 +103,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Outcome {
     let mut program = Program::new(options)?;
-    let step = (options.ops / 10).max(1);
+    let step = (options.ops / 40).max(1);
     for index in 0..options.ops {
         program
             .step(index)
