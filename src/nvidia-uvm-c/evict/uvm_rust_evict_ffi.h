@@ -74,7 +74,7 @@ __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
 /*
  * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_try().
  * @gains: what uvm_rust_reclaim_begin() gave before that try.
- * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps.
+ * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps, but not in a thread that allocates for a prefetch.
  */
 __u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains);
 
@@ -85,5 +85,8 @@ __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
 
 /* How many 2 MiB chunks PMA has left. Takes no lock, so the number may be old. */
 __u64 uvm_seam_pma_free(struct uvm_gpu_struct *gpu);
+
+/* The @thread that the calls above have in this thread. */
+__u64 uvm_seam_this_thread(void);
 
 #endif

@@ -13,7 +13,7 @@ use crate::ffi::gpu::{Chunks, GpuHandle};
 use crate::ffi::{bindings, seam};
 #[cfg(not(uvm_native))]
 use crate::ffi::{status::Status, time};
-use crate::policy::evict::reclaim::{Reclaim, Thread};
+use crate::policy::evict::reclaim::{Guess, Guesses, Reclaim, Thread};
 use crate::policy::evict::wait::{self, Ended};
 use crate::policy::evict::{reclaimed_from, Change, Choice, Queue, RootChunks};
 use crate::policy::stats;
@@ -167,12 +167,23 @@ pub(crate) fn reclaim_of(gpu: u32) -> &'static Reclaim {
     RECLAIMS.get(gpu as usize).unwrap_or(last)
 }
 
+/// The threads that allocate for a prefetch, on whichever GPU.
+#[cfg(not(uvm_native))]
+static GUESSES: Guesses = Guesses::new();
+
+/// What this thread allocates on a GPU is for a prefetch as long as the result lives; `None` if too many threads do so.
+#[cfg(not(uvm_native))]
+pub(crate) fn guess() -> Option<Guess<'static>> {
+    GUESSES.begin(seam::this_thread())
+}
+
 /// Notes that an eviction ended with this status. Returns the status with which the evicting call ends. The caller
 /// holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
 pub(crate) fn eviction_ended(gpu: u32, status: u32, thread: Thread) -> u32 {
     let how = match status {
         status::OK => Ended::Got,
+        status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
         status::IN_USE => Ended::Held,
         _ => Ended::Failed,
     };
@@ -226,7 +237,7 @@ impl wait::Machine for Waiting<'_> {
     }
 
     fn given_up(&mut self, gains: u32) -> bool {
-        self.reclaim.given_up(self.thread, gains)
+        GUESSES.has(self.thread) || self.reclaim.given_up(self.thread, gains)
     }
 
     fn now(&mut self) -> u64 {

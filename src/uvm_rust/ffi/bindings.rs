@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 06187b31e1f3e417.
+// Of headers and options 5db43f924a8b0ff0.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -951,6 +951,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_this_thread() -> __u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
