@@ -62,11 +62,11 @@ void uvm_rust_rm_call_begins(__u32 gpu);
 void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);
 
 /*
- * An eviction ended with @status, an NV_STATUS; NV_ERR_IN_USE means that the chunk was held, though other
- * chunks may not be. Returns the status with which the evicting call ends: NV_ERR_NO_MEMORY if chunks
- * have been held for long.
+ * The eviction of root chunk @chunk of @of, which is that GPU, ended with @status, an NV_STATUS; NV_ERR_IN_USE means that the
+ * chunk was held, though other chunks may not be. Returns the status with which the evicting call ends: NV_ERR_NO_MEMORY if
+ * chunks have been held for long.
  */
-__u32 uvm_rust_eviction_ended(__u32 gpu, __u32 status, __u64 thread);
+__u32 uvm_rust_eviction_ended(struct uvm_gpu_struct *of, __u32 gpu, __u32 chunk, __u32 status, __u64 thread);
 
 /* @thread is about to try to allocate. Returns the @gains for uvm_rust_wait_for_memory(). */
 __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);

@@ -100,6 +100,9 @@ pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
     let from = reclaimed_from(queues.as_deref_mut(), chunk, list);
     if let Some(gpu) = stats {
         gpu.note_reclaim(chunk, from);
+        // What becomes of the eviction is not told where upstream's queues are.
+        #[cfg(uvm_native)]
+        gpu.count_reclaim(chunk);
     }
     #[cfg(not(uvm_native))]
     if let Some(queues) = queues {
@@ -177,10 +180,22 @@ pub(crate) fn guess() -> Option<Guess<'static>> {
     GUESSES.begin(seam::this_thread())
 }
 
-/// Notes that an eviction ended with this status. Returns the status with which the evicting call ends. The caller
-/// holds the PMM's lock, so that one thread at a time calls this for a GPU.
+/// Notes that the eviction of root chunk `chunk` ended with this status. Returns the status with which the evicting call
+/// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
-pub(crate) fn eviction_ended(gpu: u32, status: u32, thread: Thread) -> u32 {
+pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread: Thread) -> u32 {
+    {
+        // The GPU may be on its way out, when RM evicts: what there is of it stays as long as the lock is held.
+        let mut chunks = gpu.chunks();
+        let (got, stats) = (status == status::OK, gpu.stats());
+        if let (Some(queues), _) = chunks.queues() {
+            let _ = queues.eviction_over(chunk, got);
+            note_holder(queues, stats, chunk);
+        }
+        if let Some(gpu) = stats.filter(|_| got) {
+            gpu.count_reclaim(chunk);
+        }
+    }
     let how = match status {
         status::OK => Ended::Got,
         status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
@@ -189,7 +204,7 @@ pub(crate) fn eviction_ended(gpu: u32, status: u32, thread: Thread) -> u32 {
     };
     // Only held evictions make a row, so all others need not read the clock.
     let at = if how == Ended::Held { time::now() } else { 0 };
-    if reclaim_of(gpu).eviction_ended(how, thread, at) {
+    if reclaim_of(gpu.index()).eviction_ended(how, thread, at) {
         status::NO_MEMORY
     } else {
         status

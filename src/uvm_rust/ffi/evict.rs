@@ -62,9 +62,16 @@ unsafe extern "C" fn uvm_rust_eviction_begins(gpu: u32) {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_eviction_ended(gpu: u32, status: u32, thread: u64) -> u32 {
-    // I-lock: the PMM's lock is held.
-    evict::eviction_ended(gpu, status, thread)
+unsafe extern "C" fn uvm_rust_eviction_ended(
+    of: *mut bindings::uvm_gpu_struct,
+    gpu: u32,
+    chunk: u32,
+    status: u32,
+    thread: u64,
+) -> u32 {
+    // SAFETY: I-call. I-lock: the PMM's lock is held, and not its `list_lock`.
+    let gpu = unsafe { GpuHandle::new(of, gpu) };
+    evict::eviction_ended(gpu, chunk, status, thread)
 }
 
 #[no_mangle]
