@@ -28,12 +28,16 @@ void uvm_rust_queues_set(__u32 gpu, __u32 chunk, __u32 queue, __u64 holder);
 #define UVM_RUST_CHUNK_SPLIT	2
 #define UVM_RUST_CHUNK_WHOLE	3
 #define UVM_RUST_CHUNK_FREE_ZEROED	4
+#define UVM_RUST_CHUNK_STAYS	5	/* an eviction leaves it where it was */
 
 /*
  * The new state of @chunk: UVM_RUST_CHUNK_*. A chunk that is not split belongs to @holder, as above;
  * while the chunk was pinned, its owner was not known.
  */
 void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
+
+/* Whether an eviction has @chunk, and neither a change has told nor uvm_rust_eviction_ended() that it is over. */
+_Bool uvm_rust_chunk_is_leaving(__u32 gpu, __u32 chunk);
 
 /*
  * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks

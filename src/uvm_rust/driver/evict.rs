@@ -143,6 +143,7 @@ pub(crate) fn change(
         bindings::UVM_RUST_CHUNK_FREE_ZEROED => Change::Free { zeroed: true },
         bindings::UVM_RUST_CHUNK_SPLIT => Change::Split,
         bindings::UVM_RUST_CHUNK_WHOLE => Change::Whole(holder),
+        bindings::UVM_RUST_CHUNK_STAYS => Change::Stays,
         _ => Change::Pinned,
     };
     let _ = queues.change(chunk, change);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options b59296d0ec159e02.
+// Of headers and options 3a212d84ee75ebd9.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -80,6 +80,7 @@ pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
 pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
+pub const UVM_RUST_CHUNK_STAYS: u32 = 5;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
@@ -911,6 +912,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_change(gpu: __u32, chunk: __u32, change: __u32, holder: __u64);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_chunk_is_leaving(gpu: __u32, chunk: __u32) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_queues_choose(gpu: __u32, of: *mut uvm_gpu_struct) -> __u32;

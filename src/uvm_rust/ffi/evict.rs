@@ -16,6 +16,7 @@ use crate::driver::evict::{self, reclaim_of};
 super::check_exports!(
     uvm_rust_queues_set,
     uvm_rust_queues_change,
+    uvm_rust_chunk_is_leaving,
     uvm_rust_queues_choose,
     uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
@@ -39,6 +40,12 @@ unsafe extern "C" fn uvm_rust_queues_change(gpu: u32, chunk: u32, change: u32, h
     if let Some(counted) = unsafe { counted_queues(gpu) } {
         evict::change(counted, chunk, change, holder);
     }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_chunk_is_leaving(gpu: u32, chunk: u32) -> bool {
+    // SAFETY: I-lock.
+    unsafe { counted_queues(gpu) }.is_some_and(|(queues, _)| queues.is_leaving(chunk))
 }
 
 #[no_mangle]

@@ -23,6 +23,8 @@ pub enum Change {
     Pinned,
     /// The chunk may be evicted, and backs one va_block of this holder.
     Whole(Holder),
+    /// An eviction of the chunk failed: the chunk backs one va_block, as before, of the holder that the queues know.
+    Stays,
     /// The chunk may be evicted, and is split. The queues do not tell its parts apart, which several processes may own.
     Split,
 }
@@ -62,6 +64,7 @@ impl RootChunks {
             }
             Change::Pinned => _ = self.remove(chunk),
             Change::Whole(holder) => self.insert(chunk, holder)?,
+            Change::Stays => self.insert(chunk, self.holder_of(chunk))?,
             Change::Split => {
                 self.used_by(chunk, 0)?;
                 self.insert(chunk, 0)?;
@@ -192,6 +195,32 @@ mod tests {
         // PMA has it, and then somebody else.
         roots.change(0, Change::Pinned).unwrap();
         assert_eq!(roots.resident_of(0), 0);
+        roots.change(0, Change::Whole(HOLDER + 1)).unwrap();
+        assert_eq!(roots.resident_of(0), HOLDER + 1);
+    }
+
+    /// Of a chunk that stays nobody asks whose it is: its va_block's range may be on its way out.
+    #[test]
+    fn a_chunk_that_stays_is_whose_it_was() {
+        let (mut roots, _) = chunks(2);
+        for queue in [Queue::Used, Queue::Discarded] {
+            roots.set(0, queue).unwrap();
+            roots.begin_eviction(0);
+            assert!(roots.is_leaving(0) && !roots.is_leaving(1));
+            roots.change(0, Change::Pinned).unwrap();
+            assert!(roots.is_leaving(0), "it is not over");
+            roots.change(0, Change::Stays).unwrap();
+            assert!(!roots.is_leaving(0));
+            assert_eq!(
+                (roots.queue_of(0), roots.resident_of(0)),
+                (Some(queue), HOLDER)
+            );
+        }
+        assert_eq!(roots.needed_in(0), Some(9), "it is still expected");
+        // One that an eviction gets is its next owner's, who says so.
+        roots.begin_eviction(0);
+        roots.eviction_over(0, true).unwrap();
+        assert!(!roots.is_leaving(0) && !roots.is_leaving(9));
         roots.change(0, Change::Whole(HOLDER + 1)).unwrap();
         assert_eq!(roots.resident_of(0), HOLDER + 1);
     }

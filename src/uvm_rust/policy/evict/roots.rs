@@ -363,7 +363,7 @@ impl RootChunks {
     }
 
     /// Whether `chunk` was taken for an eviction, of which no change has told the end.
-    pub(super) fn is_leaving(&self, chunk: Chunk) -> bool {
+    pub fn is_leaving(&self, chunk: Chunk) -> bool {
         self.leaving.get(chunk as usize) == Some(&true)
     }
 
