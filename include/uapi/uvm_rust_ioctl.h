@@ -120,8 +120,10 @@ struct uvm_rust_traffic {
  * @batches:     out: fault batches; for a process, those that held a fault of it
  * @replays:     out: replays sent to the GPU; for a process, those sent by calls
  *               of the fault service that handled a fault of it
- * @evictions:   out: 2 MiB root chunks reclaimed, by queue. For a process, its
- *               own chunks that were taken; UVM_RUST_QUEUE_FREE is then 0
+ * @evictions:   out: 2 MiB root chunks reclaimed, by queue; where the driver
+ *               discards by itself (UVM_RUST_FEATURE_NATIVE_DISCARD), tries to.
+ *               For a process, how often its own chunks were to be taken, also
+ *               in vain; UVM_RUST_QUEUE_FREE is then 0
  * @queued:      out: 2 MiB root chunks that are on each queue now, of all
  *               processes; with uvm_rust_evict=0, on upstream's lists (since
  *               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom

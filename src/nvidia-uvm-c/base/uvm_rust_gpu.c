@@ -53,8 +53,7 @@ NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 	UVM_ASSERT(!state);
 	if (uvm_rust_stats && uvm_rust_counts(gpu)) {
 		snprintf(name, sizeof(name), "gpu-%u", uvm_id_value(gpu->id));
-		gpu_files[index] = debugfs_create_file(name, 0400, uvm_rust_debug_dir, (void *)(uintptr_t)index,
-						       &gpu_fops);
+		gpu_files[index] = debugfs_create_file(name, 0400, uvm_rust_debug_dir, (void *)(uintptr_t)index, &gpu_fops);
 	}
 	return NV_OK;
 }

@@ -63,3 +63,9 @@ __u64 uvm_seam_pma_free(uvm_gpu_t *gpu)
 	/* A GPU without framebuffer memory of its own has no PMA. */
 	return gpu->pmm.pma_stats ? READ_ONCE(gpu->pmm.pma_stats->numFreePages2m) : 0;
 }
+
+/* Called by Rust in the thread that allocates; `current` is the number that the PMM's hooks give. */
+__u64 uvm_seam_this_thread(void)
+{
+	return (uintptr_t)current;
+}

@@ -28,12 +28,16 @@ void uvm_rust_queues_set(__u32 gpu, __u32 chunk, __u32 queue, __u64 holder);
 #define UVM_RUST_CHUNK_SPLIT	2
 #define UVM_RUST_CHUNK_WHOLE	3
 #define UVM_RUST_CHUNK_FREE_ZEROED	4
+#define UVM_RUST_CHUNK_STAYS	5	/* an eviction leaves it where it was */
 
 /*
  * The new state of @chunk: UVM_RUST_CHUNK_*. A chunk that is not split belongs to @holder, as above;
  * while the chunk was pinned, its owner was not known.
  */
 void uvm_rust_queues_change(__u32 gpu, __u32 chunk, __u32 change, __u64 holder);
+
+/* Whether an eviction has @chunk, and neither a change has told nor uvm_rust_eviction_ended() that it is over. */
+_Bool uvm_rust_chunk_is_leaving(__u32 gpu, __u32 chunk);
 
 /*
  * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks
@@ -62,11 +66,11 @@ void uvm_rust_rm_call_begins(__u32 gpu);
 void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);
 
 /*
- * An eviction ended with @status, an NV_STATUS; NV_ERR_IN_USE means that the chunk was held, though other
- * chunks may not be. Returns the status with which the evicting call ends: NV_ERR_NO_MEMORY if chunks
- * have been held for long.
+ * The eviction of root chunk @chunk of @of, which is that GPU, ended with @status, an NV_STATUS; NV_ERR_IN_USE means that the
+ * chunk was held, though other chunks may not be. Returns the status with which the evicting call ends: NV_ERR_NO_MEMORY if
+ * chunks have been held for long.
  */
-__u32 uvm_rust_eviction_ended(__u32 gpu, __u32 status, __u64 thread);
+__u32 uvm_rust_eviction_ended(struct uvm_gpu_struct *of, __u32 gpu, __u32 chunk, __u32 status, __u64 thread);
 
 /* @thread is about to try to allocate. Returns the @gains for uvm_rust_wait_for_memory(). */
 __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
@@ -74,7 +78,7 @@ __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
 /*
  * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_try().
  * @gains: what uvm_rust_reclaim_begin() gave before that try.
- * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps.
+ * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps, but not in a thread that allocates for a prefetch.
  */
 __u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains);
 
@@ -85,5 +89,8 @@ __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
 
 /* How many 2 MiB chunks PMA has left. Takes no lock, so the number may be old. */
 __u64 uvm_seam_pma_free(struct uvm_gpu_struct *gpu);
+
+/* The @thread that the calls above have in this thread. */
+__u64 uvm_seam_this_thread(void);
 
 #endif

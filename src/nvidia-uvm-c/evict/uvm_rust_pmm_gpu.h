@@ -32,18 +32,13 @@ static void chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
 /* --- memory that is on its way ----------------------------------------------------- */
 
-/* An eviction of a root chunk came to its end with @status. Caller holds the PMM's lock. */
-static NV_STATUS uvm_rust_reclaim_end(uvm_pmm_gpu_t *pmm, NV_STATUS status)
-{
-	uvm_assert_mutex_locked(&pmm->lock);
-	return uvm_rust_eviction_ended(uvm_rust_gpu_index(pmm), status, (uintptr_t)current);
-}
-
-/* Macros, as upstream defines the type of the last argument below. */
+/* An eviction of a root chunk. Caller holds the PMM's lock. Macros, as upstream defines the type of the last argument below. */
 #define evict_root_chunk(pmm, root_chunk, context)					\
 	({										\
-		uvm_rust_eviction_begins(uvm_rust_gpu_index(pmm));				\
-		uvm_rust_reclaim_end(pmm, evict_root_chunk__c(pmm, root_chunk, context));	\
+		uvm_rust_eviction_begins(uvm_rust_gpu_index(pmm));			\
+		uvm_rust_eviction_ended(uvm_pmm_to_gpu(pmm), uvm_rust_gpu_index(pmm),	\
+					uvm_rust_root_index(&(root_chunk)->chunk),	\
+					evict_root_chunk__c(pmm, root_chunk, context), (uintptr_t)current); \
 	})
 
 /*
@@ -137,9 +132,13 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 		change = UVM_RUST_CHUNK_PINNED;
 	else if (chunk->state == UVM_PMM_GPU_CHUNK_STATE_IS_SPLIT)
 		change = UVM_RUST_CHUNK_SPLIT;
+	/* A failed eviction holds no lock of the va_block's, whose range may be split and freed at this moment. */
+	else if (uvm_rust_chunk_is_leaving(uvm_rust_gpu_index(pmm), uvm_rust_root_index(chunk)))
+		change = UVM_RUST_CHUNK_STAYS;
 	/*
 	 * A chunk has its va_block from its first unpinning on, until it is freed, both under
-	 * the list lock, which is held. So the block is there, and so is its VA space.
+	 * the list lock, which is held. Who unpins it holds the block's lock: so the block is there, and so
+	 * is its VA space, which is reached by way of its range.
 	 */
 	else if (chunk->va_block)
 		holder = (uintptr_t)uvm_va_block_get_va_space_maybe_dead(chunk->va_block);

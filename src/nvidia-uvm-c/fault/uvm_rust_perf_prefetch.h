@@ -15,13 +15,10 @@
 /* Upstream's, defined below. */
 static unsigned g_uvm_perf_prefetch_threshold;
 
-static inline struct uvm_rust_tree uvm_rust_tree_over(const uvm_perf_prefetch_bitmap_tree_t *tree,
-						      uvm_va_block_region_t max)
+static inline struct uvm_rust_tree uvm_rust_tree_over(const uvm_perf_prefetch_bitmap_tree_t *tree, uvm_va_block_region_t max)
 {
 	BUILD_BUG_ON(PAGES_PER_UVM_VA_BLOCK != 512);
-	return (struct uvm_rust_tree) {
-		.first = max.first, .outer = max.outer, .offset = tree->offset, .leaves = tree->leaf_count,
-	};
+	return (struct uvm_rust_tree) { max.first, max.outer, tree->offset, tree->leaf_count };
 }
 
 static inline bool uvm_rust_grow_faults(uvm_perf_prefetch_bitmap_tree_t *tree, NvU64 big_page_size,

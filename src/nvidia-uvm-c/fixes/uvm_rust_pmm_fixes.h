@@ -96,7 +96,7 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
  * Called after @va_block has given up its chunks in @root_chunk with @status. Evicts the rest:
  * strays, and pages that somebody holds for a moment (uvm_rust_chunk_stays()). @tracker gets the
  * work that has to be waited for. With IN_USE the caller goes on with another root chunk, until
- * uvm_rust_reclaim_end() ends the attempt.
+ * uvm_rust_eviction_ended() ends the attempt.
  *
  * Called without the va_block's and the PMM's lock, as Linux calls notifiers.
  */

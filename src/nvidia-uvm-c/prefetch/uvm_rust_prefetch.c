@@ -7,7 +7,7 @@
  * The worker takes these locks for a few va_blocks at a time: pm.lock in read mode, the VA space's
  * lock in read mode, and the lock of one va_block. It only tries to take pm.lock: so it neither
  * delays a suspend, nor waits behind one while the end of a VA space waits for the worker. It holds
- * no lock while it waits for the fault service.
+ * no lock while it waits for the fault service, and does not wait for memory of the GPU at all.
  */
 #include "uvm_rust_hooks.h"
 #include "uvm_api.h"
@@ -35,11 +35,10 @@ struct uvm_seam_prefetch {
 struct uvm_seam_prefetch *uvm_seam_prefetch_create(void)
 {
 	struct uvm_seam_prefetch *call = uvm_kvmalloc_zero(sizeof(*call));
-	int i;
 
 	if (!call)
 		return NULL;
-	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
+	for (int i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
 		uvm_tracker_init(&call->copies[i]);
 	call->context = uvm_rust_move_context_alloc(NULL);
 	if (call->context)
@@ -50,10 +49,8 @@ struct uvm_seam_prefetch *uvm_seam_prefetch_create(void)
 
 void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call)
 {
-	int i;
-
 	/* Each turn has emptied the trackers before it ended. */
-	for (i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
+	for (int i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
 		uvm_tracker_deinit(&call->copies[i]);
 	if (call->context)
 		uvm_rust_move_context_free(call->context);

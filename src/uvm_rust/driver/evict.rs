@@ -13,7 +13,7 @@ use crate::ffi::gpu::{Chunks, GpuHandle};
 use crate::ffi::{bindings, seam};
 #[cfg(not(uvm_native))]
 use crate::ffi::{status::Status, time};
-use crate::policy::evict::reclaim::{Reclaim, Thread};
+use crate::policy::evict::reclaim::{Guess, Guesses, Reclaim, Thread};
 use crate::policy::evict::wait::{self, Ended};
 use crate::policy::evict::{reclaimed_from, Change, Choice, Queue, RootChunks};
 use crate::policy::stats;
@@ -100,6 +100,9 @@ pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
     let from = reclaimed_from(queues.as_deref_mut(), chunk, list);
     if let Some(gpu) = stats {
         gpu.note_reclaim(chunk, from);
+        // What becomes of the eviction is not told where upstream's queues are.
+        #[cfg(uvm_native)]
+        gpu.count_reclaim(chunk);
     }
     #[cfg(not(uvm_native))]
     if let Some(queues) = queues {
@@ -140,6 +143,7 @@ pub(crate) fn change(
         bindings::UVM_RUST_CHUNK_FREE_ZEROED => Change::Free { zeroed: true },
         bindings::UVM_RUST_CHUNK_SPLIT => Change::Split,
         bindings::UVM_RUST_CHUNK_WHOLE => Change::Whole(holder),
+        bindings::UVM_RUST_CHUNK_STAYS => Change::Stays,
         _ => Change::Pinned,
     };
     let _ = queues.change(chunk, change);
@@ -167,18 +171,41 @@ pub(crate) fn reclaim_of(gpu: u32) -> &'static Reclaim {
     RECLAIMS.get(gpu as usize).unwrap_or(last)
 }
 
-/// Notes that an eviction ended with this status. Returns the status with which the evicting call ends. The caller
-/// holds the PMM's lock, so that one thread at a time calls this for a GPU.
+/// The threads that allocate for a prefetch, on whichever GPU.
 #[cfg(not(uvm_native))]
-pub(crate) fn eviction_ended(gpu: u32, status: u32, thread: Thread) -> u32 {
+static GUESSES: Guesses = Guesses::new();
+
+/// What this thread allocates on a GPU is for a prefetch as long as the result lives; `None` if too many threads do so.
+#[cfg(not(uvm_native))]
+pub(crate) fn guess() -> Option<Guess<'static>> {
+    GUESSES.begin(seam::this_thread())
+}
+
+/// Notes that the eviction of root chunk `chunk` ended with this status. Returns the status with which the evicting call
+/// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
+#[cfg(not(uvm_native))]
+pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread: Thread) -> u32 {
+    {
+        // The GPU may be on its way out, when RM evicts: what there is of it stays as long as the lock is held.
+        let mut chunks = gpu.chunks();
+        let (got, stats) = (status == status::OK, gpu.stats());
+        if let (Some(queues), _) = chunks.queues() {
+            let _ = queues.eviction_over(chunk, got);
+            note_holder(queues, stats, chunk);
+        }
+        if let Some(gpu) = stats.filter(|_| got) {
+            gpu.count_reclaim(chunk);
+        }
+    }
     let how = match status {
         status::OK => Ended::Got,
+        status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
         status::IN_USE => Ended::Held,
         _ => Ended::Failed,
     };
     // Only held evictions make a row, so all others need not read the clock.
     let at = if how == Ended::Held { time::now() } else { 0 };
-    if reclaim_of(gpu).eviction_ended(how, thread, at) {
+    if reclaim_of(gpu.index()).eviction_ended(how, thread, at) {
         status::NO_MEMORY
     } else {
         status
@@ -226,7 +253,7 @@ impl wait::Machine for Waiting<'_> {
     }
 
     fn given_up(&mut self, gains: u32) -> bool {
-        self.reclaim.given_up(self.thread, gains)
+        GUESSES.has(self.thread) || self.reclaim.given_up(self.thread, gains)
     }
 
     fn now(&mut self) -> u64 {

@@ -98,9 +98,15 @@ impl Gpu {
         )
     }
 
-    /// Counts that root chunk `index` leaves `queue` to be reclaimed.
+    /// Counts that root chunk `index` was reclaimed, from the queue that [`Gpu::note_reclaim`] was told.
+    pub(crate) fn count_reclaim(&self, index: u32) {
+        let from = self.reclaimed_from.get(index as usize);
+        let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
+        self.counters.evicted(queue.unwrap_or(Queue::Address));
+    }
+
+    /// Notes that root chunk `index` leaves `queue` to be reclaimed.
     pub(crate) fn note_reclaim(&self, index: u32, queue: Queue) {
-        self.counters.evicted(queue);
         if let Some(q) = self.reclaimed_from.get(index as usize) {
             q.store(queue as u8, Relaxed);
         }

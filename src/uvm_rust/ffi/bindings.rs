@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options addb9bad3be139ba.
+// Of headers and options 2f00bdd7a4f2955a.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -80,6 +80,7 @@ pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
 pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
+pub const UVM_RUST_CHUNK_STAYS: u32 = 5;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
@@ -107,7 +108,7 @@ pub struct uvm_rust_traffic {
     pub bytes: __u64,
     pub pages: __u64,
 }
-#[doc = " struct uvm_rust_stats - what one GPU did, for this process or for all\n @size:        in: sizeof of the caller's structure; out: of the driver's\n @flags:       in: 0 or UVM_RUST_STATS_WHOLE_GPU\n @gpu_uuid:    in: a GPU registered with this file descriptor\n @host_to_gpu: out: copied from host memory to this GPU, by cause\n @gpu_to_host: out: copied from this GPU to host memory, by cause\n @gpu_to_gpu:  out: copied to this GPU from another one, by cause\n @faults:      out: replayable faults taken off the fault buffer and resolved\n               to an address space; each instance of a duplicate counts\n @duplicates:  out: those among @faults for which nothing was left to do, being\n               the same access to the same page as another in their batch, or\n               finding the page already mapped\n @batches:     out: fault batches; for a process, those that held a fault of it\n @replays:     out: replays sent to the GPU; for a process, those sent by calls\n               of the fault service that handled a fault of it\n @evictions:   out: 2 MiB root chunks reclaimed, by queue. For a process, its\n               own chunks that were taken; UVM_RUST_QUEUE_FREE is then 0\n @queued:      out: 2 MiB root chunks that are on each queue now, of all\n               processes; with uvm_rust_evict=0, on upstream's lists (since\n               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom\n               UVM_RUST_STATS_WHOLE_GPU would give EPERM\n\n \"This process\" is the file descriptor's VA space; counting begins with its\n first registration of the GPU and ends with the file descriptor. For the whole\n GPU it begins when the first process registers it and ends when the last one\n is gone. Counters never go back and wrap at 2^64. They are read one by one\n while they change, so sums may be off by work in flight."]
+#[doc = " struct uvm_rust_stats - what one GPU did, for this process or for all\n @size:        in: sizeof of the caller's structure; out: of the driver's\n @flags:       in: 0 or UVM_RUST_STATS_WHOLE_GPU\n @gpu_uuid:    in: a GPU registered with this file descriptor\n @host_to_gpu: out: copied from host memory to this GPU, by cause\n @gpu_to_host: out: copied from this GPU to host memory, by cause\n @gpu_to_gpu:  out: copied to this GPU from another one, by cause\n @faults:      out: replayable faults taken off the fault buffer and resolved\n               to an address space; each instance of a duplicate counts\n @duplicates:  out: those among @faults for which nothing was left to do, being\n               the same access to the same page as another in their batch, or\n               finding the page already mapped\n @batches:     out: fault batches; for a process, those that held a fault of it\n @replays:     out: replays sent to the GPU; for a process, those sent by calls\n               of the fault service that handled a fault of it\n @evictions:   out: 2 MiB root chunks reclaimed, by queue; where the driver\n               discards by itself (UVM_RUST_FEATURE_NATIVE_DISCARD), tries to.\n               For a process, how often its own chunks were to be taken, also\n               in vain; UVM_RUST_QUEUE_FREE is then 0\n @queued:      out: 2 MiB root chunks that are on each queue now, of all\n               processes; with uvm_rust_evict=0, on upstream's lists (since\n               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom\n               UVM_RUST_STATS_WHOLE_GPU would give EPERM\n\n \"This process\" is the file descriptor's VA space; counting begins with its\n first registration of the GPU and ends with the file descriptor. For the whole\n GPU it begins when the first process registers it and ends when the last one\n is gone. Counters never go back and wrap at 2^64. They are read one by one\n while they change, so sums may be off by work in flight."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_stats {
@@ -927,6 +928,9 @@ unsafe extern "C" {
     pub fn uvm_rust_queues_change(gpu: __u32, chunk: __u32, change: __u32, holder: __u64);
 }
 unsafe extern "C" {
+    pub fn uvm_rust_chunk_is_leaving(gpu: __u32, chunk: __u32) -> bool;
+}
+unsafe extern "C" {
     pub fn uvm_rust_queues_choose(gpu: __u32, of: *mut uvm_gpu_struct) -> __u32;
 }
 unsafe extern "C" {
@@ -947,7 +951,13 @@ unsafe extern "C" {
     pub fn uvm_rust_rm_call_ended(gpu: __u32, got: bool);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_eviction_ended(gpu: __u32, status: __u32, thread: __u64) -> __u32;
+    pub fn uvm_rust_eviction_ended(
+        of: *mut uvm_gpu_struct,
+        gpu: __u32,
+        chunk: __u32,
+        status: __u32,
+        thread: __u64,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_reclaim_begin(gpu: __u32, thread: __u64) -> __u32;
@@ -965,6 +975,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_this_thread() -> __u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

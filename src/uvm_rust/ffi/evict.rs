@@ -16,6 +16,7 @@ use crate::driver::evict::{self, reclaim_of};
 super::check_exports!(
     uvm_rust_queues_set,
     uvm_rust_queues_change,
+    uvm_rust_chunk_is_leaving,
     uvm_rust_queues_choose,
     uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
@@ -42,6 +43,12 @@ unsafe extern "C" fn uvm_rust_queues_change(gpu: u32, chunk: u32, change: u32, h
 }
 
 #[no_mangle]
+unsafe extern "C" fn uvm_rust_chunk_is_leaving(gpu: u32, chunk: u32) -> bool {
+    // SAFETY: I-lock.
+    unsafe { counted_queues(gpu) }.is_some_and(|(queues, _)| queues.is_leaving(chunk))
+}
+
+#[no_mangle]
 unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, of: *mut bindings::uvm_gpu_struct) -> u32 {
     // SAFETY: I-lock; I-call for `of`.
     let mut chunks = unsafe { Chunks::held(GpuHandle::new(of, gpu)) };
@@ -62,9 +69,16 @@ unsafe extern "C" fn uvm_rust_eviction_begins(gpu: u32) {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_eviction_ended(gpu: u32, status: u32, thread: u64) -> u32 {
-    // I-lock: the PMM's lock is held.
-    evict::eviction_ended(gpu, status, thread)
+unsafe extern "C" fn uvm_rust_eviction_ended(
+    of: *mut bindings::uvm_gpu_struct,
+    gpu: u32,
+    chunk: u32,
+    status: u32,
+    thread: u64,
+) -> u32 {
+    // SAFETY: I-call. I-lock: the PMM's lock is held, and not its `list_lock`.
+    let gpu = unsafe { GpuHandle::new(of, gpu) };
+    evict::eviction_ended(gpu, chunk, status, thread)
 }
 
 #[no_mangle]

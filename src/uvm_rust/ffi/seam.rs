@@ -45,6 +45,13 @@ impl<'a> File<'a> {
     }
 }
 
+/// A number that no other thread has at the same time, and never 0; C gives the same number for this thread.
+#[cfg(not(uvm_native))]
+pub(crate) fn this_thread() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { bindings::uvm_seam_this_thread() }
+}
+
 /// Whether upstream works at all: false after a fatal error of the driver.
 pub(crate) fn healthy() -> bool {
     global_status() == 0

@@ -4,7 +4,7 @@
 
 use super::{with_queues, Prefetcher, Process};
 use crate::driver::discard::status;
-use crate::driver::fault;
+use crate::driver::{evict, fault};
 use crate::ffi::block::{Locked, LockedBlock, Walk};
 use crate::ffi::gpu::{BlockName, GpuHandle};
 use crate::ffi::prefetch::Migration;
@@ -250,6 +250,12 @@ impl Machine for Turning<'_> {
         if self.to != Some(to) {
             return Migrated::Failed;
         }
+        // A writer of the VA space waits for this thread, and the fault service waits behind that writer: so this thread
+        // waits for no memory.
+        let guess = (to == To::Gpu).then(evict::guess);
+        if matches!(guess, Some(None)) {
+            return Migrated::NoRoom;
+        }
         for run in pages.runs() {
             let moved = self.with_gpu(|block, gpu| {
                 let gpu = (to == To::Gpu).then_some(gpu);
@@ -258,6 +264,7 @@ impl Machine for Turning<'_> {
             match moved {
                 Some(status::OK) => {}
                 Some(status::AGAIN) => return Migrated::Again,
+                Some(status::NO_MEMORY) if to == To::Gpu => return Migrated::NoRoom,
                 _ => return Migrated::Failed,
             }
         }

@@ -23,6 +23,8 @@ pub enum Change {
     Pinned,
     /// The chunk may be evicted, and backs one va_block of this holder.
     Whole(Holder),
+    /// An eviction of the chunk failed: the chunk backs one va_block, as before, of the holder that the queues know.
+    Stays,
     /// The chunk may be evicted, and is split. The queues do not tell its parts apart, which several processes may own.
     Split,
 }
@@ -62,6 +64,7 @@ impl RootChunks {
             }
             Change::Pinned => _ = self.remove(chunk),
             Change::Whole(holder) => self.insert(chunk, holder)?,
+            Change::Stays => self.insert(chunk, self.holder_of(chunk))?,
             Change::Split => {
                 self.used_by(chunk, 0)?;
                 self.insert(chunk, 0)?;
@@ -92,9 +95,20 @@ impl RootChunks {
         let queue = self.remove(chunk);
         self.leaves(chunk, true);
         if queue == Some(Queue::Used) {
-            self.count_eviction();
+            self.count_eviction(chunk);
         }
         queue.filter(|&queue| chosen || queue == Queue::Free)
+    }
+
+    /// The eviction of `chunk` is over; `got` if it succeeded. The chunk is nobody's then, also if its owner has freed it
+    /// meanwhile, of which no change tells. A chunk that stays has told of a change, and its eviction does not count.
+    pub fn eviction_over(&mut self, chunk: Chunk, got: bool) -> Result<(), NoSuchChunk> {
+        self.eviction_counts(chunk, got);
+        if self.is_leaving(chunk) {
+            self.leaves(chunk, false);
+            self.evicted(chunk)?;
+        }
+        Ok(())
     }
 
     /// Forgets the owner and the expectations of `chunk`, all contents of which are gone.
@@ -183,6 +197,77 @@ mod tests {
         assert_eq!(roots.resident_of(0), 0);
         roots.change(0, Change::Whole(HOLDER + 1)).unwrap();
         assert_eq!(roots.resident_of(0), HOLDER + 1);
+    }
+
+    /// Of a chunk that stays nobody asks whose it is: its va_block's range may be on its way out.
+    #[test]
+    fn a_chunk_that_stays_is_whose_it_was() {
+        let (mut roots, _) = chunks(2);
+        for queue in [Queue::Used, Queue::Discarded] {
+            roots.set(0, queue).unwrap();
+            roots.begin_eviction(0);
+            assert!(roots.is_leaving(0) && !roots.is_leaving(1));
+            roots.change(0, Change::Pinned).unwrap();
+            assert!(roots.is_leaving(0), "it is not over");
+            roots.change(0, Change::Stays).unwrap();
+            assert!(!roots.is_leaving(0));
+            assert_eq!(
+                (roots.queue_of(0), roots.resident_of(0)),
+                (Some(queue), HOLDER)
+            );
+        }
+        assert_eq!(roots.needed_in(0), Some(9), "it is still expected");
+        // One that an eviction gets is its next owner's, who says so.
+        roots.begin_eviction(0);
+        roots.eviction_over(0, true).unwrap();
+        assert!(!roots.is_leaving(0) && !roots.is_leaving(9));
+        roots.change(0, Change::Whole(HOLDER + 1)).unwrap();
+        assert_eq!(roots.resident_of(0), HOLDER + 1);
+    }
+
+    /// Who holds pages of its chunk must not use up what a running kernel's chunks are spared for.
+    #[test]
+    fn an_eviction_that_gets_nothing_does_not_count() {
+        let (mut roots, owner) = chunks(2);
+        roots.begins(owner);
+        roots.used_by(1, HOLDER).unwrap();
+        for got in [false, true] {
+            for _ in 0..9 {
+                assert_eq!(
+                    roots.needed_in(1),
+                    Some(0),
+                    "{got}: it is the running kernel's"
+                );
+                roots.change(0, Change::Whole(HOLDER)).unwrap();
+                roots.begin_eviction(0);
+                if !got {
+                    roots.change(0, Change::Whole(HOLDER)).unwrap();
+                }
+                roots.eviction_over(0, got).unwrap();
+                let whose = if got { 0 } else { HOLDER };
+                assert_eq!(roots.resident_of(0), whose);
+                if got && roots.needed_in(1).is_none() {
+                    return;
+                }
+            }
+        }
+        panic!("evictions do not count");
+    }
+
+    /// A kernel may begin while an eviction is under way that comes to nothing.
+    #[test]
+    fn an_eviction_in_vain_takes_nothing_from_a_kernel_that_began_meanwhile() {
+        let (mut roots, owner) = chunks(2);
+        roots.begin_eviction(0);
+        roots.begins(owner);
+        roots.used_by(1, HOLDER).unwrap();
+        roots.change(0, Change::Whole(HOLDER)).unwrap();
+        roots.eviction_over(0, false).unwrap();
+        assert_eq!(roots.needed_in(1), Some(0));
+        // Its end is told once.
+        roots.eviction_over(0, false).unwrap();
+        roots.eviction_over(7, false).unwrap();
+        assert_eq!(roots.needed_in(1), Some(0));
     }
 
     #[test]

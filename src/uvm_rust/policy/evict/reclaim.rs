@@ -72,7 +72,8 @@ impl Reclaim {
         }
         // A thread that sees the end of the eviction also sees its gain.
         self.evictions.fetch_sub(1, Ordering::Release);
-        if gives_up {
+        // A guess does not wait, so that nobody asks whether it gave up.
+        if gives_up && how != Ended::Guessed {
             self.gave_up.store(thread, Ordering::Relaxed);
         }
         gives_up
@@ -111,6 +112,55 @@ impl Reclaim {
         self.gave_up.load(Ordering::Relaxed) == thread
             && self.rm_calls.load(Ordering::Acquire) == 0
             && self.gains.load(Ordering::Relaxed) == gains
+    }
+}
+
+/// How many threads may allocate for guesses at a time; memory for more guesses is not looked for.
+const GUESSES: usize = 64;
+
+/// The threads that allocate for a guess (a prefetch). Nobody needs what a guess brings, and its thread holds locks that
+/// others wait for. So such a thread takes what can be had at once, and waits neither for chunks that are held nor for
+/// what others evict.
+///
+/// Locking: none. A thread notes and asks for itself.
+#[derive(Debug)]
+pub struct Guesses([AtomicU64; GUESSES]);
+
+/// A thread allocates for a guess as long as this value lives.
+#[derive(Debug)]
+pub struct Guess<'a>(&'a AtomicU64);
+
+impl Guesses {
+    /// No thread allocates for a guess.
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; GUESSES])
+    }
+
+    /// Notes that `thread` allocates for a guess; `None` if too many threads do.
+    pub fn begin(&self, thread: Thread) -> Option<Guess<'_>> {
+        let take = |place: &&AtomicU64| {
+            place
+                .compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        self.0.iter().find(take).map(Guess)
+    }
+
+    /// Whether `thread`, which is the caller, allocates for a guess.
+    pub fn has(&self, thread: Thread) -> bool {
+        self.0.iter().any(|of| of.load(Ordering::Relaxed) == thread)
+    }
+}
+
+impl Default for Guesses {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Guess<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -158,6 +208,7 @@ impl SharedRow {
 mod tests {
     use super::super::wait::{HELD_CHUNKS, HELD_MS};
     use super::*;
+    use std::vec::Vec;
 
     const ME: Thread = 1;
     const OTHER: Thread = 2;
@@ -226,6 +277,30 @@ mod tests {
         reclaim.eviction_begins();
         reclaim.eviction_ended(Ended::Got, OTHER, 0);
         assert!(!reclaim.given_up(ME, gains));
+    }
+
+    #[test]
+    fn a_guess_gives_up_at_once_and_takes_no_ones_place() {
+        let reclaim = Reclaim::new();
+        give_up(&reclaim, OTHER);
+        let gains = reclaim.gains.load(Ordering::Relaxed);
+        reclaim.eviction_begins();
+        assert!(reclaim.eviction_ended(Ended::Guessed, ME, 0));
+        assert!(!reclaim.goes_on(gains), "its eviction is over");
+        assert!(reclaim.given_up(OTHER, gains));
+    }
+
+    #[test]
+    fn a_thread_guesses_from_its_begin_to_its_end() {
+        let guesses = Guesses::default();
+        assert!(!guesses.has(ME));
+        let mine = guesses.begin(ME).unwrap();
+        let others: Vec<_> = (OTHER..).map_while(|n| guesses.begin(n)).collect();
+        assert_eq!(others.len(), GUESSES - 1);
+        assert!(guesses.has(ME) && guesses.has(OTHER));
+        drop(mine);
+        assert!(!guesses.has(ME) && guesses.has(OTHER));
+        assert!(guesses.begin(ME).is_some(), "there is a place again");
     }
 
     /// The row is the GPU's, and no thread's.

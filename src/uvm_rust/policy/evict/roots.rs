@@ -87,8 +87,10 @@ pub struct RootChunks {
     /// [`Present::next`]; each of them is in `present`.
     owners: TryVec<Owner>,
     last_owner: Owner,
-    /// Evictions of used chunks that have begun.
+    /// Evictions of used chunks that have begun, but for those that came to nothing.
     evictions: u64,
+    /// Whether an eviction of each chunk is under way that counts there.
+    counted: TryVec<bool>,
     /// The default policy is asked, whichever is in force.
     by_default: bool,
     /// Chunks that may hold something at the same time.
@@ -117,6 +119,7 @@ impl RootChunks {
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
             evictions: 0,
+            counted: TryVec::filled(chunks as usize, false)?,
             by_default: false,
             room: chunks,
             chosen: None,
@@ -343,9 +346,25 @@ impl RootChunks {
         self.room = chunks;
     }
 
-    /// Counts an eviction of a used chunk, which begins now.
-    pub(super) fn count_eviction(&mut self) {
-        self.evictions = self.evictions.wrapping_add(1);
+    /// Counts an eviction of `chunk`, a used one, which begins now.
+    pub(super) fn count_eviction(&mut self, chunk: Chunk) {
+        self.evictions = self.evictions.saturating_add(1);
+        if let Some(counted) = self.counted.get_mut(chunk as usize) {
+            *counted = true;
+        }
+    }
+
+    /// The eviction of `chunk` is over, and counts no more unless it `got` the chunk.
+    pub(super) fn eviction_counts(&mut self, chunk: Chunk, got: bool) {
+        let counted = self.counted.get_mut(chunk as usize);
+        if counted.is_some_and(core::mem::take) && !got {
+            self.evictions = self.evictions.saturating_sub(1);
+        }
+    }
+
+    /// Whether `chunk` was taken for an eviction, of which no change has told the end.
+    pub fn is_leaving(&self, chunk: Chunk) -> bool {
+        self.leaving.get(chunk as usize) == Some(&true)
     }
 
     /// Says whether the default policy is asked from now on, whichever is in force. A policy may insist on chunks whose
@@ -442,7 +461,8 @@ impl RootChunks {
     /// Whether the current kernel of `owner` may not have had room yet for all that it needs at once.
     fn needs_room(&self, owner: Owner) -> bool {
         let since = self.present_of(owner).map(|p| p.since);
-        since.is_some_and(|since| self.evictions.wrapping_sub(since) <= self.room.into())
+        // An eviction that came to nothing may have been counted in `since`.
+        since.is_some_and(|since| self.evictions.saturating_sub(since) <= self.room.into())
     }
 
     fn present_of(&self, owner: Owner) -> Option<&Present> {

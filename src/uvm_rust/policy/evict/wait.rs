@@ -34,6 +34,8 @@ pub enum Ended {
     Got,
     /// The chunk stays, because somebody holds pages of it.
     Held,
+    /// The same, and the thread allocates for a guess: it gives up at once, and tells nothing of others' waits.
+    Guessed,
     /// Something else went wrong.
     Failed,
 }
@@ -71,6 +73,7 @@ impl Row {
                 return false;
             }
             Ended::Failed => return false,
+            Ended::Guessed => return true,
             Ended::Held => {}
         }
         // A row of long ago does not count.
@@ -212,6 +215,10 @@ mod tests {
         assert!(!row.ended(Ended::Failed, at));
         at += HELD_MS - 1;
         assert_eq!(until_given_up(&mut row, &mut at, 1), HELD_CHUNKS);
+        // Nor does one for a guess, whose thread gives up.
+        let before = row;
+        assert!(row.ended(Ended::Guessed, at + 1));
+        assert_eq!(row, before);
         let (ended, held) = row.parts();
         assert_eq!(Row::new(ended, held), row);
     }

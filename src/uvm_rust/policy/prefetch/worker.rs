@@ -34,7 +34,8 @@
 //!   the first: so a fault's copy stands behind those of two blocks at most. The other is the end of the locks,
 //!   which keep the copying GPU alive.
 //! - **W-room**: a prefetch evicts no block that is expected itself or that a running kernel has asked for. A
-//!   prefetch that finds no other victim is held back until the next kernel.
+//!   prefetch that finds no other victim, or gets no memory from it, is held back until the next kernel. It does not
+//!   wait for memory: the locks of W-lock are held meanwhile, and nobody needs what it brings.
 //! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
 //!   not asked for, and whose policy lets it go, and none once there are chunks enough. It is so once its lock is held. Which kernel runs, the chunks
 //!   hear from who announces it ([`Worker::begins`]), as the worker may learn late of it.
@@ -146,6 +147,8 @@ pub enum Migrated {
     /// Some of the copies may be under way. The driver released the va_block's lock to get memory, so the pages
     /// may be in other places than before.
     Again,
+    /// There is no memory now: all of it is in use, and what was to be evicted stays.
+    NoRoom,
     /// The driver could not, for another reason.
     Failed,
 }
@@ -157,7 +160,7 @@ pub enum Outcome {
     Moved,
     /// All pages of the block were there already.
     Resident,
-    /// There is no room, without evicting what is expected.
+    /// There is no room, without evicting what is expected or waiting for who holds the rest.
     NoRoom,
     /// The memory is gone, or policy wants it in another place.
     Unfit,
@@ -255,7 +258,8 @@ pub trait Machine {
     fn chunk(&mut self) -> Option<Chunk>;
 
     /// Begins to move pages of it. Their copies are numbered `copy`, below [`IN_FLIGHT`],
-    /// together with others that have that number since it was last settled.
+    /// together with others that have that number since it was last settled. On the way to the GPU it takes what memory
+    /// can be had at once, and waits neither for pages that somebody holds nor for what others evict.
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated;
 
     /// Waits until the copies numbered `copy` are done. Whether none failed.

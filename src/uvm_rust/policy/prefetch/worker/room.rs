@@ -44,13 +44,14 @@ impl<M: Machine> Run<'_, M> {
         });
     }
 
-    /// W-room: whether a chunk can be had without evicting what is expected.
+    /// W-room: whether a chunk can be had without evicting what is expected. Where all queues are empty, all chunks are
+    /// pinned: there is none until somebody lets one go, which a guess does not wait for.
     pub(super) fn has_room(&mut self) -> bool {
         self.worker.lacks(Part::Room)
             || self.machine.free_chunks(1) > 0
             || self
                 .machine
-                .chunks(|roots, _| roots.victim().is_none_or(|v| !v.expected))
+                .chunks(|roots, _| roots.victim().is_some_and(|v| !v.expected))
                 .unwrap_or(true)
     }
 

@@ -404,8 +404,11 @@ impl<'a, M: Machine> Run<'a, M> {
                     self.expect(attempt.until, pages.there.is_empty());
                 }
             }
-            Migrated::Failed => {
-                attempt.so_far.outcome = Outcome::Failed;
+            failed => {
+                attempt.so_far.outcome = match failed {
+                    Migrated::NoRoom => Outcome::NoRoom,
+                    _ => Outcome::Failed,
+                };
                 attempt.so_far.pages = 0;
             }
         }
@@ -473,7 +476,7 @@ impl<'a, M: Machine> Run<'a, M> {
             match self.machine.migrate(self.next_copy, &there, To::Host) {
                 Migrated::Again => {}
                 Migrated::Begun => break true,
-                Migrated::Failed => break false,
+                Migrated::NoRoom | Migrated::Failed => break false,
             }
         };
         self.machine.unlock();

@@ -206,6 +206,36 @@ fn what_has_no_room_waits(lack: Option<Part>) {
     assert_eq!(s.count(|did| *did == MOVED), s.blocks().len());
 }
 
+/// Where all chunks are pinned, and where the driver found no memory after all, the rest waits for the next kernel, too. The
+/// locks are not held for it meanwhile.
+fn what_gets_no_memory_waits(lack: Option<Part>) {
+    let no_room = Brought(Outcome::NoRoom, 0);
+    for pinned in [true, false] {
+        let mut s = Script::trained();
+        let w = worker(true, 0, lack);
+        if pinned {
+            s.free = 0;
+        } else {
+            s.migrates = [Migrated::Begun, Migrated::Again, Migrated::NoRoom].into();
+        }
+        let seen = if pinned { &[10][..] } else { &[10, 11] };
+        assert_eq!(w.turn(&mut s), Turn::Idle);
+        assert_eq!(s.blocks(), seen, "{pinned}");
+        assert_eq!(s.count(|did| *did == no_room), 1, "{pinned}");
+        let tries = s.count(|did| matches!(did, Migrate { .. }));
+        assert_eq!(tries, if pinned { 0 } else { 3 });
+        assert_eq!(s.did.last(), Some(&Leave));
+        assert_eq!(w.turn(&mut s), Turn::Idle);
+        assert_eq!(s.blocks(), seen, "{pinned}");
+        s.did.clear();
+        s.kernel(2, false);
+        s.free = 1;
+        assert_eq!(w.turn(&mut s), Turn::Idle);
+        assert_eq!(s.blocks()[0], 20, "{pinned}");
+        assert_eq!(s.count(|did| *did == no_room), 0, "{pinned}");
+    }
+}
+
 /// A block that has a chunk needs no room.
 fn what_has_a_chunk_needs_no_room(lack: Option<Part>) {
     let mut s = Script::trained();
@@ -680,6 +710,7 @@ pub(super) const ALL: &[(&str, Test)] = &[
     ("faults_do_not_starve_it", faults_do_not_starve_it),
     ("it_stops", it_stops),
     ("what_has_no_room_waits", what_has_no_room_waits),
+    ("what_gets_no_memory_waits", what_gets_no_memory_waits),
     (
         "what_has_a_chunk_needs_no_room",
         what_has_a_chunk_needs_no_room,

@@ -85,7 +85,7 @@ impl State {
 
     pub(super) fn has_room(&self) -> bool {
         let free = |v: evict::Victim| !v.expected && !self.is_running(v.chunk);
-        !self.free.is_empty() || self.roots.victim().is_none_or(free)
+        !self.free.is_empty() || self.roots.victim().is_some_and(free)
     }
 
     /// Whether a fault of the kernel that runs has brought what `chunk` holds.
@@ -367,23 +367,24 @@ impl<'a> Model<'a> {
     }
 
     /// A chunk for the va_block, if one is free. Otherwise its lock is let go while another
-    /// chunk is taken from who has it.
-    fn get_chunk(&mut self, b: usize) -> Option<Chunk> {
+    /// chunk is taken from who has it, if there is one that is not pinned, or held by somebody.
+    fn get_chunk(&mut self, b: usize) -> Result<Chunk, Migrated> {
         if let Some(chunk) = self.in_hand.take() {
-            return Some(chunk);
+            return Ok(chunk);
         }
         if let Some(chunk) = self.w.now().free.pop() {
-            return Some(chunk);
+            return Ok(chunk);
         }
         self.w.now().blocks[b].locked = false;
         self.wait("a chunk", |s| {
             let unlocked = s.roots.victim().is_none_or(|v| !s.is_locked(v.chunk));
-            !s.free.is_empty() || unlocked && s.roots.pick().is_some()
+            !s.free.is_empty() || unlocked
         });
+        let is_held = self.w.chance(self.w.fails.get());
         let chunk = {
             let s = &mut *self.w.now();
             s.free.pop().or_else(|| {
-                let victim = s.roots.victim()?;
+                let victim = s.roots.victim().filter(|_| !is_held)?;
                 if (victim.expected || s.is_running(victim.chunk)) && !self.had_room {
                     s.blame(format!("chunk {} was needed", victim.chunk));
                 }
@@ -398,7 +399,10 @@ impl<'a> Model<'a> {
             s.blocks[b].locked |= free;
             free
         });
-        None
+        Err(match chunk {
+            Some(_) => Migrated::Again,
+            None => Migrated::NoRoom,
+        })
     }
 }
 
@@ -585,8 +589,8 @@ impl Machine for Model<'_> {
         }
         if to == To::Gpu && self.w.now().blocks[b].chunk.is_none() {
             match self.get_chunk(b) {
-                Some(chunk) => self.w.now().back(b, chunk),
-                None => return Migrated::Again,
+                Ok(chunk) => self.w.now().back(b, chunk),
+                Err(not) => return not,
             }
         }
         // Memory for page tables, for which the lock is let go.
