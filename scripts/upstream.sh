@@ -6,7 +6,7 @@
 # 550 or 555; 550 if unset), a pinned release of NVIDIA's repository (560 to 595, by
 # git), or any tree the user names in UVM_SRC: an unpacked open-gpu-kernel-modules
 # release, its kernel-open folder, or the folder of a Debian package. Nothing is
-# edited there.
+# edited there. UVM_VERSION=580.142 is 580, as long as that is the release pinned for it.
 #
 # Environment: UVM_GIT, the repository that git fetches from (NVIDIA's).
 # shellcheck source-path=SCRIPTDIR
@@ -15,7 +15,8 @@
 
 # Debian's package of each version that the seam in src/nvidia-uvm-c/ knows, and the
 # release that carries it.
-case ${UVM_VERSION:-550} in
+asked=${UVM_VERSION:-550}
+case ${asked%%.*} in
 535) version=535.261.03-1 release=bookworm
 	sha256=ee35aa18179ff6406186b3b0744138f5d66084dbca61170599d911a5d8a0c117 ;;
 550) version=550.163.01-2 release=trixie
@@ -30,7 +31,12 @@ case ${UVM_VERSION:-550} in
 580) tag=580.142 sum=b0a18c2599830144b020509b80192f842c4726b8 ;;
 590) tag=590.48.01 sum=f407a53bf8fdf91fe602180f3730184221cc791c ;;
 595) tag=595.45.04 sum=a9e7f3882a25ec25a17da079d8443557fd37c7ab ;;
-*) die "UVM_VERSION=$UVM_VERSION: use 535, 550, 555, 560, 565, 570, 575, 580, 590 or 595, or point UVM_SRC to a tree" ;;
+*) die "UVM_VERSION=$asked: use 535, 550, 555, 560, 565, 570, 575, 580, 590 or 595, or point UVM_SRC to a tree" ;;
+esac
+# A whole number is of the release that is pinned, and of no other.
+pinned=${tag:-${version%-*}}
+case $asked in
+*.*) [ "$asked" = "$pinned" ] || die "UVM_VERSION=$asked: of ${asked%%.*}, $pinned is pinned; point UVM_SRC to a tree of another" ;;
 esac
 repository=${UVM_GIT:-https://github.com/NVIDIA/open-gpu-kernel-modules}
 package=nvidia-open-kernel-source_${version:-}_amd64.deb

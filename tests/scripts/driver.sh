@@ -149,6 +149,14 @@ tree 545.29.06
 ! driver vgpu && refuses 'UVM_SRC is driver 545.29.06; what is known are 535, 550 to 575'
 check "a version that nothing here is for is refused before that"
 
+# pinned VERSION SAYS: so ends upstream.sh, where git has nothing.
+pinned() { ! env -u UVM_SRC UVM_VERSION="$1" UVM_GIT="$work/nowhere" "$top/scripts/upstream.sh" >"$work/said" 2>&1 && grep -qE "^error: $2" "$work/said"; }
+release=$(sed -n 's/^580) tag=\([0-9.]*\) .*/\1/p' "$top/scripts/upstream.sh")
+pinned 580 ".*gives no release $release:" && pinned "$release" ".*gives no release $release:"
+check "a release may be named whole"
+pinned "${release}9" "UVM_VERSION=${release}9: of 580, $release is pinned" && pinned 585.1 'UVM_VERSION=585.1: use 535, '
+check "another than the pinned one is refused, and so is one of no branch that is known"
+
 # versions UVM_SRC: the parts of ours that `make test-versions` would have for it, and their trees.
 versions() {
 	env -u ONLY -u FAILED UVM_SRC="$1" "$top/scripts/test.sh" list versions --commands 2>&1 | grep -v '^versions/tags' |

@@ -15,19 +15,24 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# discards TREE: does that driver by itself?
-discards() { [ "$("$TOP/scripts/base.sh" "$1" | grep -cx native_discard)" = 1 ]; }
+# is_so TREE FACT: of that tree, says base.sh?
+is_so() { [ "$("$TOP/scripts/base.sh" "$1" | grep -cx "$2")" = 1 ]; }
 
 # fits_as TREE WHOLE NATIVE: puts the seam beside a copy of nothing; what seam.sh writes is all that is there.
+# Without a WHOLE, nothing is asked for.
 fits_as() {
 	rm -rf "$work/build"
-	UVM_RUST_WHOLE=$2 "$TOP/scripts/seam.sh" "$1" "$work/build" >"$work/said" 2>&1 || return
+	env -u UVM_RUST_WHOLE ${2:+UVM_RUST_WHOLE=$2} "$TOP/scripts/seam.sh" "$1" "$work/build" >"$work/said" 2>&1 || return
 	[ "$(grep -c UVM_RUST_NATIVE "$work/build/uvm-rust/nvidia-uvm-c/uvm_rust_version.h")" = "$3" ]
 }
 
-# fits TREE: the hooks for what is built without a wish; where that is only counting, those for all of ours as well.
+# fits TREE: the hooks for what is built without a wish, which is only counting where all was not run, and, where
+# there is a choice, those for either.
 fits() {
-	if discards "$1"; then fits_as "$1" 0 1 && fits_as "$1" 1 0; else fits_as "$1" 0 0; fi
+	local without=0
+	if is_so "$1" alloc_list; then without=1; fi
+	fits_as "$1" '' $without || return
+	if is_so "$1" native_discard; then fits_as "$1" 0 1 && fits_as "$1" 1 0; else fits_as "$1" 0 0; fi
 }
 
 for v in "$@"; do

@@ -16,6 +16,7 @@ use crate::setting::Setting;
 /// `discard-two-gpus` repeats each test of `discard` on two CPUs, and so do `make test-extra` and `make test-debug`
 /// with what they have of these lanes.
 pub const ONE_CPU: &[&str] = &[
+    "580/discard",
     "rust/discard",
     "rust/discard-c-lists",
     "rust/discard-leaks",

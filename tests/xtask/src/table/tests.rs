@@ -276,6 +276,40 @@ fn versions_without_trees_are_skipped() {
 }
 
 #[test]
+fn the_release_that_distributions_ship_has_lanes_where_none_is_asked_for() {
+    let shipped = |env: &[(&str, &str)]| -> Vec<String> {
+        let parts = of("vm", env);
+        let shipped = parts.iter().filter(|part| part.name.starts_with("580/"));
+        shipped.map(|part| part.name.clone()).collect()
+    };
+    let lanes = ["580/modules", "580/discard", "580/kselftest"];
+    assert_eq!(shipped(&[]), lanes);
+    assert_eq!(shipped(&[("UVM_VERSION", "550")]), [""; 0]);
+    assert_eq!(shipped(&[("UVM_SRC", "/a/tree")]), [""; 0]);
+
+    let parts = of("vm", &[]);
+    for name in lanes {
+        let part = named(&parts, name);
+        let release = ("UVM_VERSION".to_owned(), "580".to_owned());
+        assert!(part.env.contains(&release), "{name}");
+        assert!(part.lacks.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn a_script_that_refuses_says_why() {
+    let path = path();
+    let here = setting(&[("PATH", path.as_str())]);
+    let refusal = |script: &str| versions::refusal(&here, &["sh", "-c", script]);
+    assert_eq!(refusal("echo well; echo 'error: none' >&2"), None);
+    assert_eq!(
+        refusal("echo first >&2; echo 'error: no such release' >&2; exit 1").as_deref(),
+        Some("no such release")
+    );
+    assert_eq!(refusal("exit 1").as_deref(), Some("it says nothing"));
+}
+
+#[test]
 fn versions_are_compared_by_their_numbers() {
     assert!(at_least("1.88.0", "1.95.0") && at_least("1.88.0", "1.88.0"));
     assert!(at_least("1.88.0", "1.100.0") && at_least("1.88.0", "1.90.0-nightly"));

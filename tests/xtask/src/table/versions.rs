@@ -10,8 +10,8 @@ use crate::setting::Setting;
 struct Tree {
     /// What its parts are called: "versions/VERSION".
     name: String,
-    /// "whole", "native", "part" or "unknown": how much of ours is built into it; all of it if asked for, where the
-    /// driver also discards by itself, is "native".
+    /// "whole", "native", "part" or "unknown": how much of ours is built into it; all of it, where the driver also
+    /// discards by itself, is "native".
     ours: String,
     /// Why it is not known.
     why: String,
@@ -74,16 +74,18 @@ pub fn tags(setting: &Setting) -> Vec<Part> {
 
 /// Says why git has no releases here, in the script's last words.
 fn no_releases(setting: &Setting) -> Option<String> {
-    let argv = ["scripts/versions.sh", "source"].map(str::to_owned);
+    refusal(setting, &["scripts/versions.sh", "source"])
+}
+
+/// Says why a script fails, in its last words; nothing where it does not.
+pub fn refusal(setting: &Setting, argv: &[&str]) -> Option<String> {
+    let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
     let output = setting.command(&argv).output().ok()?;
     if output.status.success() {
         return None;
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let last = said
-        .lines()
-        .last()
-        .unwrap_or("scripts/versions.sh has no releases");
+    let last = said.lines().last().unwrap_or("it says nothing").trim();
     Some(last.strip_prefix("error: ").unwrap_or(last).to_owned())
 }
 

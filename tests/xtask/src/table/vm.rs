@@ -2,7 +2,7 @@
 
 //! The parts that run in the VM, and what is built for them.
 
-use super::{programs, seed, Amount, SHORT, SUITE};
+use super::{programs, seed, versions, Amount, SHORT, SUITE};
 use crate::part::Part;
 use crate::setting::Setting;
 
@@ -30,6 +30,7 @@ pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
         Part::alone("build/clippy", &["scripts/driver.sh", "clippy"]),
         programs(),
     ];
+    parts.extend(shipped(setting));
     // Long ones first: what is last should not run alone for long.
     parts.extend(flash(setting, amount));
     parts.push(demo(setting));
@@ -81,6 +82,45 @@ pub fn modules(name: &str) -> Part {
         name,
         &["tests/parts/modules.sh", "upstream", "rust", "vgpu"],
     )
+}
+
+/// The release that distributions ship now.
+const SHIPPED: (&str, &str) = ("UVM_VERSION", "580");
+
+/// Two lanes of that release, with all of ours, where its source is there. Whoever asks for a release has all lanes
+/// on that one instead.
+fn shipped(setting: &Setting) -> Vec<Part> {
+    let asked = setting.get("UVM_VERSION").or(setting.get("UVM_SRC"));
+    if asked.is_some() {
+        return Vec::new();
+    }
+    let (name, version) = SHIPPED;
+    let release = format!("{name}={version}");
+    let parts = [
+        Part::alone(
+            &format!("{version}/modules"),
+            &["scripts/driver.sh", "rust", "vgpu"],
+        ),
+        Part::vm(
+            &format!("{version}/discard"),
+            &["DRIVER=rust", "VIDMEM=128M", "VM_TIMEOUT=1500"],
+            &format!("{SUITE}/discard"),
+        ),
+        Part::vm(
+            &format!("{version}/kselftest"),
+            &["DRIVER=rust", "VIDMEM=64M", "VM_TIMEOUT=900"],
+            "make --silent -C tests/kselftest run",
+        ),
+    ];
+    let part = |part: Part| part.with(&[&release]).unless(shipped_lacks);
+    parts.into_iter().map(part).collect()
+}
+
+/// Says why that release's source is not here.
+fn shipped_lacks(setting: &Setting) -> Option<String> {
+    let (name, version) = SHIPPED;
+    let setting = setting.with(&[(name.to_owned(), version.to_owned())]);
+    versions::refusal(&setting, &["scripts/upstream.sh"])
 }
 
 /// The demo, on the kernel of the distribution: Rust without CONFIG_RUST, and modules loaded as they are
