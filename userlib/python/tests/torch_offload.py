@@ -29,7 +29,8 @@ RUBBISH = 0xDB
 
 
 class FakeGpu:
-    """The CPU as a GPU whose copies take their time, each way in the order they were asked for."""
+    """The CPU as a GPU whose copies take their time, each way in the order they were asked for. What
+    the program has in a stream of `late` is done when a copy behind that stream begins."""
 
     kind = "cpu"
 
@@ -38,33 +39,47 @@ class FakeGpu:
         self.queues = {"out": [], "back": []}
         self.begun = {"out": [], "back": []}
         self.clock = 0
+        # The program's stream, what is late in each, which have waited, and which were told of.
+        self.stream, self.late = "main", {}
+        self.waits, self.uses = [], []
 
-    def _queue(self, way, to, source, after=None):
+    def current(self, device):
+        return self.stream
+
+    def _queue(self, way, to, source, behind, after):
         to.fill_(RUBBISH)
         event = [False]
-        self.queues[way].append((event, to, source, after))
+        self.queues[way].append((event, to, source, behind, after))
         self.begun[way].append(source.numel())
         return event
 
-    def out(self, data):
+    def out(self, data, home, ready):
         host = torch.empty_like(data)
-        return host, self._queue("out", host, data)
+        return host, self._queue("out", host, data, home, ready)
 
     def back(self, host, device, after):
         data = torch.empty_like(host)
-        return data, self._queue("back", data, host, after)
+        return data, self._queue("back", data, host, self.stream, after)
 
     def is_over(self, event):
         if not event[0] and self.random.random() < self.chance:
-            self.wait(event, None)
+            self._do(event)
         return event[0]
 
-    def wait(self, event, device):
+    def wait(self, event, stream):
+        self.waits.append(stream)
+        self._do(event)
+
+    def use(self, data, stream):
+        self.uses.append(stream)
+
+    def _do(self, event):
         for queue in self.queues.values():
             while not event[0] and any(item[0] is event for item in queue):
-                done, to, source, after = queue.pop(0)
+                done, to, source, behind, after = queue.pop(0)
                 if after is not None:
-                    self.wait(after, device)
+                    self._do(after)
+                self.late.pop(behind, lambda: None)()
                 to.copy_(source)
                 done[0] = True
 
@@ -329,6 +344,59 @@ class Small(Case):
         loss.backward()
         self.assertTrue(torch.equal(x.grad, 2 * wanted))
         self.assertEqual(executor.stats()["left"], 0)
+
+    def late(self, tensor, stream):
+        """Has what is in a tensor come there only when that is asked for in a stream's order."""
+        values = tensor.detach().clone()
+        tensor.data.fill_(float("nan"))
+        self.gpu.late[stream] = lambda: tensor.data.copy_(values)
+
+    def test_each_stream_waits_for_what_it_uses(self):
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        # Nothing is over by itself, and nothing may be on its way: who saved it waits.
+        executor = self.executor(chance=0.0, in_flight=0)
+        with executor.step():
+            self.gpu.stream = "side"
+            first = torch.sigmoid(x)
+            negative = first.neg()
+            self.late(first, "side")
+            self.gpu.stream = "main"
+            loss = torch.tanh(negative).sum()
+            self.assertEqual(self.gpu.waits, ["side"])
+            # It comes back in the main stream's order, and is used in two others.
+            self.gpu.stream = "one"
+            del first
+            loss.backward(retain_graph=True)
+            self.assertEqual(self.gpu.waits, ["side", "one"])
+            self.gpu.stream = "two"
+            loss.backward(retain_graph=True)
+            self.gpu.stream = "one"
+            loss.backward()
+        self.assertTrue(torch.equal(x.grad, 3 * wanted), f"SEED={SEED}")
+        self.assertEqual(self.gpu.waits, ["side", "one", "two", "one"])
+        self.assertEqual(self.gpu.uses, ["two"])
+
+    def test_a_stream_that_saves_what_is_anothers_is_told_of(self):
+        executor = self.executor(plan=PLAN.replace("evict", "other"))
+        with executor.step():
+            first = torch.sigmoid(self.input())
+            self.gpu.stream = "side"
+            first.exp().mul(first)
+        self.assertEqual(self.gpu.uses, ["side"])
+
+    def test_what_is_on_its_way_leaves_again_behind_its_arrival(self):
+        plan = PLAN.replace("at 4 prefetch", "at 3 prefetch").replace("start", f"at 3 evict 0 0 {SIZE} host\nstart")
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor(plan, chance=0.0, in_flight=0)
+        with executor.step():
+            self.forward(x)[1].sum().backward()
+        self.assertTrue(torch.equal(x.grad, wanted))
+        self.assertEqual([len(begun) for begun in self.gpu.begun.values()], [2, 2])
+        self.assertEqual(executor.stats()["late"], 1)
 
     def test_a_graph_that_is_dropped_leaves_nothing(self):
         for chance in 0.0, 1.0:

@@ -59,34 +59,42 @@ class _Cuda:
             self._streams[key] = torch.cuda.Stream(device)
         return self._streams[key]
 
-    def _copy(self, to, source, device, way, after=None):
-        """Copies behind what is in the current stream now; gives the event of its end."""
+    def current(self, device):
+        """The program's stream, in whose order it uses memory of the GPU now."""
+        return torch.cuda.current_stream(device)
+
+    def _copy(self, to, source, device, way, behind, after=None):
+        """Copies behind what is in a stream of the program's now; gives the event of its end."""
         stream = self._stream(device, way)
-        stream.wait_stream(torch.cuda.current_stream(device))
+        stream.wait_stream(behind)
         if after is not None:
             stream.wait_event(after)
         with torch.cuda.stream(stream):
             to.copy_(source, non_blocking=True)
             return stream.record_event()
 
-    def out(self, data):
-        """Begins to copy to the host: the copy, and what tells that it is there."""
+    def out(self, data, home, ready):
+        """Begins to copy to the host, behind `home` and `ready`: the copy, and what tells that it is there."""
         host = torch.empty(data.shape, dtype=data.dtype, pin_memory=True)
-        return host, self._copy(host, data, data.device, "out")
+        return host, self._copy(host, data, data.device, "out", home, ready)
 
     def back(self, host, device, after):
         """Begins to copy to the GPU, behind `after`. The memory is of the current stream."""
         data = torch.empty(host.shape, dtype=host.dtype, device=device)
         # It may be given up before the copy is over, with the graph that it is of.
         data.record_stream(self._stream(device, "in"))
-        return data, self._copy(data, host, device, "in", after)
+        return data, self._copy(data, host, device, "in", self.current(device), after)
 
     def is_over(self, event):
         return event.query()
 
-    def wait(self, event, device):
-        """Has what comes next in the current stream wait, and not the program."""
-        torch.cuda.current_stream(device).wait_event(event)
+    def wait(self, event, stream):
+        """Has what comes next in a stream wait, and not the program."""
+        stream.wait_event(event)
+
+    def use(self, data, stream):
+        """Tells that a stream uses memory which is of another."""
+        data.record_stream(stream)
 
     def mark(self):
         event = torch.cuda.Event(enable_timing=True)
@@ -149,7 +157,7 @@ class _Saved:
 class _Entry:
     """A storage of which tensors are saved: on the GPU, on its way, or on the host."""
 
-    def __init__(self, tensor, number, size):
+    def __init__(self, tensor, number, size, gpu):
         with torch.no_grad():
             flat = tensor.as_strided((size // tensor.element_size(),), (1,), 0)
             self.data = flat.view(torch.uint8)
@@ -157,10 +165,19 @@ class _Entry:
         self.saved = weakref.WeakSet()
         # A copy on the host, when it is there, and when the one on the GPU is.
         self.host = self.out = self.ready = None
+        # The program's stream in which it was saved or came back. Its contents are from there, and
+        # there the memory is used again, by PyTorch's rules for memory of several streams.
+        self.home = gpu.current(self.device)
+
+    def save_again(self, tensor, gpu):
+        """Its memory may be given up before the program's own rules for streams would have it."""
+        stream = gpu.current(self.device)
+        if stream != self.home:
+            gpu.use(tensor, stream)
 
     def leave(self, gpu):
-        if self.host is None and self.data is not None and self.ready is None:
-            self.host, self.out = gpu.out(self.data)
+        if self.host is None and self.data is not None:
+            self.host, self.out = gpu.out(self.data, self.home, self.ready)
             return True
         return False
 
@@ -175,17 +192,21 @@ class _Entry:
         """Begins to come back; whether there is something to copy."""
         if self.data is not None:
             # It has not left yet, and stays.
-            if self.ready is None:
-                self.host = self.out = None
+            self.host = self.out = None
             return False
+        self.home = gpu.current(self.device)
         self.data, self.ready = gpu.back(self.host, self.device, self.out)
         self.host = self.out = None
         return True
 
     def use(self, gpu):
-        if self.ready is not None:
-            gpu.wait(self.ready, self.device)
-            self.ready = None
+        """Each stream that uses it waits until it is there."""
+        if self.ready is None:
+            return
+        stream = gpu.current(self.device)
+        gpu.wait(self.ready, stream)
+        if stream != self.home:
+            gpu.use(self.data, stream)
 
 
 class _Hooks:
@@ -222,8 +243,10 @@ class _Hooks:
             key = _storage(tensor)
             entry = self._known.get(key)
             if entry is None:
-                entry = _Entry(tensor, self._events, key[1])
+                entry = _Entry(tensor, self._events, key[1], self._gpu)
                 self._known[key] = self._numbered[self._events] = entry
+            else:
+                entry.save_again(tensor, self._gpu)
             saved = _Saved(tensor, entry)
             entry.saved.add(saved)
             self._event("save", entry)
@@ -408,7 +431,7 @@ class Executor(_Hooks):
                 if flying <= self._in_flight:
                     still.append((reference, event, size))
                     continue
-                self._gpu.wait(event, entry.device)
+                self._gpu.wait(event, entry.home)
             flying -= size
             self._known.pop((entry.data.data_ptr(), entry.size), None)
             entry.left()
