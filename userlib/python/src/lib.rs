@@ -86,6 +86,15 @@ fn backend(py: Python<'_>) -> &'static str {
     }
 }
 
+/// Whether what was asked for may have been done, in part or later, although the call failed
+/// ([`Uvm::discard_async`]).
+fn may_be_done<T>(done: &Result<T>) -> bool {
+    !matches!(
+        done,
+        Err(Error::Invalid | Error::NotSupported | Error::NoDevice | Error::Capture)
+    )
+}
+
 /// Discards ranges of (first byte, bytes) in the order of a stream. `device` is needed to
 /// name a default stream, and may be `None` for that of the current device.
 ///
@@ -111,6 +120,10 @@ fn discard(
             unsafe { Uvm::process().discard_async(&ranges, mode, cuda_stream) }
         })
     });
+    // Before anybody can free it.
+    if lazy && may_be_done(&done) {
+        py.detach(|| uvmrust_torch::discarded_lazily(&ranges));
+    }
     match done {
         Ok(()) => {
             DISCARDS.add(&ranges);

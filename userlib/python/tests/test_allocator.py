@@ -203,6 +203,49 @@ print(stats['short'], stats['discards'], stats['budget_bytes'] >> 20)
         self.assertEqual(self.said(0.05), ["True", "3" if EXPECT != "none" else "0", "51"])
 
 
+class PyTorchWithLazyDiscards(unittest.TestCase):
+    """What the program discards lazily and then frees, on a GPU where all fits, so that the
+    allocator has no reason of its own to prefetch."""
+
+    PROGRAM = """
+import ctypes, sys, fake_torch as torch
+sys.modules['torch'] = torch
+import uvmrust, uvmrust.torch
+uvmrust.torch.install()
+import stub
+cuda = stub.cuda()
+stream = torch._streams[0] = stub.stream(cuda)
+buffer = stub.Buffer.__new__(stub.Buffer)
+buffer.library, buffer.length = cuda, LENGTH
+tensor = torch.Tensor((LENGTH,))
+buffer.base = tensor.data_ptr()
+buffer.put(stream, 1)
+uvmrust.DISCARD
+del tensor
+again = torch.Tensor((LENGTH,))
+assert again.data_ptr() == buffer.base
+buffer.put(stream, 2)
+stub.must(cuda.cuStreamSynchronize(ctypes.c_void_p(stream)))
+assert set(buffer.words(LENGTH // 8)) == {2}
+print(cuda.stub_violations(), uvmrust.torch.stats(0)['short'], uvmrust.stats()['allocator']['prefetched_bytes'])
+"""
+
+    def said(self, discard, length):
+        program = self.PROGRAM.replace("DISCARD", discard).replace("LENGTH", str(length))
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "STUB_MEMORY": "1024"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, cwd=FAKE, stdout=subprocess.PIPE, check=True
+        )
+        return done.stdout.decode().split()
+
+    def test_what_is_discarded_lazily_and_freed_is_prefetched(self):
+        # The second has bytes of a block that others may have parts of.
+        for length in LENGTH, 3 << 20:
+            prefetched = str(length) if EXPECT != "none" else "0"
+            said = self.said("discard(tensor, lazy=True)", length)
+            self.assertEqual(said, ["0", "False", prefetched])
+
+
 class PyTorchThatCanNot(unittest.TestCase):
     """What install() says; in a process of its own each, since it is done once in one."""
 
