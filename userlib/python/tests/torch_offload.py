@@ -18,8 +18,9 @@ import torch
 HERE = os.path.dirname(os.path.abspath(__file__))
 if "UVMRUST_PACKAGE" in os.environ:
     sys.path.insert(0, os.environ["UVMRUST_PACKAGE"])
-sys.path.insert(0, os.path.join(HERE, "../../tests"))
+sys.path[:0] = [os.path.join(HERE, "../../tests"), os.path.join(HERE, "fake")]
 
+import fake_streams
 import train
 from uvmrust import offload
 
@@ -68,6 +69,10 @@ class FakeGpu:
 
     def wait(self, event, stream):
         self.waits.append(stream)
+        self._do(event)
+
+    def finish(self, event):
+        self.waits.append("program")
         self._do(event)
 
     def use(self, data, stream):
@@ -355,7 +360,7 @@ class Small(Case):
         x = self.input()
         self.forward(x)[1].sum().backward()
         wanted, x = x.grad, self.input()
-        # Nothing is over by itself, and nothing may be on its way: who saved it waits.
+        # Nothing is over by itself, and nothing may be on its way: the program waits.
         executor = self.executor(chance=0.0, in_flight=0)
         with executor.step():
             self.gpu.stream = "side"
@@ -364,19 +369,19 @@ class Small(Case):
             self.late(first, "side")
             self.gpu.stream = "main"
             loss = torch.tanh(negative).sum()
-            self.assertEqual(self.gpu.waits, ["side"])
+            self.assertEqual(self.gpu.waits, ["program"])
             # It comes back in the main stream's order, and is used in two others.
             self.gpu.stream = "one"
             del first
             loss.backward(retain_graph=True)
-            self.assertEqual(self.gpu.waits, ["side", "one"])
+            self.assertEqual(self.gpu.waits, ["program", "one"])
             self.gpu.stream = "two"
             loss.backward(retain_graph=True)
             self.gpu.stream = "one"
             loss.backward()
         self.assertTrue(torch.equal(x.grad, 3 * wanted), f"SEED={SEED}")
-        self.assertEqual(self.gpu.waits, ["side", "one", "two", "one"])
-        self.assertEqual(self.gpu.uses, ["two"])
+        self.assertEqual(self.gpu.waits, ["program", "one", "two", "one"])
+        self.assertEqual(self.gpu.uses, ["side", "main", "two"])
 
     def test_a_stream_that_saves_what_is_anothers_is_told_of(self):
         executor = self.executor(plan=PLAN.replace("evict", "other"))
@@ -384,7 +389,7 @@ class Small(Case):
             first = torch.sigmoid(self.input())
             self.gpu.stream = "side"
             first.exp().mul(first)
-        self.assertEqual(self.gpu.uses, ["side"])
+        self.assertEqual(self.gpu.uses, ["main", "side", "side"])
 
     def test_what_is_on_its_way_leaves_again_behind_its_arrival(self):
         plan = PLAN.replace("at 4 prefetch", "at 3 prefetch").replace("start", f"at 3 evict 0 0 {SIZE} host\nstart")
@@ -420,6 +425,85 @@ class Small(Case):
         for text in "", "uvmplan 2\n", PLAN.replace("begin", "embed"), PLAN.replace("saved", "alloc"):
             with self.assertRaises(offload.PlanError):
                 self.executor(text)
+
+
+class Streams(Case):
+    """The copies of a GPU, as they are ordered with the streams of the program."""
+
+    def setUp(self):
+        super().setUp()
+        self.cuda = self.enter(fake_streams.on(offload))
+        self.gpu = offload._Cuda()
+        self.gpu.kind = "cpu"
+        self.side = self.cuda.Stream()
+        torch.manual_seed(SEED % 1000)
+        self.x = torch.randn(SIZE // 4, requires_grad=True)
+
+    def enter(self, context):
+        entered = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return entered
+
+    def executor(self, **options):
+        return offload.Executor(self.file("plan", PLAN), gpu=self.gpu, **options)
+
+    def forward(self):
+        """The first is saved in the side stream, the second, behind which it leaves, is not."""
+        with self.cuda.stream(self.side):
+            self.side.work("first")
+            first = torch.sigmoid(self.x)
+        return first, torch.tanh(self.x.neg())
+
+    def test_a_copy_to_the_host_is_behind_all_streams_that_saved(self):
+        executor = self.executor()
+        with executor.step():
+            first, second = self.forward()
+            [(stream, had)] = self.cuda.copies
+            self.assertIn("first", had)
+            self.assertNotIn(stream, (self.side, self.cuda.current))
+            # Nor is the memory another's before the copy is over.
+            self.assertTrue(self.cuda.was_recorded(first, stream))
+            # Nor before what the side stream does, whichever stream the memory is of.
+            self.assertTrue(self.cuda.was_recorded(first, self.side))
+
+    def test_the_program_waits_for_what_is_too_much(self):
+        executor = self.executor(in_flight=0)
+        with executor.step():
+            kept = self.forward()
+            self.assertIsNone(executor._numbered[0].data)
+            [event] = self.cuda.waited
+            self.assertEqual(event.has, self.cuda.copies[0][1] | {"copy1"})
+            self.assertFalse(self.cuda.current.has & event.has)
+            del kept
+
+    def test_each_stream_that_uses_it_waits_for_the_copy(self):
+        executor = self.executor(in_flight=0)
+        with executor.step():
+            first, second = self.forward()
+            loss = first.sum() + second.sum()
+            loss.backward(retain_graph=True)
+            wanted = self.x.grad.clone()
+            self.assertIn("copy2", self.cuda.current.has)
+            self.assertNotIn("copy2", self.side.has)
+            with self.cuda.stream(self.side):
+                loss.backward(retain_graph=True)
+            self.assertIn("copy2", self.side.has)
+            self.assertEqual(len(self.cuda.copies), 2)
+        self.assertTrue(torch.equal(self.x.grad, 2 * wanted))
+        back = executor._numbered[0].data
+        self.assertTrue(self.cuda.was_recorded(back, self.side))
+
+    def test_what_came_back_leaves_behind_its_copy(self):
+        executor = self.executor(in_flight=0)
+        with executor.step():
+            first, second = self.forward()
+            entry = executor._numbered[0]
+            entry.come(self.gpu)
+            self.assertTrue(entry.leave(self.gpu))
+            self.assertIn("copy2", self.cuda.copies[2][1])
+            # And stays, if it is called back at once.
+            self.assertFalse(entry.come(self.gpu))
+            self.assertIsNone(entry.host)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ import torch
 
 # What moves is at least so large; smaller storages stay.
 LEAST = 1 << 20
-# Bytes that may be on their way to the host before the GPU's work waits for them.
+# Bytes that may be on their way to the host before the program waits for them.
 IN_FLIGHT = 256 << 20
 # What the traces say that they are from; uvmsim has their names in its plans.
 SOURCE = "uvmrust.offload"
@@ -76,13 +76,15 @@ class _Cuda:
     def out(self, data, home, ready):
         """Begins to copy to the host, behind `home` and `ready`: the copy, and what tells that it is there."""
         host = torch.empty(data.shape, dtype=data.dtype, pin_memory=True)
+        # Whoever gives it up, and whichever stream it is of: nobody else has it during the copy.
+        self.use(data, self._stream(data.device, "out"))
         return host, self._copy(host, data, data.device, "out", home, ready)
 
     def back(self, host, device, after):
         """Begins to copy to the GPU, behind `after`. The memory is of the current stream."""
         data = torch.empty(host.shape, dtype=host.dtype, device=device)
         # It may be given up before the copy is over, with the graph that it is of.
-        data.record_stream(self._stream(device, "in"))
+        self.use(data, self._stream(device, "in"))
         return data, self._copy(data, host, device, "in", self.current(device), after)
 
     def is_over(self, event):
@@ -91,6 +93,11 @@ class _Cuda:
     def wait(self, event, stream):
         """Has what comes next in a stream wait, and not the program."""
         stream.wait_event(event)
+
+    def finish(self, event):
+        """Has the program wait. PyTorch's allocator asks whether the copy is over before it gives
+        the memory to anybody, so that a stream's wait would give nothing back."""
+        event.synchronize()
 
     def use(self, data, stream):
         """Tells that a stream uses memory which is of another."""
@@ -165,9 +172,10 @@ class _Entry:
         self.saved = weakref.WeakSet()
         # A copy on the host, when it is there, and when the one on the GPU is.
         self.host = self.out = self.ready = None
-        # The program's stream in which it was saved or came back. Its contents are from there, and
-        # there the memory is used again, by PyTorch's rules for memory of several streams.
+        # The program's stream in which it was first saved, or came back. There its contents can be
+        # read. Whose memory it is, is not known: a program may save what is of another stream.
         self.home = gpu.current(self.device)
+        gpu.use(self.data, self.home)
 
     def save_again(self, tensor, gpu):
         """Its memory may be given up before the program's own rules for streams would have it."""
@@ -356,7 +364,7 @@ class Executor(_Hooks):
     """Moves what autograd saves as a plan says.
 
     `in_flight` is how many bytes may be on their way to the host, and still on the GPU, before the
-    GPU waits for them. All calls are for one thread and the threads of its backward passes.
+    program waits for them. All calls are for one thread and the threads of its backward passes.
     """
 
     def __init__(self, plan, keep=(), least=LEAST, in_flight=IN_FLIGHT, gpu=None):
@@ -419,7 +427,7 @@ class Executor(_Hooks):
         self._give_up()
 
     def _give_up(self):
-        """Gives up what has been copied; what is too much on its way is waited for by the GPU."""
+        """Gives up what has been copied; waits for what is too much on its way."""
         still, flying = [], sum(size for _, _, size in self._leaving)
         for reference, event, size in self._leaving:
             entry = reference()
@@ -431,7 +439,7 @@ class Executor(_Hooks):
                 if flying <= self._in_flight:
                     still.append((reference, event, size))
                     continue
-                self._gpu.wait(event, entry.home)
+                self._gpu.finish(event)
             flying -= size
             self._known.pop((entry.data.data_ptr(), entry.size), None)
             entry.left()
