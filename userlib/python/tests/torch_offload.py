@@ -96,6 +96,20 @@ class FakeGpu:
         return 100_000 * (after - before)
 
 
+class QuickGpu(FakeGpu):
+    """Copies at once, and does not say so before it is told that all copies are over."""
+
+    over = False
+
+    def _queue(self, way, to, source, behind, after):
+        to.copy_(source)
+        self.begun[way].append(source.numel())
+        return [True]
+
+    def is_over(self, event):
+        return self.over
+
+
 def backward(model, data, labels):
     """Loss and gradients of a step."""
     model.zero_grad(set_to_none=True)
@@ -336,6 +350,60 @@ class Small(Case):
                 first.zero_()
             second.sum().backward()
         self.assertTrue(torch.equal(x.grad, wanted))
+
+    def resize(self, tensor, size):
+        """Takes the memory of a tensor away, or gives it new memory, which no version tells."""
+        whole = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()._storage
+        whole.resize_(size)
+
+    def test_a_storage_without_memory_does_not_leave(self):
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor()
+        with executor.step():
+            first = torch.sigmoid(x)
+            held = first.detach().clone()
+            third = first.neg()
+            self.resize(first, 0)
+            second = torch.tanh(third)
+            # Nor when it has come again: whether what stands there is there, nobody knows.
+            self.resize(first, SIZE)
+            first.data.copy_(held)
+            executor._numbered[0].place = offload._storage(first)
+            executor._requests(2)
+            second.sum().backward()
+        self.assertTrue(torch.equal(x.grad, wanted))
+        self.assertEqual(executor.stats()["out_bytes"], 0)
+
+    def test_a_storage_that_loses_its_memory_on_its_way_is_known_no_more(self):
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor()
+        self.gpu = executor._gpu = QuickGpu()
+        with executor.step():
+            first, second = self.forward(x)
+            entry = executor._numbered[0]
+            self.resize(first, 0)
+            self.gpu.over = True
+            executor._give_up()
+            self.assertIsNone(entry.data)
+            self.assertNotIn(entry, list(executor._known.values()))
+            second.sum().backward()
+        self.assertTrue(torch.equal(x.grad, wanted))
+
+    def test_an_address_that_is_anothers_by_now_is_another_entry(self):
+        executor = self.executor()
+        factor = torch.ones(SIZE // 4, requires_grad=True)
+        old, new = torch.ones(SIZE // 4), torch.ones(SIZE // 4)
+        with executor.step():
+            product = old * factor
+            # As if it had moved away from there.
+            executor._known[offload._storage(new)] = executor._numbered[0]
+            other = new * factor
+            self.assertEqual(sorted(executor._numbered), [0, 1])
+            del product, other
 
     def test_a_graph_that_is_kept_is_used_twice(self):
         x = self.input()

@@ -169,6 +169,9 @@ class _Entry:
             flat = tensor.as_strided((size // tensor.element_size(),), (1,), 0)
             self.data = flat.view(torch.uint8)
         self.number, self.size, self.device = number, size, tensor.device
+        # Where the storage is; and whether it has been seen elsewhere, or without its memory. Programs
+        # such as FSDP take that away and give it anew, at whatever time.
+        self.place, self.moved = _storage(tensor), False
         self.saved = weakref.WeakSet()
         # A copy on the host, when it is there, and when the one on the GPU is.
         self.host = self.out = self.ready = None
@@ -183,11 +186,19 @@ class _Entry:
         if stream != self.home:
             gpu.use(tensor, stream)
 
+    def is_at(self, place):
+        """Whether the data is on the GPU, and there."""
+        return self.data is not None and _storage(self.data) == place
+
     def leave(self, gpu):
-        if self.host is None and self.data is not None:
-            self.host, self.out = gpu.out(self.data, self.home, self.ready)
-            return True
-        return False
+        """Begins to leave; whether it does."""
+        if self.host is not None or self.data is None:
+            return False
+        self.moved |= not self.is_at(self.place)
+        if self.moved:
+            return False
+        self.host, self.out = gpu.out(self.data, self.home, self.ready)
+        return True
 
     def left(self):
         """Gives up the memory of the GPU, once the copy is over or waited for."""
@@ -204,6 +215,7 @@ class _Entry:
             return False
         self.home = gpu.current(self.device)
         self.data, self.ready = gpu.back(self.host, self.device, self.out)
+        self.place = _storage(self.data)
         self.host = self.out = None
         return True
 
@@ -250,7 +262,8 @@ class _Hooks:
         with self._lock:
             key = _storage(tensor)
             entry = self._known.get(key)
-            if entry is None:
+            # An address may be another storage's by now.
+            if entry is None or not entry.is_at(key):
                 entry = _Entry(tensor, self._events, key[1], self._gpu)
                 self._known[key] = self._numbered[self._events] = entry
             else:
@@ -441,6 +454,7 @@ class Executor(_Hooks):
                     continue
                 self._gpu.finish(event)
             flying -= size
-            self._known.pop((entry.data.data_ptr(), entry.size), None)
+            if self._known.get(entry.place) is entry:
+                del self._known[entry.place]
             entry.left()
         self._leaving = still
