@@ -405,6 +405,49 @@ class Small(Case):
             self.assertEqual(sorted(executor._numbered), [0, 1])
             del product, other
 
+    # A step in which the first of two is saved again while it leaves.
+    AGAIN = PLAN.replace(f"launch 3 use:{SIZE}", f"launch 3 save:{SIZE}").replace("at 4", "at 3")
+
+    def saved_again(self, plan, change):
+        """Of a tensor that is saved, leaves, is changed or not, and is saved again: whether the
+        second time is right, and the executor."""
+        executor = self.executor(plan)
+        self.gpu = executor._gpu = QuickGpu()
+        p, q, r = (torch.ones(SIZE // 4, requires_grad=True) for _ in range(3))
+        torch.manual_seed(SEED % 1000)
+        y, z = torch.randn(SIZE // 4), torch.randn(SIZE // 4)
+        with executor.step():
+            kept = [y * p, z * r]
+            if change:
+                y.mul_(2)
+            out = y * q
+            self.gpu.over = True
+            executor._give_up()
+            out.sum().backward()
+        del kept
+        return torch.equal(q.grad, y), executor
+
+    def test_what_is_saved_again_behind_a_change_is_not_in_the_copy(self):
+        for plan in self.AGAIN, self.AGAIN.replace(f"at 3 prefetch 0 0 {SIZE}\n", ""):
+            right, executor = self.saved_again(plan, True)
+            self.assertTrue(right)
+            self.assertEqual(executor.stats()["left"], 0)
+
+    def test_what_is_called_back_on_its_way_is_known_again(self):
+        plan = self.AGAIN.replace(f"at 3 prefetch 0 0 {SIZE}", f"at 2 prefetch 0 0 {SIZE}")
+        known = []
+        executor = self.executor(plan)
+        self.gpu = executor._gpu = QuickGpu()
+        factor = torch.ones(SIZE // 4, requires_grad=True)
+        y, z = torch.randn(SIZE // 4), torch.randn(SIZE // 4)
+        with executor.step():
+            kept = [y * factor, z * factor]
+            known.append(sorted(entry.number for entry in executor._known.values()))
+            kept.append(y * factor)
+            self.assertEqual(sorted(executor._numbered), [0, 1])
+        self.assertEqual(known, [[0, 1]])
+        self.assertEqual(self.gpu.begun["out"], [SIZE])
+
     def test_a_graph_that_is_kept_is_used_twice(self):
         x = self.input()
         self.forward(x)[1].sum().backward()

@@ -413,8 +413,11 @@ class Executor(_Hooks):
         entry.use(self._gpu)
 
     def _come(self, entry):
+        stays = entry.out is not None and entry.data is not None
         if entry.come(self._gpu):
             self._counts["in_bytes"] += entry.size
+        elif stays:
+            self._known.setdefault(entry.place, entry)
 
     def _happened(self, number, what, entry):
         self._give_up()
@@ -435,6 +438,8 @@ class Executor(_Hooks):
             if what == "prefetch":
                 self._come(entry)
             elif entry.leave(self._gpu):
+                # What is saved from now on, perhaps after a change, is not in the copy.
+                self._forget(entry)
                 self._counts["out_bytes"] += entry.size
                 self._leaving.append((weakref.ref(entry), entry.out, entry.size))
         self._give_up()
@@ -454,7 +459,10 @@ class Executor(_Hooks):
                     continue
                 self._gpu.finish(event)
             flying -= size
-            if self._known.get(entry.place) is entry:
-                del self._known[entry.place]
             entry.left()
         self._leaving = still
+
+    def _forget(self, entry):
+        """What is saved from now on is another entry's."""
+        if self._known.get(entry.place) is entry:
+            del self._known[entry.place]
