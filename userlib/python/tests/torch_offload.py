@@ -587,6 +587,14 @@ class Streams(Case):
             self.assertFalse(self.cuda.current.has & event.has)
             del kept
 
+    def test_pinned_memory_is_the_hosts_whatever_the_default_device(self):
+        """Without a device, torch.empty() takes torch.set_default_device()'s."""
+        executor = self.executor()
+        with executor.step():
+            kept = self.forward()
+            self.assertEqual(self.cuda.asked, [(True, "cpu")])
+            del kept
+
     def test_each_stream_that_uses_it_waits_for_the_copy(self):
         executor = self.executor(in_flight=0)
         with executor.step():

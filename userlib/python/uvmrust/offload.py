@@ -75,7 +75,7 @@ class _Cuda:
 
     def out(self, data, home, ready):
         """Begins to copy to the host, behind `home` and `ready`: the copy, and what tells that it is there."""
-        host = torch.empty(data.shape, dtype=data.dtype, pin_memory=True)
+        host = torch.empty(data.shape, dtype=data.dtype, device="cpu", pin_memory=True)
         # Whoever gives it up, and whichever stream it is of: nobody else has it during the copy.
         self.use(data, self._stream(data.device, "out"))
         return host, self._copy(host, data, data.device, "out", home, ready)
