@@ -5,6 +5,7 @@ for, or when a random number says so, and not before: what is used too early is 
     UVMRUST_PACKAGE=folder UVMSIM=program torch_offload.py     SEED=n for the random numbers
 """
 
+import contextlib
 import gc
 import os
 import random
@@ -531,6 +532,41 @@ class Small(Case):
         with self.assertRaisesRegex(RuntimeError, "saved nothing"):
             with offload.record(self.file("trace"), keep=[layer, x], gpu=FakeGpu()):
                 layer(x).sum().backward()
+
+    def sparse(self, csr):
+        """A sparse matrix of some MiB, and one whose shape is dense's, to multiply with."""
+        at = torch.arange(512)
+        some = torch.sparse_coo_tensor(torch.stack([at, at.flip(0)]), torch.ones(512), (512, 512))
+        return some.to_sparse_csr() if csr else some
+
+    def test_sparse_and_nested_tensors_stay(self):
+        for csr in False, True:
+            matrix, grads = self.sparse(csr), []
+            for step in contextlib.nullcontext, self.executor().step:
+                x = torch.ones(512, 512, requires_grad=True)
+                with step():
+                    torch.sparse.mm(matrix, torch.sigmoid(x)).sum().backward()
+                grads.append(x.grad)
+            self.assertTrue(torch.equal(*grads))
+        if not hasattr(torch, "nested"):
+            return
+        make = getattr(torch.nested, "nested_tensor", None) or torch.nested_tensor
+        nested = make([torch.ones(300, 1000), torch.ones(400, 1000)])
+        executor = self.executor()
+        saved = executor._pack(nested)
+        self.assertIsNone(saved.entry)
+        self.assertTrue(executor._unpack(saved).is_nested)
+        saved.changed = True
+        with self.assertRaisesRegex(RuntimeError, "a tensor, which was saved"):
+            saved.get()
+
+    def test_a_sparse_buffer_may_be_kept(self):
+        layer, x = torch.nn.Linear(512, 512), torch.randn(512, 512, requires_grad=True)
+        layer.register_buffer("links", self.sparse(csr=True))
+        executor = self.executor(keep=[layer, x])
+        with executor.step():
+            layer(x).sum().backward()
+        self.assertEqual(len(executor._kept), 3)
 
     def test_other_files_are_refused(self):
         for text in "", "uvmplan 2\n", PLAN.replace("begin", "embed"), PLAN.replace("saved", "alloc"):

@@ -128,7 +128,9 @@ def _addresses(keep):
     for one in keep if isinstance(keep, (list, tuple, set)) else [keep]:
         whole = isinstance(one, torch.nn.Module)
         for tensor in [*one.parameters(), *one.buffers()] if whole else [one]:
-            found.add(_storage(tensor)[0])
+            # Others, such as sparse ones, have no storage, and do not move.
+            if tensor.layout == torch.strided:
+                found.add(_storage(tensor)[0])
     return found
 
 
@@ -140,8 +142,10 @@ class _Saved:
         # that an operator saves would keep that operator for ever, and so itself.
         self.tensor, self.version = tensor.detach(), tensor._version
         self.entry, self.changed = entry, False
-        self.shape = tensor.shape, tensor.stride(), tensor.storage_offset()
-        self.dtype = tensor.dtype
+        # What stays may have no strides (sparse in CSR), and no shape (nested).
+        if entry is not None:
+            self.shape = tensor.shape, tensor.stride(), tensor.storage_offset()
+            self.dtype = tensor.dtype
 
     def look(self):
         """Notes whether the tensor was changed since it was saved, for which PyTorch itself does not
@@ -153,12 +157,17 @@ class _Saved:
         if self.changed:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: a tensor of shape {tuple(self.shape[0])}, which was saved "
-                f"at version {self.version}"
+                f"inplace operation: a tensor{self._of_shape()}, which was saved at version "
+                f"{self.version}"
             )
         if self.tensor is not None:
             return self.tensor
         return self.entry.data.view(self.dtype).as_strided(*self.shape)
+
+    def _of_shape(self):
+        if self.entry is not None:
+            return f" of shape {tuple(self.shape[0])}"
+        return "" if self.tensor.is_nested else f" of shape {tuple(self.tensor.shape)}"
 
 
 class _Entry:
@@ -249,7 +258,9 @@ class _Hooks:
     def _moves(self, tensor):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_quantized:
             return False
-        if tensor.layout != torch.strided or tensor.device.type != self._gpu.kind:
+        if tensor.layout != torch.strided or tensor.is_nested:
+            return False
+        if tensor.device.type != self._gpu.kind:
             return False
         if tensor.is_conj() or tensor.is_neg():
             return False
