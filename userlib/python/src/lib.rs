@@ -134,6 +134,17 @@ fn discard(
     }
 }
 
+/// The GPU of a number, or the host.
+fn place(uvm: &Uvm, to: Option<c_int>) -> Result<Place> {
+    match to {
+        None => Ok(Place::Host),
+        Some(ordinal) => {
+            let cuda = uvm.cuda().ok_or(Error::NotSupported)?;
+            cuda.uuid(ordinal).map(Place::Gpu)
+        }
+    }
+}
+
 /// Prefetches ranges in the order of a stream, to the device with the number `to`, or to the
 /// host if that is `None`.
 #[pyfunction]
@@ -147,10 +158,7 @@ fn prefetch(
     let ranges = ranges(spans);
     let done = py.detach(|| {
         let uvm = Uvm::process();
-        let place = match to {
-            None => Place::Host,
-            Some(ordinal) => Place::Gpu(uvm.cuda().ok_or(Error::NotSupported)?.uuid(ordinal)?),
-        };
+        let place = place(uvm, to)?;
         DEVICE.within(StreamId(stream), device, |cuda_stream| {
             let one = |range: &Range| {
                 // SAFETY: the stream is of the context that `within` made current.
@@ -162,6 +170,45 @@ fn prefetch(
     done.map_err(|error| raise(py, error))?;
     PREFETCHES.add(&ranges);
     Ok(())
+}
+
+/// Discards ranges and prefetches them behind that, as one call: if that is refused, nothing has
+/// changed. `to` is as for `prefetch`.
+///
+/// `False`: nobody discards here, and nothing has changed.
+#[pyfunction]
+fn discard_and_prefetch(
+    py: Python<'_>,
+    spans: Vec<(u64, u64)>,
+    to: Option<c_int>,
+    stream: usize,
+    device: Option<c_int>,
+) -> PyResult<bool> {
+    let ranges = ranges(spans);
+    let done = py.detach(|| {
+        let uvm = Uvm::process();
+        if uvm.backend() == Backend::None {
+            return Err(Error::NotSupported);
+        }
+        let place = place(uvm, to)?;
+        DEVICE.within(StreamId(stream), device, |cuda_stream| {
+            // SAFETY: as in `discard`.
+            unsafe { uvm.discard_and_prefetch_batch_async(&ranges, place, cuda_stream) }
+        })
+    });
+    // The prefetch may be what has failed.
+    if done.is_err() && may_be_done(&done) {
+        py.detach(|| uvmrust_torch::discarded_lazily(&ranges));
+    }
+    match done {
+        Ok(()) => {
+            DISCARDS.add(&ranges);
+            PREFETCHES.add(&ranges);
+            Ok(true)
+        }
+        Err(Error::NotSupported) => Ok(false),
+        Err(error) => Err(raise(py, error)),
+    }
 }
 
 /// CUDA's number of the device that is current in this thread.
@@ -282,6 +329,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(backend, module)?)?;
     module.add_function(wrap_pyfunction!(discard, module)?)?;
     module.add_function(wrap_pyfunction!(prefetch, module)?)?;
+    module.add_function(wrap_pyfunction!(discard_and_prefetch, module)?)?;
     module.add_function(wrap_pyfunction!(current_device, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(device_stats, module)?)?;

@@ -159,6 +159,22 @@ class PyTorch(OnStub):
         self.wait(self.stream)
         self.assertIn(f"prefetch {LENGTH}", stub.log())
 
+    # Elsewhere the discard becomes a node of the graph.
+    @stub.only_on("cuda")
+    def test_autograd_knows_what_was_done_before_the_rest_was_refused(self):
+        gpu = torch.types.SimpleNamespace(type="cuda", index=1)
+        for both in uvmrust.discard, uvmrust.discard_and_prefetch:
+            whole = torch.Tensor((2 * LENGTH,))
+            first, second = torch.Tensor((LENGTH,), base=whole), torch.Tensor((LENGTH,), base=whole, device=gpu)
+            torch._streams[1], graph = self.other, ctypes.c_void_p()
+            stub.must(self.cuda.cuStreamBeginCapture_v2(ctypes.c_void_p(self.other), 2))
+            with self.assertRaisesRegex(uvmrust.Error, "captured"):
+                both(first, second)
+            stub.must(self.cuda.cuStreamEndCapture(ctypes.c_void_p(self.other), ctypes.byref(graph)))
+            stub.must(self.cuda.cuGraphDestroy(graph))
+            torch._streams[1] = 0
+            self.assertEqual((first.version, second.version), (1, 0))
+
     def test_views_and_tensors_elsewhere_are_refused(self):
         tensor = torch.Tensor((2, LENGTH // 2))
         columns = torch.Tensor((2, 10), (LENGTH // 2, 1), base=tensor)
@@ -220,7 +236,7 @@ buffer.library, buffer.length = cuda, LENGTH
 tensor = torch.Tensor((LENGTH,))
 buffer.base = tensor.data_ptr()
 buffer.put(stream, 1)
-uvmrust.DISCARD
+DISCARD
 del tensor
 again = torch.Tensor((LENGTH,))
 assert again.data_ptr() == buffer.base
@@ -242,8 +258,24 @@ print(cuda.stub_violations(), uvmrust.torch.stats(0)['short'], uvmrust.stats()['
         # The second has bytes of a block that others may have parts of.
         for length in LENGTH, 3 << 20:
             prefetched = str(length) if EXPECT != "none" else "0"
-            said = self.said("discard(tensor, lazy=True)", length)
+            said = self.said("uvmrust.discard(tensor, lazy=True)", length)
             self.assertEqual(said, ["0", "False", prefetched])
+
+    # With CUDA 13, it is one call.
+    @stub.only_on("uvm-rust", "native")
+    def test_what_may_be_discarded_is_prefetched_too(self):
+        said = self.said(self.HALF, LENGTH)
+        self.assertEqual(said, ["0", "False", str(LENGTH)])
+
+    # A call whose discard is done, and its prefetch is not.
+    HALF = """
+cuda.stub_fail(b'cuMemPrefetchAsync', 1)
+try:
+    uvmrust.discard_and_prefetch(tensor)
+    raise SystemExit('no error')
+except uvmrust.Error:
+    assert tensor.version == 1, 'autograd does not know'
+"""
 
 
 class PyTorchThatCanNot(unittest.TestCase):
