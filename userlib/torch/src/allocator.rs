@@ -18,7 +18,8 @@
 //! captures, and is given back when the last of them is gone. Of other captures nobody says when
 //! their graph goes: they get memory that nobody has had, and keep it.
 //!
-//! A block that other streams have used waits for them when it is freed. If that can not
+//! A block that other streams have used waits for them when it is freed: its own stream does, which
+//! PyTorch's allocator does not ask of it. If that can not
 //! be put into a stream, since one is being captured, the block waits to be freed.
 //!
 //! While a pool of a graph is begun, any stream may become part of the capture between a look at
