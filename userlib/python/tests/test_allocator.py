@@ -93,6 +93,17 @@ class PyTorch(OnStub):
         torch.cuda.empty_cache()
         self.assertEqual(uvmrust.torch.stats()["held_bytes"], 0)
 
+    def test_the_cache_is_emptied_behind_work_of_its_own(self):
+        """The program's wait for a stream need not be one for what the stream only waits for."""
+        torch.cuda.empty_cache()
+        tensor = torch.Tensor((LENGTH,))
+        del tensor
+        self.cuda.stub_fail(b"cuLaunchHostFunc", 1)
+        torch.cuda.empty_cache()
+        self.assertGreater(uvmrust.torch.stats()["held_bytes"], 0)
+        torch.cuda.empty_cache()
+        self.assertEqual(uvmrust.torch.stats()["held_bytes"], 0)
+
     def test_memory_stats_ask_this_allocator(self):
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
