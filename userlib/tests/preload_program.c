@@ -43,6 +43,8 @@ struct pool_props;
 int cuMemPoolCreate(void **, const struct pool_props *);
 int cuMemPoolDestroy(void *);
 int cuDeviceSetMemPool(int, void *);
+int cuMemGetDefaultMemPool(void **, void *, int);
+int cuMemGetMemPool(void **, void *, int);
 
 /* CUmemPoolProps */
 struct pool_props {
@@ -196,6 +198,20 @@ static int pools_of_a_kind(void)
 	return 0;
 }
 
+/* CUDA's own pools: of a device's memory, of the host's, and of managed memory. */
+static int pools_of_cuda(int (*get)(void **, void *, int))
+{
+	static int places[][2] = { { 1, 0 }, { 2, 0 }, { 1, 0 } };
+	static const int kinds[] = { 1, 1, 2 };
+	void *pool, *p;
+
+	for (int i = 0; i < 3; i++)
+		if (get(&pool, places[i], kinds[i]) ||
+		    cuMemAllocFromPoolAsync(&p, LARGE, pool, NULL) || cudaFreeAsync(p, NULL))
+			return 1;
+	return 0;
+}
+
 int main(void)
 {
 	unsigned char *large, *small, *pitched, *later, *waited, *kept, *pooled, *few;
@@ -259,6 +275,9 @@ int main(void)
 	    cuStreamEndCapture(stream, &graph) || cuGraphDestroy(graph))
 		return 1;
 	section("pools");
+	if (pools_of_cuda(cuMemGetDefaultMemPool) || pools_of_cuda(cuMemGetMemPool))
+		return 1;
+	section("kinds");
 	if (pools_of_a_kind())
 		return 1;
 	section("info");

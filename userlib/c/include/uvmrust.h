@@ -139,7 +139,9 @@ struct uvmrust_outcome {
  * With UVMRUST_LAZY it is cheaper: nothing is unmapped, so the driver does not see the next
  * access. The memory must be prefetched, with a call of this library or
  * cudaMemPrefetchAsync(), before it is next written or read; what is written before that may be
- * lost. After the prefetch it holds what a discard without the flag leaves, until it is written.
+ * lost. Nor may it go back to a cache before, whose next user knows nothing of it; cudaFree() needs
+ * no prefetch. After the prefetch it holds what a discard without the flag leaves, until it is
+ * written.
  * CUDA 13 alone takes it for the other, which gives more.
  *
  * Nor may the memory be migrated meanwhile, by a prefetch, g10_prefetch() or

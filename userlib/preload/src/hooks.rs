@@ -13,7 +13,9 @@ use crate::config::Config;
 use crate::kernels::{graph_id, Launch, Shape, KERNELS};
 use crate::memory::Going;
 use crate::planned::Counted;
-use crate::real::{Code, LaunchConfig, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
+use crate::real::{
+    Code, LaunchConfig, PoolOfPlaceFn, PoolPlace, PoolProps, Real, NOT_INITIALIZED, SUCCESS,
+};
 use crate::record::Begun;
 use crate::{followed, memory, planned, pools, record};
 
@@ -307,6 +309,48 @@ pub(crate) unsafe extern "C" fn pool_create(
         let code = call(out, props);
         if let (SUCCESS, Some(&pool), Some(props)) = (code, out.as_ref(), props.as_ref()) {
             pools::made(pool, props);
+        }
+        code
+    }
+}
+
+/// # Safety
+/// As cuMemGetDefaultMemPool.
+pub(crate) unsafe extern "C" fn default_pool(
+    out: *mut *mut c_void,
+    place: *mut PoolPlace,
+    kind: c_int,
+) -> Code {
+    let (_, call) = real!(default_pool);
+    // SAFETY: the caller's arguments.
+    unsafe { pool_of(call, out, place, kind) }
+}
+
+/// # Safety
+/// As cuMemGetMemPool.
+pub(crate) unsafe extern "C" fn pool_of_place(
+    out: *mut *mut c_void,
+    place: *mut PoolPlace,
+    kind: c_int,
+) -> Code {
+    let (_, call) = real!(pool_of_place);
+    // SAFETY: the caller's arguments.
+    unsafe { pool_of(call, out, place, kind) }
+}
+
+/// # Safety
+/// As `call`, which is one of the two above.
+unsafe fn pool_of(
+    call: PoolOfPlaceFn,
+    out: *mut *mut c_void,
+    place: *mut PoolPlace,
+    kind: c_int,
+) -> Code {
+    // SAFETY: the caller's arguments, passed on; CUDA has read the one and written the other.
+    unsafe {
+        let code = call(out, place, kind);
+        if let (SUCCESS, Some(&pool), Some(place)) = (code, out.as_ref(), place.as_ref()) {
+            pools::told(pool, *place, kind);
         }
         code
     }

@@ -10,7 +10,7 @@ use uvmrust::cuda::Stream;
 
 use crate::config::Config;
 use crate::hooks;
-use crate::real::{self, Code, LaunchConfig, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
+use crate::real::{self, Code, LaunchConfig, PoolPlace, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
 
 /// Exports a hook under each name, and makes the table of them.
 macro_rules! exports {
@@ -70,6 +70,10 @@ exports! {
     cuMemAllocFromPoolAsync_ptsz = hooks::alloc_from_pool::<true>,
         (out: *mut u64, size: usize, pool: *mut c_void, stream: Stream);
     cuMemPoolCreate = hooks::pool_create, (out: *mut *mut c_void, props: *const PoolProps);
+    cuMemGetDefaultMemPool = hooks::default_pool,
+        (out: *mut *mut c_void, place: *mut PoolPlace, kind: c_int);
+    cuMemGetMemPool = hooks::pool_of_place,
+        (out: *mut *mut c_void, place: *mut PoolPlace, kind: c_int);
     cuMemPoolDestroy = hooks::pool_destroy, (pool: *mut c_void);
     cuMemGetInfo_v2 = hooks::mem_info, (free: *mut usize, total: *mut usize);
     cuMemFree_v2 = hooks::free, (base: u64);

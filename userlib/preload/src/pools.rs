@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use uvmrust::PerProcess;
 
-use crate::real::{PoolProps, Real, SUCCESS};
+use crate::real::{PoolPlace, PoolProps, Real, SUCCESS};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, the one kind before CUDA 13, whose memory may be managed instead.
 const PINNED: c_int = 1;
@@ -33,6 +33,13 @@ fn with<T>(work: impl FnOnce(&mut HashSet<usize>) -> T) -> T {
 /// CUDA has made a pool.
 pub(crate) fn made(pool: *mut c_void, props: &PoolProps) {
     if !may_be_managed(props) {
+        leave(pool);
+    }
+}
+
+/// CUDA has told of a pool, which it may have made itself: it has one for each place and kind.
+pub(crate) fn told(pool: *mut c_void, place: PoolPlace, kind: c_int) {
+    if kind != PINNED || place.kind != DEVICE {
         leave(pool);
     }
 }

@@ -63,6 +63,14 @@ pub(crate) struct PoolProps {
     pub most_bytes: usize,
 }
 
+/// `CUmemLocation`, where memory is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolPlace {
+    pub kind: c_int,
+    pub number: c_int,
+}
+
 pub(crate) type LaunchFn = unsafe extern "C" fn(
     *mut c_void,
     c_uint,
@@ -101,6 +109,8 @@ pub(crate) type AllocFromPoolFn =
     unsafe extern "C" fn(*mut u64, usize, *mut c_void, Stream) -> Code;
 pub(crate) type PoolCreateFn = unsafe extern "C" fn(*mut *mut c_void, *const PoolProps) -> Code;
 pub(crate) type PoolOfDeviceFn = unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code;
+pub(crate) type PoolOfPlaceFn =
+    unsafe extern "C" fn(*mut *mut c_void, *mut PoolPlace, c_int) -> Code;
 pub(crate) type AllocPitchFn =
     unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, c_uint) -> Code;
 pub(crate) type FreeFn = unsafe extern "C" fn(u64) -> Code;
@@ -156,6 +166,8 @@ functions! {
     alloc_from_pool_ptsz = c"cuMemAllocFromPoolAsync_ptsz": AllocFromPoolFn;
     pool_create = c"cuMemPoolCreate": PoolCreateFn;
     pool_destroy = c"cuMemPoolDestroy": UnloadFn;
+    default_pool = c"cuMemGetDefaultMemPool": PoolOfPlaceFn;
+    pool_of_place = c"cuMemGetMemPool": PoolOfPlaceFn;
     pool_of_device = c"cuDeviceGetMemPool": PoolOfDeviceFn;
     free = c"cuMemFree_v2": FreeFn;
     free_async = c"cuMemFreeAsync": FreeAsyncFn;

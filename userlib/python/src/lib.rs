@@ -86,6 +86,15 @@ fn backend(py: Python<'_>) -> &'static str {
     }
 }
 
+/// Whether what was asked for may have been done, in part or later, although the call failed
+/// ([`Uvm::discard_async`]).
+fn may_be_done<T>(done: &Result<T>) -> bool {
+    !matches!(
+        done,
+        Err(Error::Invalid | Error::NotSupported | Error::NoDevice | Error::Capture)
+    )
+}
+
 /// Discards ranges of (first byte, bytes) in the order of a stream. `device` is needed to
 /// name a default stream, and may be `None` for that of the current device.
 ///
@@ -111,6 +120,10 @@ fn discard(
             unsafe { Uvm::process().discard_async(&ranges, mode, cuda_stream) }
         })
     });
+    // Before anybody can free it.
+    if lazy && may_be_done(&done) {
+        py.detach(|| uvmrust_torch::discarded_lazily(&ranges));
+    }
     match done {
         Ok(()) => {
             DISCARDS.add(&ranges);
@@ -118,6 +131,17 @@ fn discard(
         }
         Err(Error::NotSupported) => Ok(false),
         Err(error) => Err(raise(py, error)),
+    }
+}
+
+/// The GPU of a number, or the host.
+fn place(uvm: &Uvm, to: Option<c_int>) -> Result<Place> {
+    match to {
+        None => Ok(Place::Host),
+        Some(ordinal) => {
+            let cuda = uvm.cuda().ok_or(Error::NotSupported)?;
+            cuda.uuid(ordinal).map(Place::Gpu)
+        }
     }
 }
 
@@ -134,10 +158,7 @@ fn prefetch(
     let ranges = ranges(spans);
     let done = py.detach(|| {
         let uvm = Uvm::process();
-        let place = match to {
-            None => Place::Host,
-            Some(ordinal) => Place::Gpu(uvm.cuda().ok_or(Error::NotSupported)?.uuid(ordinal)?),
-        };
+        let place = place(uvm, to)?;
         DEVICE.within(StreamId(stream), device, |cuda_stream| {
             let one = |range: &Range| {
                 // SAFETY: the stream is of the context that `within` made current.
@@ -149,6 +170,45 @@ fn prefetch(
     done.map_err(|error| raise(py, error))?;
     PREFETCHES.add(&ranges);
     Ok(())
+}
+
+/// Discards ranges and prefetches them behind that, as one call: if that is refused, nothing has
+/// changed. `to` is as for `prefetch`.
+///
+/// `False`: nobody discards here, and nothing has changed.
+#[pyfunction]
+fn discard_and_prefetch(
+    py: Python<'_>,
+    spans: Vec<(u64, u64)>,
+    to: Option<c_int>,
+    stream: usize,
+    device: Option<c_int>,
+) -> PyResult<bool> {
+    let ranges = ranges(spans);
+    let done = py.detach(|| {
+        let uvm = Uvm::process();
+        if uvm.backend() == Backend::None {
+            return Err(Error::NotSupported);
+        }
+        let place = place(uvm, to)?;
+        DEVICE.within(StreamId(stream), device, |cuda_stream| {
+            // SAFETY: as in `discard`.
+            unsafe { uvm.discard_and_prefetch_batch_async(&ranges, place, cuda_stream) }
+        })
+    });
+    // The prefetch may be what has failed.
+    if done.is_err() && may_be_done(&done) {
+        py.detach(|| uvmrust_torch::discarded_lazily(&ranges));
+    }
+    match done {
+        Ok(()) => {
+            DISCARDS.add(&ranges);
+            PREFETCHES.add(&ranges);
+            Ok(true)
+        }
+        Err(Error::NotSupported) => Ok(false),
+        Err(error) => Err(raise(py, error)),
+    }
 }
 
 /// CUDA's number of the device that is current in this thread.
@@ -269,6 +329,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(backend, module)?)?;
     module.add_function(wrap_pyfunction!(discard, module)?)?;
     module.add_function(wrap_pyfunction!(prefetch, module)?)?;
+    module.add_function(wrap_pyfunction!(discard_and_prefetch, module)?)?;
     module.add_function(wrap_pyfunction!(current_device, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(device_stats, module)?)?;

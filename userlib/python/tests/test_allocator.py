@@ -93,6 +93,17 @@ class PyTorch(OnStub):
         torch.cuda.empty_cache()
         self.assertEqual(uvmrust.torch.stats()["held_bytes"], 0)
 
+    def test_the_cache_is_emptied_behind_work_of_its_own(self):
+        """The program's wait for a stream need not be one for what the stream only waits for."""
+        torch.cuda.empty_cache()
+        tensor = torch.Tensor((LENGTH,))
+        del tensor
+        self.cuda.stub_fail(b"cuLaunchHostFunc", 1)
+        torch.cuda.empty_cache()
+        self.assertGreater(uvmrust.torch.stats()["held_bytes"], 0)
+        torch.cuda.empty_cache()
+        self.assertEqual(uvmrust.torch.stats()["held_bytes"], 0)
+
     def test_memory_stats_ask_this_allocator(self):
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -159,6 +170,22 @@ class PyTorch(OnStub):
         self.wait(self.stream)
         self.assertIn(f"prefetch {LENGTH}", stub.log())
 
+    # Elsewhere the discard becomes a node of the graph.
+    @stub.only_on("cuda")
+    def test_autograd_knows_what_was_done_before_the_rest_was_refused(self):
+        gpu = torch.types.SimpleNamespace(type="cuda", index=1)
+        for both in uvmrust.discard, uvmrust.discard_and_prefetch:
+            whole = torch.Tensor((2 * LENGTH,))
+            first, second = torch.Tensor((LENGTH,), base=whole), torch.Tensor((LENGTH,), base=whole, device=gpu)
+            torch._streams[1], graph = self.other, ctypes.c_void_p()
+            stub.must(self.cuda.cuStreamBeginCapture_v2(ctypes.c_void_p(self.other), 2))
+            with self.assertRaisesRegex(uvmrust.Error, "captured"):
+                both(first, second)
+            stub.must(self.cuda.cuStreamEndCapture(ctypes.c_void_p(self.other), ctypes.byref(graph)))
+            stub.must(self.cuda.cuGraphDestroy(graph))
+            torch._streams[1] = 0
+            self.assertEqual((first.version, second.version), (1, 0))
+
     def test_views_and_tensors_elsewhere_are_refused(self):
         tensor = torch.Tensor((2, LENGTH // 2))
         columns = torch.Tensor((2, 10), (LENGTH // 2, 1), base=tensor)
@@ -201,6 +228,65 @@ print(stats['short'], stats['discards'], stats['budget_bytes'] >> 20)
     def test_with_a_small_part_of_the_gpu_it_is(self):
         # After the discard of the first, nothing holds data: the next is live again.
         self.assertEqual(self.said(0.05), ["True", "3" if EXPECT != "none" else "0", "51"])
+
+
+class PyTorchWithLazyDiscards(unittest.TestCase):
+    """What the program discards lazily and then frees, on a GPU where all fits, so that the
+    allocator has no reason of its own to prefetch."""
+
+    PROGRAM = """
+import ctypes, sys, fake_torch as torch
+sys.modules['torch'] = torch
+import uvmrust, uvmrust.torch
+uvmrust.torch.install()
+import stub
+cuda = stub.cuda()
+stream = torch._streams[0] = stub.stream(cuda)
+buffer = stub.Buffer.__new__(stub.Buffer)
+buffer.library, buffer.length = cuda, LENGTH
+tensor = torch.Tensor((LENGTH,))
+buffer.base = tensor.data_ptr()
+buffer.put(stream, 1)
+DISCARD
+del tensor
+again = torch.Tensor((LENGTH,))
+assert again.data_ptr() == buffer.base
+buffer.put(stream, 2)
+stub.must(cuda.cuStreamSynchronize(ctypes.c_void_p(stream)))
+assert set(buffer.words(LENGTH // 8)) == {2}
+print(cuda.stub_violations(), uvmrust.torch.stats(0)['short'], uvmrust.stats()['allocator']['prefetched_bytes'])
+"""
+
+    def said(self, discard, length):
+        program = self.PROGRAM.replace("DISCARD", discard).replace("LENGTH", str(length))
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "STUB_MEMORY": "1024"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, cwd=FAKE, stdout=subprocess.PIPE, check=True
+        )
+        return done.stdout.decode().split()
+
+    def test_what_is_discarded_lazily_and_freed_is_prefetched(self):
+        # The second has bytes of a block that others may have parts of.
+        for length in LENGTH, 3 << 20:
+            prefetched = str(length) if EXPECT != "none" else "0"
+            said = self.said("uvmrust.discard(tensor, lazy=True)", length)
+            self.assertEqual(said, ["0", "False", prefetched])
+
+    # With CUDA 13, it is one call.
+    @stub.only_on("uvm-rust", "native")
+    def test_what_may_be_discarded_is_prefetched_too(self):
+        said = self.said(self.HALF, LENGTH)
+        self.assertEqual(said, ["0", "False", str(LENGTH)])
+
+    # A call whose discard is done, and its prefetch is not.
+    HALF = """
+cuda.stub_fail(b'cuMemPrefetchAsync', 1)
+try:
+    uvmrust.discard_and_prefetch(tensor)
+    raise SystemExit('no error')
+except uvmrust.Error:
+    assert tensor.version == 1, 'autograd does not know'
+"""
 
 
 class PyTorchThatCanNot(unittest.TestCase):

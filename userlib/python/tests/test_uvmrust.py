@@ -98,6 +98,24 @@ class Discard(OnStub):
         self.wait(self.stream)
         self.assertEqual(set(self.buffer.words()), {9})
 
+    def test_both_or_neither(self):
+        """A lazy discard without its prefetch would lose what is written next."""
+        refused = [(uvmrust.Error, "no such GPU", 7), (ValueError, "no place", "gpu0")]
+        for kind, text, place in refused:
+            with self.assertRaisesRegex(kind, text):
+                uvmrust.discard_and_prefetch(self.buffer.view(), to=place, stream=self.stream)
+            self.buffer.put(self.stream, 9)
+            self.wait(self.stream)
+            self.assertEqual(set(self.buffer.words()), {9})
+            self.assertEqual(self.discards(), [])
+
+    def test_both_are_counted(self):
+        before = uvmrust.stats()
+        uvmrust.discard_and_prefetch(self.buffer.view(), to=0, stream=self.stream)
+        after = uvmrust.stats()
+        for what, calls in ("discard", int(EXPECT != "none")), ("prefetch", 1):
+            self.assertEqual(after[what]["calls"] - before[what]["calls"], calls)
+
     def test_several_are_done_in_their_streams(self):
         half = {"shape": (BLOCK,)}
         first = self.buffer.view(stream=self.stream, **half)

@@ -5,6 +5,7 @@ for, or when a random number says so, and not before: what is used too early is 
     UVMRUST_PACKAGE=folder UVMSIM=program torch_offload.py     SEED=n for the random numbers
 """
 
+import contextlib
 import gc
 import os
 import random
@@ -18,8 +19,9 @@ import torch
 HERE = os.path.dirname(os.path.abspath(__file__))
 if "UVMRUST_PACKAGE" in os.environ:
     sys.path.insert(0, os.environ["UVMRUST_PACKAGE"])
-sys.path.insert(0, os.path.join(HERE, "../../tests"))
+sys.path[:0] = [os.path.join(HERE, "../../tests"), os.path.join(HERE, "fake")]
 
+import fake_streams
 import train
 from uvmrust import offload
 
@@ -70,6 +72,10 @@ class FakeGpu:
         self.waits.append(stream)
         self._do(event)
 
+    def finish(self, event):
+        self.waits.append("program")
+        self._do(event)
+
     def use(self, data, stream):
         self.uses.append(stream)
 
@@ -89,6 +95,20 @@ class FakeGpu:
 
     def nanoseconds(self, before, after):
         return 100_000 * (after - before)
+
+
+class QuickGpu(FakeGpu):
+    """Copies at once, and does not say so before it is told that all copies are over."""
+
+    over = False
+
+    def _queue(self, way, to, source, behind, after):
+        to.copy_(source)
+        self.begun[way].append(source.numel())
+        return [True]
+
+    def is_over(self, event):
+        return self.over
 
 
 def backward(model, data, labels):
@@ -332,6 +352,103 @@ class Small(Case):
             second.sum().backward()
         self.assertTrue(torch.equal(x.grad, wanted))
 
+    def resize(self, tensor, size):
+        """Takes the memory of a tensor away, or gives it new memory, which no version tells."""
+        whole = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()._storage
+        whole.resize_(size)
+
+    def test_a_storage_without_memory_does_not_leave(self):
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor()
+        with executor.step():
+            first = torch.sigmoid(x)
+            held = first.detach().clone()
+            third = first.neg()
+            self.resize(first, 0)
+            second = torch.tanh(third)
+            # Nor when it has come again: whether what stands there is there, nobody knows.
+            self.resize(first, SIZE)
+            first.data.copy_(held)
+            executor._numbered[0].place = offload._storage(first)
+            executor._requests(2)
+            second.sum().backward()
+        self.assertTrue(torch.equal(x.grad, wanted))
+        self.assertEqual(executor.stats()["out_bytes"], 0)
+
+    def test_a_storage_that_loses_its_memory_on_its_way_is_known_no_more(self):
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor()
+        self.gpu = executor._gpu = QuickGpu()
+        with executor.step():
+            first, second = self.forward(x)
+            entry = executor._numbered[0]
+            self.resize(first, 0)
+            self.gpu.over = True
+            executor._give_up()
+            self.assertIsNone(entry.data)
+            self.assertNotIn(entry, list(executor._known.values()))
+            second.sum().backward()
+        self.assertTrue(torch.equal(x.grad, wanted))
+
+    def test_an_address_that_is_anothers_by_now_is_another_entry(self):
+        executor = self.executor()
+        factor = torch.ones(SIZE // 4, requires_grad=True)
+        old, new = torch.ones(SIZE // 4), torch.ones(SIZE // 4)
+        with executor.step():
+            product = old * factor
+            # As if it had moved away from there.
+            executor._known[offload._storage(new)] = executor._numbered[0]
+            other = new * factor
+            self.assertEqual(sorted(executor._numbered), [0, 1])
+            del product, other
+
+    # A step in which the first of two is saved again while it leaves.
+    AGAIN = PLAN.replace(f"launch 3 use:{SIZE}", f"launch 3 save:{SIZE}").replace("at 4", "at 3")
+
+    def saved_again(self, plan, change):
+        """Of a tensor that is saved, leaves, is changed or not, and is saved again: whether the
+        second time is right, and the executor."""
+        executor = self.executor(plan)
+        self.gpu = executor._gpu = QuickGpu()
+        p, q, r = (torch.ones(SIZE // 4, requires_grad=True) for _ in range(3))
+        torch.manual_seed(SEED % 1000)
+        y, z = torch.randn(SIZE // 4), torch.randn(SIZE // 4)
+        with executor.step():
+            kept = [y * p, z * r]
+            if change:
+                y.mul_(2)
+            out = y * q
+            self.gpu.over = True
+            executor._give_up()
+            out.sum().backward()
+        del kept
+        return torch.equal(q.grad, y), executor
+
+    def test_what_is_saved_again_behind_a_change_is_not_in_the_copy(self):
+        for plan in self.AGAIN, self.AGAIN.replace(f"at 3 prefetch 0 0 {SIZE}\n", ""):
+            right, executor = self.saved_again(plan, True)
+            self.assertTrue(right)
+            self.assertEqual(executor.stats()["left"], 0)
+
+    def test_what_is_called_back_on_its_way_is_known_again(self):
+        plan = self.AGAIN.replace(f"at 3 prefetch 0 0 {SIZE}", f"at 2 prefetch 0 0 {SIZE}")
+        known = []
+        executor = self.executor(plan)
+        self.gpu = executor._gpu = QuickGpu()
+        factor = torch.ones(SIZE // 4, requires_grad=True)
+        y, z = torch.randn(SIZE // 4), torch.randn(SIZE // 4)
+        with executor.step():
+            kept = [y * factor, z * factor]
+            known.append(sorted(entry.number for entry in executor._known.values()))
+            kept.append(y * factor)
+            self.assertEqual(sorted(executor._numbered), [0, 1])
+        self.assertEqual(known, [[0, 1]])
+        self.assertEqual(self.gpu.begun["out"], [SIZE])
+
     def test_a_graph_that_is_kept_is_used_twice(self):
         x = self.input()
         self.forward(x)[1].sum().backward()
@@ -355,7 +472,7 @@ class Small(Case):
         x = self.input()
         self.forward(x)[1].sum().backward()
         wanted, x = x.grad, self.input()
-        # Nothing is over by itself, and nothing may be on its way: who saved it waits.
+        # Nothing is over by itself, and nothing may be on its way: the program waits.
         executor = self.executor(chance=0.0, in_flight=0)
         with executor.step():
             self.gpu.stream = "side"
@@ -364,19 +481,19 @@ class Small(Case):
             self.late(first, "side")
             self.gpu.stream = "main"
             loss = torch.tanh(negative).sum()
-            self.assertEqual(self.gpu.waits, ["side"])
+            self.assertEqual(self.gpu.waits, ["program"])
             # It comes back in the main stream's order, and is used in two others.
             self.gpu.stream = "one"
             del first
             loss.backward(retain_graph=True)
-            self.assertEqual(self.gpu.waits, ["side", "one"])
+            self.assertEqual(self.gpu.waits, ["program", "one"])
             self.gpu.stream = "two"
             loss.backward(retain_graph=True)
             self.gpu.stream = "one"
             loss.backward()
         self.assertTrue(torch.equal(x.grad, 3 * wanted), f"SEED={SEED}")
-        self.assertEqual(self.gpu.waits, ["side", "one", "two", "one"])
-        self.assertEqual(self.gpu.uses, ["two"])
+        self.assertEqual(self.gpu.waits, ["program", "one", "two", "one"])
+        self.assertEqual(self.gpu.uses, ["side", "main", "two"])
 
     def test_a_stream_that_saves_what_is_anothers_is_told_of(self):
         executor = self.executor(plan=PLAN.replace("evict", "other"))
@@ -384,7 +501,7 @@ class Small(Case):
             first = torch.sigmoid(self.input())
             self.gpu.stream = "side"
             first.exp().mul(first)
-        self.assertEqual(self.gpu.uses, ["side"])
+        self.assertEqual(self.gpu.uses, ["main", "side", "side"])
 
     def test_what_is_on_its_way_leaves_again_behind_its_arrival(self):
         plan = PLAN.replace("at 4 prefetch", "at 3 prefetch").replace("start", f"at 3 evict 0 0 {SIZE} host\nstart")
@@ -416,10 +533,132 @@ class Small(Case):
             with offload.record(self.file("trace"), keep=[layer, x], gpu=FakeGpu()):
                 layer(x).sum().backward()
 
+    def sparse(self, csr):
+        """A sparse matrix of some MiB, and one whose shape is dense's, to multiply with."""
+        at = torch.arange(512)
+        some = torch.sparse_coo_tensor(torch.stack([at, at.flip(0)]), torch.ones(512), (512, 512))
+        return some.to_sparse_csr() if csr else some
+
+    def test_sparse_and_nested_tensors_stay(self):
+        for csr in False, True:
+            matrix, grads = self.sparse(csr), []
+            for step in contextlib.nullcontext, self.executor().step:
+                x = torch.ones(512, 512, requires_grad=True)
+                with step():
+                    torch.sparse.mm(matrix, torch.sigmoid(x)).sum().backward()
+                grads.append(x.grad)
+            self.assertTrue(torch.equal(*grads))
+        if not hasattr(torch, "nested"):
+            return
+        make = getattr(torch.nested, "nested_tensor", None) or torch.nested_tensor
+        nested = make([torch.ones(300, 1000), torch.ones(400, 1000)])
+        executor = self.executor()
+        saved = executor._pack(nested)
+        self.assertIsNone(saved.entry)
+        self.assertTrue(executor._unpack(saved).is_nested)
+        saved.changed = True
+        with self.assertRaisesRegex(RuntimeError, "a tensor, which was saved"):
+            saved.get()
+
+    def test_a_sparse_buffer_may_be_kept(self):
+        layer, x = torch.nn.Linear(512, 512), torch.randn(512, 512, requires_grad=True)
+        layer.register_buffer("links", self.sparse(csr=True))
+        executor = self.executor(keep=[layer, x])
+        with executor.step():
+            layer(x).sum().backward()
+        self.assertEqual(len(executor._kept), 3)
+
     def test_other_files_are_refused(self):
         for text in "", "uvmplan 2\n", PLAN.replace("begin", "embed"), PLAN.replace("saved", "alloc"):
             with self.assertRaises(offload.PlanError):
                 self.executor(text)
+
+
+class Streams(Case):
+    """The copies of a GPU, as they are ordered with the streams of the program."""
+
+    def setUp(self):
+        super().setUp()
+        self.cuda = self.enter(fake_streams.on(offload))
+        self.gpu = offload._Cuda()
+        self.gpu.kind = "cpu"
+        self.side = self.cuda.Stream()
+        torch.manual_seed(SEED % 1000)
+        self.x = torch.randn(SIZE // 4, requires_grad=True)
+
+    def enter(self, context):
+        entered = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return entered
+
+    def executor(self, **options):
+        return offload.Executor(self.file("plan", PLAN), gpu=self.gpu, **options)
+
+    def forward(self):
+        """The first is saved in the side stream, the second, behind which it leaves, is not."""
+        with self.cuda.stream(self.side):
+            self.side.work("first")
+            first = torch.sigmoid(self.x)
+        return first, torch.tanh(self.x.neg())
+
+    def test_a_copy_to_the_host_is_behind_all_streams_that_saved(self):
+        executor = self.executor()
+        with executor.step():
+            first, second = self.forward()
+            [(stream, had)] = self.cuda.copies
+            self.assertIn("first", had)
+            self.assertNotIn(stream, (self.side, self.cuda.current))
+            # Nor is the memory another's before the copy is over.
+            self.assertTrue(self.cuda.was_recorded(first, stream))
+            # Nor before what the side stream does, whichever stream the memory is of.
+            self.assertTrue(self.cuda.was_recorded(first, self.side))
+
+    def test_the_program_waits_for_what_is_too_much(self):
+        executor = self.executor(in_flight=0)
+        with executor.step():
+            kept = self.forward()
+            self.assertIsNone(executor._numbered[0].data)
+            [event] = self.cuda.waited
+            self.assertEqual(event.has, self.cuda.copies[0][1] | {"copy1"})
+            self.assertFalse(self.cuda.current.has & event.has)
+            del kept
+
+    def test_pinned_memory_is_the_hosts_whatever_the_default_device(self):
+        """Without a device, torch.empty() takes torch.set_default_device()'s."""
+        executor = self.executor()
+        with executor.step():
+            kept = self.forward()
+            self.assertEqual(self.cuda.asked, [(True, "cpu")])
+            del kept
+
+    def test_each_stream_that_uses_it_waits_for_the_copy(self):
+        executor = self.executor(in_flight=0)
+        with executor.step():
+            first, second = self.forward()
+            loss = first.sum() + second.sum()
+            loss.backward(retain_graph=True)
+            wanted = self.x.grad.clone()
+            self.assertIn("copy2", self.cuda.current.has)
+            self.assertNotIn("copy2", self.side.has)
+            with self.cuda.stream(self.side):
+                loss.backward(retain_graph=True)
+            self.assertIn("copy2", self.side.has)
+            self.assertEqual(len(self.cuda.copies), 2)
+        self.assertTrue(torch.equal(self.x.grad, 2 * wanted))
+        back = executor._numbered[0].data
+        self.assertTrue(self.cuda.was_recorded(back, self.side))
+
+    def test_what_came_back_leaves_behind_its_copy(self):
+        executor = self.executor(in_flight=0)
+        with executor.step():
+            first, second = self.forward()
+            entry = executor._numbered[0]
+            entry.come(self.gpu)
+            self.assertTrue(entry.leave(self.gpu))
+            self.assertIn("copy2", self.cuda.copies[2][1])
+            # And stays, if it is called back at once.
+            self.assertFalse(entry.come(self.gpu))
+            self.assertIsNone(entry.host)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ def discard(*memory, lazy=False, stream=None):
 
     Only whole pages are discarded, and whole blocks of 2 MiB are what pays. `lazy=True` is
     cheaper, and then the memory must be prefetched before it is used, also before it is
-    written.
+    written. It must be prefetched, too, before it is freed into a cache, such as CuPy's pool:
+    the next owner would lose what it writes. The allocator of `uvmrust.torch` and `uvmrust.rmm`
+    knows of it, and prefetches it itself.
 
     Returns True if it was done or is now in the stream. False: nobody discards here
     (`backend()` is "none"), and nothing has changed, which makes a program slower and not
@@ -41,14 +43,34 @@ def discard(*memory, lazy=False, stream=None):
     a graph which can not hold it; ValueError for a view whose bytes lie between others';
     TypeError for what is no memory of a GPU, or has no stream.
     """
-    spans = [_memory.to_discard(m) for m in memory]
+    groups = _memory.by_stream([_memory.to_discard(m) for m in memory], stream)
+
+    def one(where, spans):
+        return _native.discard(_memory.ranges(spans), bool(lazy), *where)
+
+    return _each(groups.items(), one)
+
+
+def _each(groups, call):
+    """Calls with the key and the spans of each group, which says whether somebody discards.
+    Autograd is told of what may be lost at once, as the next group may fail."""
     done = True
-    for where, ranges in _memory.by_stream(spans, stream).items():
-        done = _native.discard(ranges, bool(lazy), *where) and done
-    if done:
-        for m in memory:
-            _memory.changed(m)
+    for key, spans in groups:
+        try:
+            did = call(key, spans)
+        except Error as error:
+            if error.code not in _NOTHING_CHANGED:
+                _memory.changed(spans)
+            raise
+        if did:
+            _memory.changed(spans)
+        done = did and done
     return done
+
+
+# The codes in uvmrust.h of the errors after which a call in a stream has changed nothing:
+# ENOTSUPPORTED, EINVALID, ENODEVICE, ECAPTURE.
+_NOTHING_CHANGED = (-1, -2, -6, -9)
 
 
 def prefetch(*memory, to=None, stream=None):
@@ -62,23 +84,31 @@ def prefetch(*memory, to=None, stream=None):
     Raises `Error` if the memory is not managed or there is no such GPU.
     """
     spans = [_memory.to_prefetch(m) for m in memory]
-    goals = {}
-    for span in spans:
-        goals.setdefault(_memory.goal(to, span), []).append(span)
-    for goal, some in goals.items():
-        for where, ranges in _memory.by_stream(some, stream).items():
-            _native.prefetch(ranges, goal, *where)
+    for (goal, where), some in _memory.by_goal(spans, to, stream):
+        _native.prefetch(_memory.ranges(some), goal, *where)
 
 
 def discard_and_prefetch(*memory, to=None, stream=None):
     """Makes `memory` ready for being written on a GPU, without a copy of what it holds.
 
-    A lazy discard and the prefetch that it needs, in the order of `stream`. Returns whether
-    anybody discarded; the prefetch is done in any case.
+    A lazy discard and the prefetch that it needs, in the order of `stream`: one call, so that a
+    refusal of either leaves all as it was. Returns whether anybody discarded; the prefetch is
+    done in any case.
+
+    Raises what `discard` and `prefetch` raise. Memory of several streams or GPUs is several
+    calls, of which some may be done when another is refused.
     """
-    done = discard(*memory, lazy=True, stream=stream)
-    prefetch(*memory, to=to, stream=stream)
-    return done
+    spans = [_memory.to_discard(m) for m in memory]
+
+    def one(key, some):
+        goal, where = key
+        ranges = _memory.ranges(some)
+        if _native.discard_and_prefetch(ranges, goal, *where):
+            return True
+        _native.prefetch(ranges, goal, *where)
+        return False
+
+    return _each(_memory.by_goal(spans, to, stream), one)
 
 
 def stats():

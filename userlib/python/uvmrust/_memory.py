@@ -16,10 +16,12 @@ _DLPACK_CUDA = (2, 13)
 
 
 class Span:
-    """Bytes [base, base + length); the GPU's number and the stream's handle, or None."""
+    """Bytes [base, base + length); the GPU's number and the stream's handle, or None; and the
+    object that was given."""
 
     def __init__(self, base, length, device=None, stream=None):
         self.base, self.length, self.device, self.stream = base, length, device, stream
+        self.given = None
 
 
 def _extent(shape, strides, item):
@@ -115,6 +117,7 @@ def to_discard(obj):
             "this view's bytes lie between others', which would be lost with them: discard "
             "the whole array, or contiguous parts of it"
         )
+    span.given = obj
     return span
 
 
@@ -123,11 +126,17 @@ def to_prefetch(obj):
     return _of(obj)[0]
 
 
-def changed(obj):
+def changed(spans):
     """Tells autograd, so that a backward pass which needs what is lost fails by its name."""
-    torch = _torch_tensor(obj)
-    if torch is not None and not obj.is_inference():
-        torch.autograd.graph.increment_version(obj)
+    for span in spans:
+        torch = _torch_tensor(span.given)
+        if torch is not None and not span.given.is_inference():
+            torch.autograd.graph.increment_version(span.given)
+
+
+def ranges(spans):
+    """(first byte, bytes) of each."""
+    return [(span.base, span.length) for span in spans]
 
 
 def handle(stream):
@@ -148,7 +157,7 @@ def handle(stream):
 
 
 def by_stream(spans, stream):
-    """Lists of (first byte, bytes) by the stream and GPU in whose order they are to be done."""
+    """Lists of spans by the stream and GPU in whose order they are to be done."""
     given = None if stream is None else handle(stream)
     groups = {}
     for span in spans:
@@ -159,8 +168,17 @@ def by_stream(spans, stream):
                 "stream=0 for the legacy default stream"
             )
         if span.length:
-            groups.setdefault((number, span.device), []).append((span.base, span.length))
+            groups.setdefault((number, span.device), []).append(span)
     return groups
+
+
+def by_goal(spans, to, stream):
+    """Pairs of (goal, (stream, GPU)) and spans, all of which are known before anything is done."""
+    goals = {}
+    for span in spans:
+        goals.setdefault(goal(to, span), []).append(span)
+    found = {place: by_stream(some, stream) for place, some in goals.items()}
+    return [((place, where), some) for place in found for where, some in found[place].items()]
 
 
 def goal(to, span):

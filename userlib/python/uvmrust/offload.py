@@ -33,7 +33,7 @@ import torch
 
 # What moves is at least so large; smaller storages stay.
 LEAST = 1 << 20
-# Bytes that may be on their way to the host before the GPU's work waits for them.
+# Bytes that may be on their way to the host before the program waits for them.
 IN_FLIGHT = 256 << 20
 # What the traces say that they are from; uvmsim has their names in its plans.
 SOURCE = "uvmrust.offload"
@@ -75,14 +75,16 @@ class _Cuda:
 
     def out(self, data, home, ready):
         """Begins to copy to the host, behind `home` and `ready`: the copy, and what tells that it is there."""
-        host = torch.empty(data.shape, dtype=data.dtype, pin_memory=True)
+        host = torch.empty(data.shape, dtype=data.dtype, device="cpu", pin_memory=True)
+        # Whoever gives it up, and whichever stream it is of: nobody else has it during the copy.
+        self.use(data, self._stream(data.device, "out"))
         return host, self._copy(host, data, data.device, "out", home, ready)
 
     def back(self, host, device, after):
         """Begins to copy to the GPU, behind `after`. The memory is of the current stream."""
         data = torch.empty(host.shape, dtype=host.dtype, device=device)
         # It may be given up before the copy is over, with the graph that it is of.
-        data.record_stream(self._stream(device, "in"))
+        self.use(data, self._stream(device, "in"))
         return data, self._copy(data, host, device, "in", self.current(device), after)
 
     def is_over(self, event):
@@ -91,6 +93,11 @@ class _Cuda:
     def wait(self, event, stream):
         """Has what comes next in a stream wait, and not the program."""
         stream.wait_event(event)
+
+    def finish(self, event):
+        """Has the program wait. PyTorch's allocator asks whether the copy is over before it gives
+        the memory to anybody, so that a stream's wait would give nothing back."""
+        event.synchronize()
 
     def use(self, data, stream):
         """Tells that a stream uses memory which is of another."""
@@ -121,7 +128,9 @@ def _addresses(keep):
     for one in keep if isinstance(keep, (list, tuple, set)) else [keep]:
         whole = isinstance(one, torch.nn.Module)
         for tensor in [*one.parameters(), *one.buffers()] if whole else [one]:
-            found.add(_storage(tensor)[0])
+            # Others, such as sparse ones, have no storage, and do not move.
+            if tensor.layout == torch.strided:
+                found.add(_storage(tensor)[0])
     return found
 
 
@@ -133,8 +142,10 @@ class _Saved:
         # that an operator saves would keep that operator for ever, and so itself.
         self.tensor, self.version = tensor.detach(), tensor._version
         self.entry, self.changed = entry, False
-        self.shape = tensor.shape, tensor.stride(), tensor.storage_offset()
-        self.dtype = tensor.dtype
+        # What stays may have no strides (sparse in CSR), and no shape (nested).
+        if entry is not None:
+            self.shape = tensor.shape, tensor.stride(), tensor.storage_offset()
+            self.dtype = tensor.dtype
 
     def look(self):
         """Notes whether the tensor was changed since it was saved, for which PyTorch itself does not
@@ -146,12 +157,17 @@ class _Saved:
         if self.changed:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: a tensor of shape {tuple(self.shape[0])}, which was saved "
-                f"at version {self.version}"
+                f"inplace operation: a tensor{self._of_shape()}, which was saved at version "
+                f"{self.version}"
             )
         if self.tensor is not None:
             return self.tensor
         return self.entry.data.view(self.dtype).as_strided(*self.shape)
+
+    def _of_shape(self):
+        if self.entry is not None:
+            return f" of shape {tuple(self.shape[0])}"
+        return "" if self.tensor.is_nested else f" of shape {tuple(self.tensor.shape)}"
 
 
 class _Entry:
@@ -162,12 +178,16 @@ class _Entry:
             flat = tensor.as_strided((size // tensor.element_size(),), (1,), 0)
             self.data = flat.view(torch.uint8)
         self.number, self.size, self.device = number, size, tensor.device
+        # Where the storage is; and whether it has been seen elsewhere, or without its memory. Programs
+        # such as FSDP take that away and give it anew, at whatever time.
+        self.place, self.moved = _storage(tensor), False
         self.saved = weakref.WeakSet()
         # A copy on the host, when it is there, and when the one on the GPU is.
         self.host = self.out = self.ready = None
-        # The program's stream in which it was saved or came back. Its contents are from there, and
-        # there the memory is used again, by PyTorch's rules for memory of several streams.
+        # The program's stream in which it was first saved, or came back. There its contents can be
+        # read. Whose memory it is, is not known: a program may save what is of another stream.
         self.home = gpu.current(self.device)
+        gpu.use(self.data, self.home)
 
     def save_again(self, tensor, gpu):
         """Its memory may be given up before the program's own rules for streams would have it."""
@@ -175,11 +195,19 @@ class _Entry:
         if stream != self.home:
             gpu.use(tensor, stream)
 
+    def is_at(self, place):
+        """Whether the data is on the GPU, and there."""
+        return self.data is not None and _storage(self.data) == place
+
     def leave(self, gpu):
-        if self.host is None and self.data is not None:
-            self.host, self.out = gpu.out(self.data, self.home, self.ready)
-            return True
-        return False
+        """Begins to leave; whether it does."""
+        if self.host is not None or self.data is None:
+            return False
+        self.moved |= not self.is_at(self.place)
+        if self.moved:
+            return False
+        self.host, self.out = gpu.out(self.data, self.home, self.ready)
+        return True
 
     def left(self):
         """Gives up the memory of the GPU, once the copy is over or waited for."""
@@ -196,6 +224,7 @@ class _Entry:
             return False
         self.home = gpu.current(self.device)
         self.data, self.ready = gpu.back(self.host, self.device, self.out)
+        self.place = _storage(self.data)
         self.host = self.out = None
         return True
 
@@ -229,7 +258,9 @@ class _Hooks:
     def _moves(self, tensor):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_quantized:
             return False
-        if tensor.layout != torch.strided or tensor.device.type != self._gpu.kind:
+        if tensor.layout != torch.strided or tensor.is_nested:
+            return False
+        if tensor.device.type != self._gpu.kind:
             return False
         if tensor.is_conj() or tensor.is_neg():
             return False
@@ -242,7 +273,8 @@ class _Hooks:
         with self._lock:
             key = _storage(tensor)
             entry = self._known.get(key)
-            if entry is None:
+            # An address may be another storage's by now.
+            if entry is None or not entry.is_at(key):
                 entry = _Entry(tensor, self._events, key[1], self._gpu)
                 self._known[key] = self._numbered[self._events] = entry
             else:
@@ -356,7 +388,7 @@ class Executor(_Hooks):
     """Moves what autograd saves as a plan says.
 
     `in_flight` is how many bytes may be on their way to the host, and still on the GPU, before the
-    GPU waits for them. All calls are for one thread and the threads of its backward passes.
+    program waits for them. All calls are for one thread and the threads of its backward passes.
     """
 
     def __init__(self, plan, keep=(), least=LEAST, in_flight=IN_FLIGHT, gpu=None):
@@ -392,8 +424,11 @@ class Executor(_Hooks):
         entry.use(self._gpu)
 
     def _come(self, entry):
+        stays = entry.out is not None and entry.data is not None
         if entry.come(self._gpu):
             self._counts["in_bytes"] += entry.size
+        elif stays:
+            self._known.setdefault(entry.place, entry)
 
     def _happened(self, number, what, entry):
         self._give_up()
@@ -414,12 +449,14 @@ class Executor(_Hooks):
             if what == "prefetch":
                 self._come(entry)
             elif entry.leave(self._gpu):
+                # What is saved from now on, perhaps after a change, is not in the copy.
+                self._forget(entry)
                 self._counts["out_bytes"] += entry.size
                 self._leaving.append((weakref.ref(entry), entry.out, entry.size))
         self._give_up()
 
     def _give_up(self):
-        """Gives up what has been copied; what is too much on its way is waited for by the GPU."""
+        """Gives up what has been copied; waits for what is too much on its way."""
         still, flying = [], sum(size for _, _, size in self._leaving)
         for reference, event, size in self._leaving:
             entry = reference()
@@ -431,8 +468,12 @@ class Executor(_Hooks):
                 if flying <= self._in_flight:
                     still.append((reference, event, size))
                     continue
-                self._gpu.wait(event, entry.home)
+                self._gpu.finish(event)
             flying -= size
-            self._known.pop((entry.data.data_ptr(), entry.size), None)
             entry.left()
         self._leaving = still
+
+    def _forget(self, entry):
+        """What is saved from now on is another entry's."""
+        if self._known.get(entry.place) is entry:
+            del self._known[entry.place]

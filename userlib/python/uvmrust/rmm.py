@@ -22,6 +22,10 @@ def resource(device=None):
     allocations put a pool of RMM's on it. What RMM frees in another stream than the one of
     the allocation is waited for before it is used again.
 
+    What is free waits in the stream of its allocation. Before that stream is destroyed, free all
+    that was allocated in it, and call `uvmrust.torch.trim()`: CUDA gives the handle to another
+    stream later, which would use the memory while work of the first still may.
+
     Needs an RMM whose streams have `__cuda_stream__`, as those of 26.10 have.
     """
     import rmm.mr

@@ -40,6 +40,11 @@ def install():
     `torch.cuda.set_per_process_memory_fraction()` no request fails for that, but what is
     free is discarded when more than that part of the GPU may hold data.
 
+    One thing is other than without: a tensor that `Tensor.record_stream()` was called for has
+    the stream of its allocation wait, when it is freed, for the other stream. PyTorch's own
+    allocator asks whether that is done, and lets the stream go on. So a program hangs whose other
+    stream waits for what it does only after the first is done.
+
     Snapshots, `torch.cuda.MemPool` outside of captures, and `expandable_segments` are of
     PyTorch's own allocator alone.
 

@@ -10,11 +10,6 @@
 #include <stdlib.h>
 #include "stub.h"
 
-/* CUmemLocation. "CU_MEM_LOCATION_TYPE_DEVICE = 0x1", "_HOST = 0x2" (Driver API). */
-struct location {
-	int type, id;
-};
-
 static bool is_location(struct location to)
 {
 	return to.type == 2 || (to.type == 1 && to.id >= 0 && to.id < DEVICES);

@@ -432,6 +432,28 @@ EXPORT CUresult cuDeviceGetMemPool(struct pool **out, int device)
 	return SUCCESS;
 }
 
+/* CUDA's own pools of the host's memory, and of managed memory. */
+static struct pool host_pool, managed_pool;
+
+/* "Returns the default memory pool for a given location and allocation type." (Driver API,
+ * cuMemGetDefaultMemPool)
+ */
+EXPORT CUresult cuMemGetDefaultMemPool(struct pool **out, const struct location *place, int kind)
+{
+	if (kind != 1)
+		*out = &managed_pool;
+	else
+		*out = place->type == 1 ? &own_pool[place->id] : &host_pool;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuMemGetMemPool(struct pool **out, const struct location *place, int kind)
+{
+	if (kind == 1 && place->type == 1)
+		return cuDeviceGetMemPool(out, place->id);
+	return cuMemGetDefaultMemPool(out, place, kind);
+}
+
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *stream)
 {
 	note("device %zu", size);

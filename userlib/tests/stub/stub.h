@@ -75,6 +75,11 @@ bool fails(const char *function);
 
 /* memory.c */
 
+/* CUmemLocation. "CU_MEM_LOCATION_TYPE_DEVICE = 0x1", "_HOST = 0x2" (Driver API). */
+struct location {
+	int type, id;
+};
+
 bool is_managed(uint64_t base, uint64_t length);
 bool is_lazy(uint64_t base, uint64_t length);
 bool discard(uint64_t base, uint64_t length, bool eager);

@@ -5,7 +5,8 @@
 //! What is free is given out again in the stream in which it was used, so that no wait is
 //! needed. While the GPU's memory is short ([`crate::pressure`]), the blocks of UVM's that are
 //! free as a whole are discarded lazily, in the stream's order, and prefetched, in the same
-//! order, before they are given out. While all fits, neither is done.
+//! order, before they are given out. While all fits, neither is done; but what the program has
+//! discarded lazily before it freed it is prefetched as well.
 //!
 //! The threads' own default streams have one handle, so their memory is kept, discarded and
 //! prefetched in the order of the legacy default stream, which waits for the work of all of these,
@@ -17,7 +18,8 @@
 //! captures, and is given back when the last of them is gone. Of other captures nobody says when
 //! their graph goes: they get memory that nobody has had, and keep it.
 //!
-//! A block that other streams have used waits for them when it is freed. If that can not
+//! A block that other streams have used waits for them when it is freed: its own stream does, which
+//! PyTorch's allocator does not ask of it. If that can not
 //! be put into a stream, since one is being captured, the block waits to be freed.
 //!
 //! While a pool of a graph is begun, any stream may become part of the capture between a look at
@@ -51,6 +53,9 @@ struct Used {
     /// opposite was seen not to hold (`uvmrust::cuda::Cuda::drain`). So the legacy stream is
     /// made to wait for an event of the stream of the thread that frees.
     own: bool,
+    /// The program has discarded some of it lazily. No matter whether it has prefetched that
+    /// since: by which calls it may, is not known here.
+    lazy: bool,
 }
 
 /// What the allocator keeps of one device.
@@ -148,6 +153,7 @@ impl<D: Device> Allocator<D> {
             requested,
             others: Vec::new(),
             own: pool.owner == Owner::Stream && queue.stream == StreamId::PER_THREAD,
+            lazy: false,
         };
         self.used.insert(base, block);
         let given = self.heap.taken(base).map_or(length, |(_, length)| length);
@@ -201,17 +207,21 @@ impl<D: Device> Allocator<D> {
     }
 
     fn release(&mut self, base: u64, block: Used) {
-        let Some((pool, _)) = self.heap.taken(base) else {
+        let Some((pool, length)) = self.heap.taken(base) else {
             return;
         };
         // A graph that has one uses it at each launch, so nobody else ever may.
         if pool.owner == Owner::SomeGraph {
             return;
         }
-        let underway = !block.others.is_empty() && self.underway();
+        let enqueues = block.lazy || !block.others.is_empty();
+        let underway = enqueues && self.underway();
         let captured = |queue: &Queue| self.device.capturing(*queue);
         let others = &block.others;
-        if underway || others.iter().any(captured) || (!others.is_empty() && captured(&pool.queue))
+        if underway
+            || others.iter().any(captured)
+            || (enqueues && captured(&pool.queue))
+            || (block.lazy && self.may_be_launched(pool))
         {
             self.deferred.push((base, block));
             return;
@@ -224,10 +234,53 @@ impl<D: Device> Allocator<D> {
         if !waits && !all(&|other| self.device.drain(other).is_ok()) {
             return;
         }
+        if block.lazy && !self.end_lazy(Range { base, length }, pool.queue) {
+            return;
+        }
         if let Some(part) = self.heap.give(base) {
             if pool.owner == Owner::Stream {
                 self.freed(part, pool.queue);
             }
+        }
+    }
+
+    /// Whether a launch of a graph may still do what was captured with the memory of a pool.
+    fn may_be_launched(&self, pool: Pool) -> bool {
+        let gone = |graph| self.graphs.is_gone(pool.queue.device, graph);
+        matches!(pool.owner, Owner::Graph(graph) if !gone(graph))
+    }
+
+    /// A part of which the program has discarded some lazily is about to be free. Its whole blocks
+    /// count as discarded, and so are prefetched before they are given out. What it has of blocks
+    /// that it shares is prefetched now. `false`: that failed, and nobody may use the part.
+    fn end_lazy(&mut self, part: Range, queue: Queue) -> bool {
+        let inner = self.heap.whole_blocks(part);
+        let (end, inner_end) = (part.base + part.length, inner.base + inner.length);
+        for (from, to) in [(part.base, inner.base), (inner_end, end)] {
+            let (base, length) = (from, to - from);
+            if length != 0 && !self.prefetch(Range { base, length }, queue) {
+                return false;
+            }
+        }
+        if inner.length != 0 {
+            self.heap.discarded(inner);
+        }
+        true
+    }
+
+    /// The program has discarded a range lazily, or may have. Nobody else gets the memory without a
+    /// prefetch.
+    pub fn discarded_lazily(&mut self, range: Range) {
+        let end = range.base.saturating_add(range.length);
+        if range.length == 0 {
+            return;
+        }
+        for (&base, block) in self.used.range_mut(..end).rev() {
+            let length = self.heap.taken(base).map_or(0, |(_, length)| length);
+            if base + length <= range.base {
+                return;
+            }
+            block.lazy = true;
         }
     }
 
@@ -405,11 +458,12 @@ impl<D: Device> Allocator<D> {
     fn reuse(&mut self, pool: Pool, length: u64) -> Option<u64> {
         let device = pool.queue.device;
         // Where prefetches fail, what is discarded is lost until its segment is given back. It
-        // must not stand before what can be used.
-        let no_prefetch = self.gpu(device).no_discard;
+        // must not stand before what can be used. A graph's memory is taken in a capture, where a
+        // prefetch would break that.
+        let no_prefetch = self.gpu(device).no_discard || pool.owner != Owner::Stream;
         let base = self.heap.find(pool, length, no_prefetch)?;
         for range in self.heap.to_prefetch(Range { base, length }) {
-            if self.device.prefetch(range, pool.queue).is_err() {
+            if !self.prefetch(range, pool.queue) {
                 // Without a prefetch it must not be used.
                 self.gpu(device).no_discard = true;
                 if self.heap.is_idle(base) {
@@ -417,13 +471,21 @@ impl<D: Device> Allocator<D> {
                 }
                 return self.reuse(pool, length);
             }
-            self.stats.prefetched_bytes += range.length;
-            let stats = &mut self.gpu(device).stats;
-            stats.prefetches += 1;
-            stats.prefetched_bytes += range.length;
         }
         self.heap.take(base, length);
         Some(base)
+    }
+
+    /// Makes what is lazily discarded in a range usable, and says whether that will be done.
+    fn prefetch(&mut self, range: Range, queue: Queue) -> bool {
+        if self.device.prefetch(range, queue).is_err() {
+            return false;
+        }
+        self.stats.prefetched_bytes += range.length;
+        let stats = &mut self.gpu(queue.device).stats;
+        stats.prefetches += 1;
+        stats.prefetched_bytes += range.length;
+        true
     }
 
     fn trim_one(&mut self, base: u64) {

@@ -243,7 +243,28 @@ impl Heap {
         self.runs(part, false, State::Discarded)
     }
 
-    /// Blocks of [`Heap::to_discard`] were.
+    /// The blocks that lie in a part as a whole, as one range, which may be empty.
+    pub(crate) fn whole_blocks(&self, part: Range) -> Range {
+        let end = part.base + part.length;
+        let none = Range {
+            base: end,
+            length: 0,
+        };
+        let Some((segment, _)) = self.segment_at(part.base) else {
+            return none;
+        };
+        let from = segment + (part.base - segment).next_multiple_of(BLOCK);
+        let to = segment + (end - segment) / BLOCK * BLOCK;
+        if from >= to {
+            return none;
+        }
+        Range {
+            base: from,
+            length: to - from,
+        }
+    }
+
+    /// Blocks of [`Heap::to_discard`], or of [`Heap::whole_blocks`], were.
     pub(crate) fn discarded(&mut self, range: Range) {
         self.set(range.base, range.length, State::Discarded);
     }

@@ -44,7 +44,7 @@ pub use allocator::Allocator;
 pub use device::{Capture, CudaDevice, Device, Queue, StreamId};
 pub use graphs::GraphPool;
 pub use stats::{DeviceStats, Metric, Stats};
-use uvmrust::{Linux, Sys, Uvm};
+use uvmrust::{Linux, Range, Sys, Uvm};
 
 /// The process's allocator. The lock is held over calls of CUDA, as PyTorch's own
 /// allocator does; CUDA never calls back into it.
@@ -155,6 +155,12 @@ pub extern "C" fn uvmrust_torch_end_pool(device: c_int, first: u64, second: u64)
 #[no_mangle]
 pub extern "C" fn uvmrust_torch_release_pool(device: c_int, first: u64, second: u64) {
     with(|a| a.release_pool(device, GraphPool(first, second)));
+}
+
+/// Says that a program has discarded ranges lazily, or may have: of what is this allocator's,
+/// nobody else gets it without a prefetch.
+pub fn discarded_lazily(ranges: &[Range]) {
+    with(|a| ranges.iter().for_each(|&range| a.discarded_lazily(range)));
 }
 
 /// What the allocator has done so far; zeros in a child of `fork`.

@@ -149,8 +149,6 @@ functions! {
         fn(Stream, *mut c_int, *mut u64, *mut Graph, *mut *const c_void, *mut usize);
     /// cuStreamGetCtx(stream, out context) names the context to which a stream belongs.
     stream_context = c"cuStreamGetCtx": fn(Stream, *mut Context);
-    /// cuStreamGetFlags(stream, out flags): those with which it was created.
-    stream_flags = c"cuStreamGetFlags": fn(Stream, *mut c_uint);
     /// cuThreadExchangeStreamCaptureMode(in and out mode), CUDA 10.1.
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
     /// cuUserObjectCreate(out object, data, destructor, references, flags), CUDA 11.3.

@@ -8,6 +8,11 @@
  * Link with libuvmrust_torch.so, or with the library that uvmrust.library() names in Python:
  * one of the two in a process, since each has an allocator of its own.
  *
+ * What is free waits in the stream of its allocation. Before that stream is destroyed (an
+ * rmm::cuda_stream is, with its scope), free all that was allocated in it, and call
+ * uvmrust_torch_empty_cache(): CUDA gives the handle to another stream later, which would use the
+ * memory while work of the first still may.
+ *
  * RMM has had two interfaces. Up to 26.04 a resource derives from
  * rmm::mr::device_memory_resource; from 26.06 on there is no such class, and a resource is
  * any type with the members that the concept cuda::mr::resource asks for. This header takes
@@ -38,6 +43,7 @@ extern "C" {
 void *uvmrust_torch_malloc(std::size_t bytes, int device, void *stream);
 void uvmrust_torch_free(void *address, std::size_t bytes, int device, void *stream);
 void uvmrust_torch_record_stream(void *address, void *stream);
+void uvmrust_torch_empty_cache(void);
 }
 
 namespace uvmrust {

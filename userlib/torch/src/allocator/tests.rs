@@ -13,6 +13,7 @@ use crate::sizes::BLOCK;
 
 mod captures;
 mod graphs;
+mod lazy;
 mod short;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +43,8 @@ struct Log {
     no_drain: Cell<bool>,
     /// The blocks of UVM's that are lazily discarded.
     lazy: RefCell<BTreeSet<u64>>,
+    /// What the program has discarded lazily, by its first byte, and where that ends.
+    of_program: RefCell<BTreeMap<u64, u64>>,
     /// All streams are part of one capture.
     capturing: Cell<bool>,
     /// The number of that one.
@@ -67,6 +70,34 @@ impl Log {
 
     fn take(&self) -> Vec<Did> {
         self.did.take()
+    }
+
+    /// The program discards bytes lazily by itself.
+    fn program_discards(&self, base: u64, length: u64) {
+        self.end_lazy(base, length);
+        self.of_program.borrow_mut().insert(base, base + length);
+    }
+
+    /// What the program has discarded of these bytes can be used again.
+    fn end_lazy(&self, base: u64, length: u64) {
+        let mut ranges = self.of_program.borrow_mut();
+        let end = base + length;
+        let touched: Vec<_> = ranges.range(..end).map(|(&from, &to)| (from, to)).collect();
+        for (from, to) in touched.into_iter().filter(|&(_, to)| to > base) {
+            ranges.remove(&from);
+            for (from, to) in [(from, base.min(to)), (end.max(from), to)] {
+                if from < to {
+                    ranges.insert(from, to);
+                }
+            }
+        }
+    }
+
+    /// Whether the program has discarded some of these bytes.
+    fn is_lazy(&self, base: u64, length: u64) -> bool {
+        let ranges = self.of_program.borrow();
+        let mut before = ranges.range(..base + length);
+        before.any(|(_, &to)| to > base)
     }
 }
 
@@ -120,6 +151,7 @@ impl Device for &Log {
         for block in blocks(Range { base, length }) {
             self.lazy.borrow_mut().remove(&block);
         }
+        self.end_lazy(base, length);
         self.did.borrow_mut().push(Free(base));
     }
 
@@ -136,6 +168,7 @@ impl Device for &Log {
         for block in blocks(range) {
             self.lazy.borrow_mut().remove(&block);
         }
+        self.end_lazy(range.base, range.length);
         Ok(())
     }
 
@@ -456,6 +489,8 @@ fn random_programs_never_share_or_forget_a_prefetch() {
     let log = Log::default();
     let mut a = Allocator::new(&log);
     let mut live: Vec<(u64, usize)> = Vec::new();
+    // Those that the program itself has discarded lazily, and not prefetched.
+    let mut theirs = BTreeSet::new();
     for _ in 0..20_000 {
         log.no_discard.set(next(8) == 0);
         let half = [None, Some(Error::Driver), Some(Error::Busy)];
@@ -482,7 +517,20 @@ fn random_programs_never_share_or_forget_a_prefetch() {
                 if next(4) == 0 {
                     a.record_stream(base, StreamId(next(4) as usize));
                 }
+                theirs.remove(&base);
                 a.free(base);
+            }
+            7 if next(4) == 0 && !live.is_empty() => {
+                let (base, size) = live[next(live.len() as u64) as usize];
+                let (skipped, length) = (next(3000), size as u64);
+                if length > skipped {
+                    log.program_discards(base + skipped, length - skipped);
+                    a.discarded_lazily(Range {
+                        base: base + skipped,
+                        length: length - skipped,
+                    });
+                    theirs.insert(base);
+                }
             }
             6 if next(50) == 0 => a.trim(next(1 << 26)),
             _ => {}
@@ -491,7 +539,8 @@ fn random_programs_never_share_or_forget_a_prefetch() {
         let lazy = log.lazy.borrow();
         let usable = |&(base, size): &(u64, usize)| {
             let length = size as u64;
-            !blocks(Range { base, length }).any(|block| lazy.contains(&block))
+            let lies_in_lazy = blocks(Range { base, length }).any(|block| lazy.contains(&block));
+            theirs.contains(&base) || !(lies_in_lazy || log.is_lazy(base, length))
         };
         assert!(live.iter().all(usable));
     }

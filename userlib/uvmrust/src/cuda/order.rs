@@ -9,15 +9,11 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use super::{
-    check, is_legacy, Cuda, Stream, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, STREAM_PER_THREAD,
-};
+use super::{check, is_legacy, Cuda, Stream, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS};
 use crate::Result;
 
 /// `CU_EVENT_DISABLE_TIMING`: the event orders work and measures nothing.
 const DISABLE_TIMING: c_uint = 2;
-/// `CU_STREAM_NON_BLOCKING`: the stream and the legacy default stream do not wait for each other.
-const NON_BLOCKING: c_uint = 1;
 
 impl Cuda {
     /// Waits for all work in `stream`, and, for the legacy default stream, for all that its
@@ -56,7 +52,9 @@ impl Cuda {
     /// Waits for all that the next work of `stream` would come behind: as [`Cuda::synchronize`], and
     /// for a blocking stream also for the legacy default stream. That one is not waited for
     /// where the blocking stream has no work, or an event alone, behind the legacy stream's, so a
-    /// host function is put there.
+    /// host function is put there. So it is in a stream that does not block: its last wait for
+    /// another holds back "all future work" (`cuStreamWaitEvent`), and nothing says that the
+    /// program's wait is such work.
     ///
     /// # Safety
     /// As for [`Cuda::prefetch`].
@@ -73,7 +71,7 @@ impl Cuda {
         // SAFETY: by our contract; the host function takes no data.
         unsafe {
             match self.launch_host_func {
-                Some(put) if !is_legacy(stream) && self.blocks(stream) => {
+                Some(put) if !is_legacy(stream) => {
                     match put(stream, nothing, core::ptr::null_mut()) {
                         CUDA_SUCCESS => {}
                         error => return error,
@@ -82,24 +80,6 @@ impl Cuda {
                 _ => {}
             }
             self.synchronize_code(stream)
-        }
-    }
-
-    /// Whether a stream and the legacy default stream wait for each other. If CUDA does not tell,
-    /// they may.
-    ///
-    /// # Safety
-    /// As for [`Cuda::prefetch`].
-    unsafe fn blocks(&self, stream: Stream) -> bool {
-        let mut flags = 0;
-        match self.stream_flags {
-            // Of the thread's own no sentence says which flags it has.
-            Some(call) if stream != STREAM_PER_THREAD => {
-                // SAFETY: the output is writable; the stream by our contract.
-                let told = unsafe { call(stream, &mut flags) } == CUDA_SUCCESS;
-                !told || flags & NON_BLOCKING == 0
-            }
-            _ => true,
         }
     }
 

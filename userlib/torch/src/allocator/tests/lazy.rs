@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! What the program itself has discarded lazily, and then frees.
+
+use super::*;
+
+const M: usize = 1 << 20;
+
+fn discarded(a: &mut Allocator<&Log>, base: u64, length: usize) {
+    let length = length as u64;
+    a.discarded_lazily(Range { base, length });
+}
+
+/// An allocator on a GPU where all fits, so that it discards nothing itself.
+fn where_all_fits(log: &Log) -> Allocator<&Log> {
+    log.memory.set(Some((1 << 30, 1 << 30)));
+    Allocator::new(log)
+}
+
+#[test]
+fn it_is_prefetched_before_it_is_given_out() {
+    let log = Log::default();
+    let mut a = where_all_fits(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    discarded(&mut a, base, LARGE);
+    a.free(base);
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(log.take()[1..], [Prefetch(base, S)]);
+    a.free(base);
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(log.take(), [], "it is no longer discarded");
+}
+
+/// A prefetch of a shared block as a whole might come at the same time as a discard of the rest.
+#[test]
+fn of_a_shared_block_its_own_bytes_are_prefetched_when_it_is_freed() {
+    let log = Log::default();
+    let mut a = where_all_fits(&log);
+    let [first, base, last] = [3 * M, 4 * M, 3 * M].map(|size| a.malloc(size, S).unwrap());
+    assert_eq!((base, last), (first + 3 * M as u64, first + 7 * M as u64));
+    // One byte of it is enough, and the others are not touched by that.
+    discarded(&mut a, last - 1, 1);
+    a.record_stream(base, T.stream);
+    log.take();
+    [first, last].into_iter().for_each(|other| a.free(other));
+    assert_eq!(log.take(), []);
+    a.free(base);
+    let (block, end) = (first + 4 * M as u64, first + 6 * M as u64);
+    let edges = [Wait(S, T), Prefetch(base, S), Prefetch(end, S)];
+    assert_eq!(log.take(), edges);
+    assert_eq!(a.malloc(10 * M, S), Some(first));
+    assert_eq!(log.take(), [Prefetch(block, S)]);
+    // Of a part without a whole block that is all.
+    let small = a.malloc(4096, S).unwrap();
+    discarded(&mut a, small, 4096);
+    discarded(&mut a, small, 0);
+    log.take();
+    a.free(small);
+    assert_eq!(log.take(), [Prefetch(small, S)]);
+}
+
+#[test]
+fn a_range_over_several_is_that_of_each() {
+    let log = Log::default();
+    let mut a = where_all_fits(&log);
+    let bases = [4 * M; 3].map(|size| a.malloc(size, S).unwrap());
+    discarded(&mut a, bases[0], 8 * M);
+    discarded(&mut a, bases[2] + 4 * M as u64, 4 * M);
+    log.take();
+    bases.into_iter().for_each(|base| a.free(base));
+    assert_eq!(a.malloc(12 * M, S), Some(bases[0]));
+    let blocks = vec![Prefetch(bases[0], S)];
+    assert_eq!(log.take(), blocks);
+    assert_eq!(a.device_stats(0).prefetched_bytes, 8 << 20);
+}
+
+#[test]
+fn what_can_not_be_prefetched_is_nobodys() {
+    let log = Log::default();
+    let mut a = where_all_fits(&log);
+    let base = a.malloc(4096, S).unwrap();
+    discarded(&mut a, base, 4096);
+    log.no_prefetch.set(true);
+    a.free(base);
+    assert_ne!(a.malloc(4096, S), Some(base));
+}
+
+#[test]
+fn it_waits_for_the_end_of_a_capture() {
+    let log = Log::default();
+    let mut a = where_all_fits(&log);
+    let base = a.malloc(3 * M, S).unwrap();
+    discarded(&mut a, base, 3 * M);
+    log.take();
+    log.captured.borrow_mut().insert(S, 1);
+    a.free(base);
+    assert_eq!(log.take(), []);
+    log.captured.borrow_mut().clear();
+    a.empty_cache();
+    let edge = base + 2 * M as u64;
+    assert_eq!(log.take(), [Prefetch(edge, S), Drain(S), Free(base)]);
+}
+
+/// Each launch may discard it again.
+#[test]
+fn a_graphs_is_nobodys_until_the_graph_is_gone() {
+    let (log, pool) = (Log::default(), GraphPool(0, 7));
+    let mut a = where_all_fits(&log);
+    let capture = |a: &mut Allocator<&Log>, number| {
+        a.begin_pool(0, pool);
+        log.captured.borrow_mut().insert(S, number);
+        let base = a.malloc(LARGE, S).unwrap();
+        discarded(a, base, LARGE);
+        a.free(base);
+        log.captured.borrow_mut().clear();
+        a.end_pool(0, pool);
+        base
+    };
+    let first = capture(&mut a, 1);
+    let second = capture(&mut a, 2);
+    assert_ne!(first, second);
+    a.release_pool(0, pool);
+    a.release_pool(0, pool);
+    // Whoever takes the pool's number again is captured, and nothing is prefetched in a capture.
+    let third = capture(&mut a, 3);
+    assert!(third != first && third != second);
+    let prefetched = |did: &Did| matches!(did, Prefetch(..));
+    assert!(!log.did.borrow().iter().any(prefetched));
+    a.release_pool(0, pool);
+    a.empty_cache();
+    assert_eq!(a.stats().held_bytes, 0);
+}
