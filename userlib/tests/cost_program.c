@@ -6,8 +6,8 @@
  * 128 MiB. Exits with 0, with 1 if a call fails or loses what is written behind it, or with 77
  * where there is no GPU or nobody discards.
  */
-#include <time.h>
 #include "native_cuda.h"
+#include "timing.h"
 #include "uvmrust.h"
 
 #define MOST ((size_t)128 << 20)
@@ -92,21 +92,6 @@ static const struct way {
 	{ "the same, and an empty host function", cuda_discard_and_host_function, 0 },
 	{ "cuMemDiscardAndPrefetchBatchAsync", cuda_both, 0 },
 };
-
-static double now_us(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return 1e6 * time.tv_sec + time.tv_nsec / 1e3;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 /* A graph of a call, and what it is launched by. */
 static void capture(const struct way *way, size_t length)

@@ -8,16 +8,11 @@ import traceback
 
 import numpy
 
+import gpu_checks
 import uvmrust
+from gpu_checks import expect
 
 WORDS = 4 << 20
-bad = 0
-
-
-def expect(holds, what):
-    global bad
-    print("ok -" if holds else "not ok -", what)
-    bad += not holds
 
 
 def refuses(what, call, *kinds):
@@ -134,4 +129,4 @@ for part in cupy, cuda_core, numba:
         traceback.print_exc(file=sys.stdout)
 print("the package is", uvmrust.__file__)
 print("backend", uvmrust.backend(), "stats", uvmrust.stats())
-sys.exit(bad > 0)
+sys.exit(gpu_checks.bad > 0)

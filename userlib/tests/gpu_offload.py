@@ -16,17 +16,12 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 
+import gpu_checks
 import train
+from gpu_checks import expect
 from uvmrust import offload
 
 STEPS = 8
-bad = 0
-
-
-def expect(holds, what):
-    global bad
-    print("ok -" if holds else "not ok -", what)
-    bad += not holds
 
 
 def backward(model, data, labels):
@@ -170,17 +165,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch", type=int, default=1024)
     batch = parser.parse_args().batch
-    torch.use_deterministic_algorithms(True)
-    for fused in "flash", "mem_efficient", "cudnn":
-        getattr(torch.backends.cuda, f"enable_{fused}_sdp")(False)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    print("PyTorch", torch.__version__, "on", torch.cuda.get_device_name(0))
+    gpu_checks.compute_the_same()
     with tempfile.TemporaryDirectory() as folder:
         for name in "transformer", "resnet":
             follow(name, batch, folder)
         two_streams(folder)
-    return bad > 0
+    return gpu_checks.bad > 0
 
 
 if __name__ == "__main__":

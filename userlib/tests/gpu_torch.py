@@ -9,17 +9,12 @@ import traceback
 
 import torch
 
+import gpu_checks
 import uvmrust
 import uvmrust.torch
+from gpu_checks import expect
 
 MIB = 1 << 20
-bad = 0
-
-
-def expect(holds, what):
-    global bad
-    print("ok -" if holds else "not ok -", what)
-    bad += not holds
 
 
 def tensor(mib, value):
@@ -160,4 +155,4 @@ for part in told, by_hand, recorded, graphs, discards_in_graphs, emptied:
         expect(False, f"{part.__name__}() ends without an error")
         traceback.print_exc(file=sys.stdout)
 print("backend", uvmrust.backend(), "stats", uvmrust.stats(), uvmrust.torch.stats(0))
-sys.exit(bad > 0)
+sys.exit(gpu_checks.bad > 0)

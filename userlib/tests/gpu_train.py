@@ -19,6 +19,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 from torch import nn
 
+import gpu_checks
 from train import resnet
 
 # The kernels are deterministic. Which kernel cuBLAS and cuDNN take may depend on an address.
@@ -118,12 +119,7 @@ def main():
         import uvmrust.torch
 
         uvmrust.torch.install()
-    torch.use_deterministic_algorithms(True)
-    for fused in "flash", "mem_efficient", "cudnn":
-        getattr(torch.backends.cuda, f"enable_{fused}_sdp")(False)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    print("PyTorch", torch.__version__, "on", torch.cuda.get_device_name(0))
+    gpu_checks.compute_the_same()
     if options.budget:
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction((options.budget << 20) / total)

@@ -8,27 +8,12 @@
  *   launch_program
  *   launch_program --host       with an empty host function before each, as an announcement is one
  */
-#include <time.h>
 #include "native_cuda.h"
+#include "timing.h"
 
 #define LAUNCHES 500
 #define ROUNDS 41
 #define LENGTH ((size_t)1 << 20)
-
-static double now_us(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return 1e6 * time.tv_sec + time.tv_nsec / 1e3;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 static bool host_functions;
 
