@@ -130,3 +130,40 @@ fn a_graphs_is_nobodys_until_the_graph_is_gone() {
     a.empty_cache();
     assert_eq!(a.stats().held_bytes, 0);
 }
+
+/// What was captured may run again also where the memory is freed behind the capture.
+#[test]
+fn a_graphs_that_is_freed_later_is_nobodys_either() {
+    let (log, pool) = (Log::default(), GraphPool(0, 7));
+    let mut a = where_all_fits(&log);
+    let begin = |a: &mut Allocator<&Log>, number| {
+        a.begin_pool(0, pool);
+        log.captured.borrow_mut().insert(S, number);
+    };
+    let end = |a: &mut Allocator<&Log>| {
+        log.captured.borrow_mut().clear();
+        a.end_pool(0, pool);
+    };
+    let is_prefetched = || log.take().iter().any(|did| matches!(did, Prefetch(..)));
+
+    begin(&mut a, 1);
+    let [base, _other] = [3 * M; 2].map(|size| a.malloc(size, S).unwrap());
+    discarded(&mut a, base, 3 * M);
+    end(&mut a);
+    a.free(base);
+    assert!(!is_prefetched(), "the next launch discards it again");
+    // Into the pool of the same graph.
+    begin(&mut a, 2);
+    assert_ne!(a.malloc(3 * M, S), Some(base));
+    end(&mut a);
+
+    // Once both are gone it is free, but its segment has another part that is used. Who takes the pool's number again
+    // gets it in a capture, in which it cannot be prefetched.
+    a.release_pool(0, pool);
+    a.release_pool(0, pool);
+    a.empty_cache();
+    assert!(is_prefetched(), "it has part of a block, which is free now");
+    begin(&mut a, 3);
+    assert_ne!(a.malloc(3 * M, S), Some(base));
+    assert!(!is_prefetched(), "in a capture");
+}
