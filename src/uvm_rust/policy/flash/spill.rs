@@ -426,7 +426,7 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
     if !m.use_device() {
         return Err(Outcome::Later);
     }
-    let (mut dropped, mut taken) = (PageMask::EMPTY, false);
+    let (mut dropped, mut taken) = (false, false);
     loop {
         let all = pages;
         let unmapped = drop_needless(m, &mut pages, &mut dropped);
@@ -441,12 +441,12 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
         }
     }
     if pages.is_empty() {
-        return Err(match (dropped.is_empty(), taken) {
-            (false, _) => Outcome::Moved,
+        return Err(match (dropped, taken) {
+            (true, _) => Outcome::Moved,
             // Somebody holds all that is left.
-            (true, true) => Outcome::Later,
+            (false, true) => Outcome::Later,
             // Somebody else took all of it where the lock was let go.
-            (true, false) => Outcome::Nothing,
+            (false, false) => Outcome::Nothing,
         });
     }
     let spill = reserve(m, &pages)?;
@@ -508,9 +508,9 @@ fn free_unused<M: Machine>(m: &mut M, facts: &Facts) -> Outcome {
 }
 
 /// Drops what need not be written: what was discarded and is still there, and what flash has a copy of.
-/// Takes it out of `pages`, and adds what left the host to `dropped`. What was discarded and somebody holds is taken out
+/// Takes it out of `pages`, and sets `dropped` if some left the host. What was discarded and somebody holds is taken out
 /// as well: it stays where it is, as a copy of it on the device would be trusted once the page itself has been dropped.
-fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut PageMask) -> Unmapped {
+fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut bool) -> Unmapped {
     let stale = m.discarded(pages);
     if !stale.is_empty() {
         match m.unmap(&stale) {
@@ -521,7 +521,7 @@ fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut Page
         let stale = m.not_held(&stale);
         m.dropped(&stale);
         m.left_host(&stale);
-        *dropped |= stale;
+        *dropped |= !stale.is_empty();
         m.count(Count::Dropped, bytes(&stale));
     }
     let clean = m.with(|block, _, _| block.copies() & *pages);
@@ -540,7 +540,7 @@ fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut Page
     if !clean.is_empty() {
         m.left_host(&clean);
         *pages -= clean;
-        *dropped |= clean;
+        *dropped = true;
         m.count(Count::Unwritten, bytes(&clean));
     }
     Unmapped::All

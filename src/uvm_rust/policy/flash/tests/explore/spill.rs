@@ -656,8 +656,16 @@ impl Real<'_, '_> {
             self.by_call = true;
             if self.w.chance(2) {
                 move_out(self, &pages);
-            } else if spill(self, Some(&pages), true) == Outcome::Moved && !self.turn.left {
-                self.broken("nothing has left the host, and is said to have");
+            } else {
+                match (spill(self, Some(&pages), true), self.turn.left) {
+                    (Outcome::Moved, false) => {
+                        self.broken("nothing has left the host, and is said to have");
+                    }
+                    (Outcome::Nothing, true) => {
+                        self.broken("something has left the host, and nothing is said to have");
+                    }
+                    _ => {}
+                }
             }
             (self.chosen, self.by_call) = (None, false);
             self.turn = Turn::default();
