@@ -88,8 +88,8 @@ void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, _Bool free, struct
 
 /*
  * The chunks of a va_block of @space in root chunk @root_index are being taken. Returns what the second, after that, has
- * as @before: how many bytes evictions have copied. @address: the va_block's; @status: an NV_STATUS. Caller holds the
- * va_block's lock, and the PMM's, so that they come in pairs.
+ * as @before: how many bytes evictions have copied, of all threads that evict from @space. @address: the va_block's;
+ * @status: an NV_STATUS. Caller holds the va_block's lock.
  */
 __u64 uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
 void uvm_rust_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index, __u64 address, __u64 before,

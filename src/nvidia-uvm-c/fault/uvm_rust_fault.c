@@ -61,7 +61,6 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 		.update_put_percent = ring->replay_update_put_ratio,
 		.max_batches = uvm_perf_fault_max_batches_per_service,
 		.max_throttled = uvm_perf_fault_max_throttle_per_service,
-		.prefetch_lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec,
 		.has_prefetch_switch = uvm_rust_can_switch_prefetch(parent_gpu),
 		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
 		.coalesce = uvm_perf_fault_coalesce != 0,
@@ -255,8 +254,9 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 	ring_of(f)->ats_invalidate.tlb_batch_pending = false;
 }
 
-__u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *f)
+__u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *f, __u32 *lapse_ms)
 {
+	*lapse_ms = uvm_perf_reenable_prefetch_faults_lapse_msec;
 	return NV_GETTIME() - uvm_rust_fault_buffer(f->gpu->parent)->disable_prefetch_faults_timestamp;
 }
 

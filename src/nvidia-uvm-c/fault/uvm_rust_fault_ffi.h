@@ -38,8 +38,7 @@ struct uvm_rust_fault_params {
 	__u32 update_put_percent;
 	__u32 max_batches;
 	__u32 max_throttled;
-	/* For how long prefetch faults stay off; whether the GPU can turn them off; and whether all this is a test. */
-	__u32 prefetch_lapse_ms;
+	/* Whether the GPU can turn prefetch faults off, and whether all this is a test. */
 	__u8 has_prefetch_switch;
 	__u8 in_test;
 	__u8 coalesce;
@@ -130,8 +129,11 @@ __u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *fault, __u32 entry);
 /* @records hold entries below @entries; so does each of @entries @representatives. */
 void uvm_seam_fault_publish(struct uvm_seam_fault *fault, const struct uvm_rust_fault *records, __u32 n,
 			    const __u32 *representatives, __u32 entries);
-/* For how many nanoseconds prefetch faults have been off, if they are. */
-__u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *fault);
+/*
+ * For how many nanoseconds prefetch faults have been off, if they are. @lapse_ms: for how long they stay off, which one of
+ * NVIDIA's test ioctls changes.
+ */
+__u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *fault, __u32 *lapse_ms);
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 
 /* @space is one that translate gave in this call, which keeps it alive. Returns the GPU there, or NULL. */

@@ -54,8 +54,6 @@ struct FaultLoop {
 struct Prefetches {
     /// Whether the GPU can turn them off.
     has_switch: bool,
-    /// How long they stay off, in milliseconds.
-    lapse_ms: u32,
     /// NVIDIA's tests are on, and the GPU is simulated.
     in_test: bool,
 }
@@ -78,7 +76,6 @@ impl FaultLoop {
         let met = Met::new(p.ring).map_err(|_| ENOMEM)?;
         let prefetches = Prefetches {
             has_switch: p.has_prefetch_switch != 0,
-            lapse_ms: p.prefetch_lapse_ms,
             in_test: p.in_test != 0,
         };
         let new = Self {
@@ -368,12 +365,13 @@ impl Machine for Servicing<'_> {
         let are_on = counts.prefetches_are_on.get();
         if !are_on || outcome.invalid_prefetches != 0 {
             let prefetches = self.prefetches;
+            let (off_ns, lapse_ms) = self.gpu.prefetch_off();
             outcome.prefetch_faults = match (prefetches.has_switch, are_on) {
                 (false, _) => PrefetchFaults::Fixed,
-                (_, false) => PrefetchFaults::Off(self.gpu.prefetch_off_ns()),
+                (_, false) => PrefetchFaults::Off(off_ns),
                 _ => PrefetchFaults::On,
             };
-            outcome.prefetch_lapse_ms = prefetches.lapse_ms;
+            outcome.prefetch_lapse_ms = lapse_ms;
             outcome.in_test = prefetches.in_test;
         }
         outcome

@@ -100,9 +100,14 @@ impl Gpu {
 
     /// Counts that root chunk `index` was reclaimed, from the queue that [`Gpu::note_reclaim`] was told.
     pub(crate) fn count_reclaim(&self, index: u32) {
+        self.counters.evicted(self.reclaimed_from(index));
+    }
+
+    /// The queue that root chunk `index` was last reclaimed from.
+    fn reclaimed_from(&self, index: u32) -> Queue {
         let from = self.reclaimed_from.get(index as usize);
         let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
-        self.counters.evicted(queue.unwrap_or(Queue::Address));
+        queue.unwrap_or(Queue::Address)
     }
 
     /// Notes that root chunk `index` leaves `queue` to be reclaimed.
@@ -171,16 +176,6 @@ impl Gpu {
     /// The text of `gpu-N` in debugfs.
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         write!(out, "{}", self.snapshot())
-    }
-}
-
-impl Share {
-    /// The queue that root chunk `chunk` of the GPU was last reclaimed from.
-    fn reclaimed_from(&self, chunk: u32) -> Queue {
-        let gpu = self.gpu.lock();
-        let from = gpu.reclaimed_from.get(chunk as usize);
-        let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
-        queue.unwrap_or(Queue::Address)
     }
 }
 
@@ -274,13 +269,15 @@ impl Space {
         let Some(share) = self.share(index) else {
             return 0;
         };
-        share.counters.evicted(share.reclaimed_from(chunk));
+        share
+            .counters
+            .evicted(share.gpu.lock().reclaimed_from(chunk));
         share.counters.evicted_bytes()
     }
 
     /// Tells who listens that the va_block at `address` has lost its chunks in a root chunk of a GPU, both by their
-    /// numbers. `before`: what [`Self::note_evicted`] gave. One thread at a time evicts from a GPU, so that what was
-    /// copied since is this eviction's.
+    /// numbers. `before`: what [`Self::note_evicted`] gave. What was copied since is this eviction's, and that of others
+    /// which evict from this VA space at the same time.
     pub(crate) fn evicted(
         &self,
         (index, chunk): (u32, u32),
@@ -296,7 +293,7 @@ impl Space {
             pid: self.pid,
             address,
             bytes: share.counters.evicted_bytes().saturating_sub(before),
-            queue: share.reclaimed_from(chunk) as u32,
+            queue: share.gpu.lock().reclaimed_from(chunk) as u32,
             status,
         });
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 2f00bdd7a4f2955a.
+// Of headers and options 439cccb939dccc6d.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -1019,7 +1019,6 @@ pub struct uvm_rust_fault_params {
     pub update_put_percent: __u32,
     pub max_batches: __u32,
     pub max_throttled: __u32,
-    pub prefetch_lapse_ms: __u32,
     pub has_prefetch_switch: __u8,
     pub in_test: __u8,
     pub coalesce: __u8,
@@ -1121,7 +1120,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_prefetch_off(fault: *mut uvm_seam_fault) -> __u64;
+    pub fn uvm_seam_fault_prefetch_off(fault: *mut uvm_seam_fault, lapse_ms: *mut __u32) -> __u64;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);

@@ -322,10 +322,13 @@ impl<'a> FaultGpu<'a> {
         is_sound
     }
 
-    /// For how many nanoseconds the GPU's prefetch faults have been off, if they are.
-    pub(crate) fn prefetch_off_ns(&mut self) -> u64 {
-        // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_fault_prefetch_off(self.c) }
+    /// For how many nanoseconds the GPU's prefetch faults have been off, if they are, and for how many milliseconds
+    /// they stay off now.
+    pub(crate) fn prefetch_off(&mut self) -> (u64, u32) {
+        let mut lapse_ms = 0;
+        // SAFETY: by the type's invariant; `lapse_ms` is ours for the call.
+        let off_ns = unsafe { bindings::uvm_seam_fault_prefetch_off(self.c, &mut lapse_ms) };
+        (off_ns, lapse_ms)
     }
 
     /// Logs that programs have lost their GPU contexts by this error.
