@@ -166,7 +166,7 @@ impl Machine for Asked {
         };
         // SAFETY: the block is locked and known, and its VA space locked; the tier is there.
         unsafe {
-            let (asked, _) = block::asked(self.at.known());
+            let (asked, _) = block::asked(self.at.known(), self.reads_for);
             must_wait(self.owner)
                 && Room::of(block, null_mut())
                     .is_some_and(|mut room| needs_host(&mut room, To::Host, &asked))
@@ -203,12 +203,11 @@ impl Machine for Asked {
     fn fetch(&mut self) -> Option<Fetched> {
         let (block, context) = self.at.opened()?;
         // SAFETY: the block is locked and known.
-        let (asked, is_urgent) = unsafe { block::asked(self.at.known()) };
-        let whom = match (is_urgent, self.ready.take(), self.reads_for) {
-            (true, _, _) => For::Fault,
-            (false, ready, Asks::Call) => For::Reader(ready),
-            // Others have read it for faults, and a call has asked for more since, which it reads itself.
-            (false, _, Asks::Fault) => return Some(Fetched::All),
+        let (asked, whom) = unsafe { block::asked(self.at.known(), self.reads_for) };
+        let whom = match (whom, self.ready.take()) {
+            (Some(Asks::Fault), _) => For::Fault,
+            (Some(Asks::Call), ready) => For::Reader(ready),
+            (None, _) => return Some(Fetched::All),
         };
         // SAFETY: as above; its VA space is locked, and the context is open.
         unsafe { fetch_for(block, context, &asked, whom) }.ok()

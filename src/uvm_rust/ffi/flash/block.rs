@@ -535,15 +535,19 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
     }
 }
 
-/// What was asked for of a block, and has not come; and whether faults wait for it.
+/// What was asked for of a block, and has not come; and for whom the one reads it that reads for `reader`, if it
+/// does.
 ///
 /// # Safety
 ///
 /// `block` is as [`own`] asks.
-pub(super) unsafe fn asked(block: *mut uvm_rust_flash_block) -> (PageMask, bool) {
+pub(super) unsafe fn asked(
+    block: *mut uvm_rust_flash_block,
+    reader: Asks,
+) -> (PageMask, Option<Asks>) {
     // SAFETY: by this function's contract.
     let wants = unsafe { &own(block).wants };
-    (wants.asked(), wants.is_urgent())
+    (wants.asked(), wants.read_by(reader))
 }
 
 /// A call has got `pages`, which it may have asked for.

@@ -51,6 +51,15 @@ impl Wants {
         self.fetched_for == Some(Asks::Fault)
     }
 
+    /// For whom the one reads what was asked for that reads for `reader`; `None` if it leaves it alone.
+    ///
+    /// Others may have read it for faults, and a call has asked for more since. A call's reader reads that: the one
+    /// for faults would wait for a turn with the device behind a fault that nobody is left to read for.
+    pub fn read_by(&self, reader: Asks) -> Option<Asks> {
+        let asks = self.fetched_for.unwrap_or(Asks::Call);
+        (asks >= reader).then_some(asks)
+    }
+
     /// What was asked for and has not come.
     pub fn asked(&self) -> PageMask {
         self.asked

@@ -148,10 +148,10 @@ impl Machine for Real<'_, '_> {
             self.give_set_of_reader();
             self.end_turn();
         }
-        self.fetching.whom = match reads_for(self.asked.fetcher) {
-            _ if wants.is_urgent() => Whom::Fault,
-            Asks::Call => Whom::Reader,
-            Asks::Fault => return Some(Fetched::All),
+        self.fetching.whom = match wants.read_by(reads_for(self.asked.fetcher)) {
+            Some(Asks::Fault) => Whom::Fault,
+            Some(Asks::Call) => Whom::Reader,
+            None => return Some(Fetched::All),
         };
         let fetched = fetch(self, &wants.asked()).ok();
         self.give_set_of_reader();

@@ -110,7 +110,7 @@ pub(super) async fn fetchers(w: &World, queue: Asks) {
             .now()
             .with_tier(|tier, live| tier.next_asking(live, owner, fetcher));
         if let Some(b) = asking {
-            fetch_block(w, b).await;
+            fetch_block(w, b, queue).await;
         }
         w.pause().await;
         let s = &mut *w.now();
@@ -121,8 +121,8 @@ pub(super) async fn fetchers(w: &World, queue: Asks) {
     }
 }
 
-/// serve(), with a reference on the block.
-async fn fetch_block(w: &World, b: usize) {
+/// serve(), with a reference on the block, by one of this queue.
+async fn fetch_block(w: &World, b: usize, queue: Asks) {
     w.lock_block(b).await;
     let (dead, space) = w.of(b, |block| (block.dead, block.space));
     let waits = !dead && w.lacks(Lack::FetchOnlyTries);
@@ -134,10 +134,8 @@ async fn fetch_block(w: &World, b: usize) {
     if locked {
         loop {
             let wants = w.of(b, |block| block.wants);
-            let asks = if wants.is_urgent() {
-                Asks::Fault
-            } else {
-                Asks::Call
+            let Some(asks) = wants.read_by(queue) else {
+                break;
             };
             match fetch(w, b, wants.asked(), asks).await {
                 Fetched::Again => {}
