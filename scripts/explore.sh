@@ -6,8 +6,10 @@
 #   explore.sh [N]               N orders in all (1000000), most of those that take the least time
 #   explore.sh N NAME...         N orders of each of these: flash queue pool prefetch
 #
-# On JOBS cores (all), each with seeds of its own, from UVM_TEST_SEED on (the time). Says how many
-# orders went by in a second. An order that breaks something ends it, and is told by its seed.
+# On JOBS cores (all), each with seeds of its own, from UVM_TEST_SEED on. Says how many orders went
+# by in a second. An order that breaks something ends it, and is told by its seed. Unless the seed is
+# given, the policies' sources give it: each change of them is run in other orders, and who has the
+# same sources runs the same orders. UVM_TEST_SEED=new draws new ones for the same sources.
 # FAST=1 compiles the policies with all optimization first, which pays from several million on.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -32,7 +34,14 @@ fi
 for name in "${names[@]}"; do
 	[ -n "${test[$name]:-}" ] || die "no explorer is called $name; there are flash, queue, pool and prefetch"
 done
-seed=${UVM_TEST_SEED:-$(date +%s)}
+# seed_of_sources: from 0 to 2^32 - 1, whatever the checkout is called and however files are listed.
+seed_of_sources() {
+	local sum
+	sum=$(cd src/uvm_rust/policy && find . -name '*.rs' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+	echo $((16#${sum:0:8}))
+}
+seed=${UVM_TEST_SEED:-$(seed_of_sources)}
+[ "$seed" != new ] || seed=$(date +%s)
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -25,6 +25,7 @@ pub fn extra(setting: &Setting, amount: Amount) -> Result<Vec<Part>, String> {
     let debug = "KERNEL=debug";
     parts.extend([
         Part::alone("extra/fixes-taken-out", &fixes),
+        Part::alone("extra/explore", &["scripts/explore.sh"]).with(&["UVM_TEST_SEED=new"]),
         Part::alone("build/modules", &["scripts/driver.sh"]),
         Part::alone("build/debug-kernel", &["scripts/kernel.sh", "debug"]),
         Part::alone(
