@@ -366,6 +366,7 @@ struct uvm_rust_flash_attach {
  *   ENODEV  none is attached
  *   EINTR   a fatal signal came: it stays attached, writes nothing, and may be
  *           detached again
+ *   EAGAIN  somebody waits to suspend the system; as above
  *   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above
  */
 struct uvm_rust_flash_detach {

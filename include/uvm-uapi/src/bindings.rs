@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options c1601fe6eb072f42.
+// Of headers and options 5a65b0dcd5920a6f.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -421,7 +421,7 @@ const _: () = {
     ["Offset of field: uvm_rust_flash_attach::quota_bytes"]
         [::core::mem::offset_of!(uvm_rust_flash_attach, quota_bytes) - 24usize];
 };
-#[doc = " struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)\n @size:  in: sizeof of the caller's structure\n @flags: 0\n\n Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back\n to host memory, which takes as long as that takes, and then it is let go.\n   EPERM   no CAP_SYS_ADMIN\n   ENODEV  none is attached\n   EINTR   a fatal signal came: it stays attached, writes nothing, and may be\n           detached again\n   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above"]
+#[doc = " struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)\n @size:  in: sizeof of the caller's structure\n @flags: 0\n\n Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back\n to host memory, which takes as long as that takes, and then it is let go.\n   EPERM   no CAP_SYS_ADMIN\n   ENODEV  none is attached\n   EINTR   a fatal signal came: it stays attached, writes nothing, and may be\n           detached again\n   EAGAIN  somebody waits to suspend the system; as above\n   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above"]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]

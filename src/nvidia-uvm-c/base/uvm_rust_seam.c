@@ -180,15 +180,16 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 				    uvm_gpu_chunk_t *root_chunk,
 				    uvm_tracker_t *tracker)
 {
+	/* Whose chunks have no va_block: uvm_rust_evict_rest() takes them. Its VA space may be gone at any moment. */
+	bool nobodys = UVM_RUST_HOOKED && uvm_rust_is_nobody(va_block);
 	/* NULL once the block was killed; else its VA space outlives our hold on the block's lock. */
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space_maybe_dead(va_block);
+	uvm_va_space_t *va_space = nobodys ? NULL : uvm_va_block_get_va_space_maybe_dead(va_block);
 	struct uvm_rust_space *counted = va_space ? va_space->uvm_rust : NULL;
 	__u32 index = uvm_id_gpu_index(gpu->id), root = uvm_rust_root_index(root_chunk);
 	NV_STATUS status = NV_OK;
 	__u64 before = 0;
 
-	/* Whose chunks have no va_block: uvm_rust_evict_rest() takes them. */
-	if (UVM_RUST_HOOKED && uvm_rust_is_nobody(va_block))
+	if (nobodys)
 		return NV_OK;
 	if (counted)
 		before = uvm_rust_note_evicted(counted, index, root);
@@ -196,7 +197,8 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 		status = uvm_rust_drop_needless(va_block, gpu, root_chunk);
 	if (status == NV_OK)
 		status = uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
-	if (counted)
+	/* Page tables may have taken memory meanwhile, for which the block's lock is let go. */
+	if (counted && uvm_va_block_get_va_space_maybe_dead(va_block))
 		uvm_rust_evicted(counted, index, root, va_block->start, before, status);
 	/* No page could be moved: all chunks stay (uvm_rust_chunk_stays()). */
 	return UVM_RUST_HOOKED && status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;

@@ -11,7 +11,7 @@ use crate::ffi::flash::{
     is_admin, mark, move_range as move_range_of, open, sets, workers_of_parameter, BlockHandle,
     Dev, DeviceHandle, Io, OwnerHandle, Writing,
 };
-use crate::ffi::{seam, uaccess};
+use crate::ffi::{seam, time, uaccess};
 use crate::policy::flash::drain::Stays;
 use crate::policy::flash::moves::{Failed, To};
 use crate::policy::flash::pool::Pool;
@@ -203,7 +203,9 @@ pub(crate) fn detach(arg: usize) -> Result {
     // Nobody has to wait for room any more.
     dev.tell();
     lock.drain().map_err(|stays| match stays {
-        Stays::Interrupted => EINTR,
+        Stays::Interrupted if time::rest() => EINTR,
+        // Somebody waits to suspend the system.
+        Stays::Interrupted => EAGAIN,
         Stays::Busy => EBUSY,
     })?;
     pr_info!("flash: detached\n");

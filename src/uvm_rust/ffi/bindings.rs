@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 439cccb939dccc6d.
+// Of headers and options c26c559bfea27906.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -194,7 +194,7 @@ pub struct uvm_rust_flash_attach {
     pub host_bytes: __u64,
     pub quota_bytes: __u64,
 }
-#[doc = " struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)\n @size:  in: sizeof of the caller's structure\n @flags: 0\n\n Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back\n to host memory, which takes as long as that takes, and then it is let go.\n   EPERM   no CAP_SYS_ADMIN\n   ENODEV  none is attached\n   EINTR   a fatal signal came: it stays attached, writes nothing, and may be\n           detached again\n   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above"]
+#[doc = " struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)\n @size:  in: sizeof of the caller's structure\n @flags: 0\n\n Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back\n to host memory, which takes as long as that takes, and then it is let go.\n   EPERM   no CAP_SYS_ADMIN\n   ENODEV  none is attached\n   EINTR   a fatal signal came: it stays attached, writes nothing, and may be\n           detached again\n   EAGAIN  somebody waits to suspend the system; as above\n   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above"]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_detach {

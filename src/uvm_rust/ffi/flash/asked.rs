@@ -224,10 +224,11 @@ impl Machine for Asked {
     fn take_turn(&mut self) {
         // SAFETY: there is a tier as long as there is an owner.
         let dev = unsafe { device(current()) };
-        self.ready = dev.map(|dev| {
-            let turn = Dev::begin_for_others(&dev);
+        // Who ends the tenant waits for this thread, with the lock of a VA space.
+        self.ready = dev.and_then(|dev| {
+            let turn = Dev::begin_unless(&dev, || self.owner.is_ending())?;
             let set = Set::take(&dev, Who::Others);
-            Ready { set, turn }
+            Some(Ready { set, turn })
         });
     }
 }

@@ -269,12 +269,31 @@ impl Dev {
     pub(super) fn begin_for_others(dev: &Arc<Self>) -> Others {
         let mut turn = Turn::default();
         loop {
-            let progress = dev.progress();
-            if dev.arbiter.others_begin(&mut turn, now_us()) {
-                return Others(dev.clone());
+            if let Some(begun) = Self::try_begin(dev, &mut turn) {
+                return begun;
             }
-            dev.wait(progress, LOOK_MS);
         }
+    }
+
+    /// The same, until `is_stopped` says so: then none begins.
+    pub(super) fn begin_unless(dev: &Arc<Self>, is_stopped: impl Fn() -> bool) -> Option<Others> {
+        let mut turn = Turn::default();
+        while !is_stopped() {
+            if let Some(begun) = Self::try_begin(dev, &mut turn) {
+                return Some(begun);
+            }
+        }
+        None
+    }
+
+    /// Begins one, or waits for a while.
+    fn try_begin(dev: &Arc<Self>, turn: &mut Turn) -> Option<Others> {
+        let progress = dev.progress();
+        if dev.arbiter.others_begin(turn, now_us()) {
+            return Some(Others(dev.clone()));
+        }
+        dev.wait(progress, LOOK_MS);
+        None
     }
 
     /// The most operations for others that a fault's read was behind.

@@ -2,6 +2,7 @@
 
 //! Detaching, as `policy/flash/drain.rs` sees it.
 
+use super::bindings;
 use super::block::drop_idle;
 use super::chosen::Chosen;
 use super::dev::Dev;
@@ -84,7 +85,8 @@ impl Machine for Draining {
     }
 
     fn dying(&mut self) -> bool {
-        time::rest()
+        // SAFETY: it may be asked at any time. A suspend waits for this call, and CPU faults wait for the suspend.
+        time::rest() || unsafe { bindings::uvm_seam_flash_suspends() }
     }
 
     fn nap(&mut self) {

@@ -86,6 +86,8 @@ pub(crate) struct Owner {
     movers: Mutex<u32>,
     /// Those that carry out requests for it, by lane; made and ended with the lock of `movers`.
     lanes: [WorkQueue; 2],
+    /// It is about to go: whoever reads for it begins nothing more. It does not change again.
+    ending: AtomicBool,
 }
 
 impl Owner {
@@ -117,6 +119,7 @@ impl Owner {
                 turn <- new_condvar!(),
                 movers <- new_mutex!(0),
                 lanes: [const { WorkQueue::none() }; 2],
+                ending: AtomicBool::new(false),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -148,6 +151,7 @@ impl Owner {
         // and the tier knows nothing of it, nobody does.
         unsafe {
             let handle = OwnerHandle::new(owner);
+            (*owner).ending.store(true, Relaxed);
             (*(*owner).fetchers.get()).iter().for_each(Fetcher::stop);
             handle.with(|state, live| state.remove_owner(live, handle));
             drop(<Pin<KBox<Self>> as ForeignOwnable>::from_foreign(
@@ -274,6 +278,12 @@ impl OwnerHandle {
     pub(super) fn key(self) -> u64 {
         // SAFETY: as above.
         unsafe { self.0.as_ref() }.key
+    }
+
+    /// Whether it is about to go.
+    pub(super) fn is_ending(self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.ending.load(Relaxed)
     }
 
     /// Works on the tier's state, under its lock.

@@ -33,6 +33,11 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("the device changes what was written", FAILING, corrupted);
     suite.test("a program is killed at any moment", NONE, killed);
     suite.test("the system sleeps", NONE, suspended);
+    suite.test(
+        "a suspend does not wait for all that a detaching brings back",
+        NONE,
+        suspended_while_detaching,
+    );
     suite.test("not without CAP_SYS_ADMIN", NONE, unprivileged);
 }
 
@@ -433,6 +438,26 @@ fn suspended() -> Outcome {
     }
     ensure!(rig.stats()?.spilled > 0, "nothing was spilled");
     no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// Detaching ends with EAGAIN where somebody waits to suspend the system. The client calls again after that.
+fn suspended_while_detaching() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(48)?;
+    write(&buffer, 173);
+    rig.spill(&buffer)?;
+    let all = rig.stats()?.pages;
+    let left = std::thread::scope(|scope| -> Result<u64, Failure> {
+        let detaching = scope.spawn(|| rig.process.flash_detach());
+        rig.wait_until(PATIENCE, |s| s.pages < all)?;
+        rig.gpu.suspend(Duration::from_millis(100))?;
+        let left = rig.stats()?.pages;
+        detaching.join().map_err(|_| "a thread panicked")??;
+        Ok(left)
+    })?;
+    ensure!(left > 0, "all {all} pages came back before it slept");
+    check(&buffer, 173)?;
     Ok(Pass::Ok)
 }
 
