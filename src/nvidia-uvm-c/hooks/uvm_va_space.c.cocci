@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-// A CPU fault on ordinary memory (HMM) that comes while a GPU is unregistered is tried again: see uvm_rust_va_space.h. Not
-// where 570 and later have asked for errors of NVLink's with the lock let go.
+// A CPU fault on ordinary memory (HMM) that comes while a GPU is unregistered is tried again: see uvm_rust_va_space.h.
 @@
 typedef uvm_va_space_t;
 identifier space, vmf, hmm;

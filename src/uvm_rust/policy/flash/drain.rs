@@ -125,13 +125,14 @@ pub fn drain<M: Machine>(m: &mut M) -> Result<(), Stays> {
     // Others can be waited for only if nobody begins anew, as is the case without pages.
     loop {
         let left = m.left();
-        if left.pages == 0 && left.is_busy && !m.dying() {
-            m.wait(left.progress);
-        } else if left.pages > 0 || left.is_busy {
+        if left.pages > 0 {
             return Err(Stays::Busy);
-        } else {
+        } else if !left.is_busy {
             return Ok(());
+        } else if m.dying() {
+            return Err(Stays::Interrupted);
         }
+        m.wait(left.progress);
     }
 }
 
@@ -415,7 +416,7 @@ mod tests {
         assert_eq!((m.count("nap"), m.count("fetch")), (2, 0));
         let mut m = Script::of(Vec::new());
         (m.dies, m.left) = (Some(2), [(0, true); 9].into());
-        assert_eq!(drain(&mut m), Err(Stays::Busy));
+        assert_eq!(drain(&mut m), Err(Stays::Interrupted));
         assert_eq!(m.count("wait"), 1);
         // A fetch that never ends.
         let endless = Block {

@@ -68,6 +68,23 @@ impl Process {
         )
     }
 
+    /// The same, which the client does not repeat where the system is about to sleep: EAGAIN then.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    pub fn flash_detach_once(&self) -> Result<()> {
+        let mut detach = FlashDetach {
+            size: size_of::<FlashDetach>() as u32,
+            flags: 0,
+        };
+        self.ask_once(
+            "UVM_RUST_FLASH_DETACH",
+            uapi::UVM_RUST_FLASH_DETACH,
+            &mut detach,
+        )
+    }
+
     pub fn flash_stats(&self) -> Result<FlashStats> {
         let mut stats = FlashStats {
             size: size_of::<FlashStats>() as u32,
