@@ -26,7 +26,7 @@ import fake_streams
 import train
 from uvmrust import offload
 
-SEED = int(os.environ.get("SEED", random.randrange(1 << 32)))
+SEED = int(os.environ.get("SEED") or random.randrange(1 << 32))
 GPU_MEMORY = 32 << 20
 RUBBISH = 0xDB
 
