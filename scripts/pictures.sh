@@ -30,7 +30,7 @@ uvmtop() {
 	cargo build --release --quiet -p uvm-suite -p uvmtop
 	DRIVER=rust VIDMEM=64M VM_TIMEOUT=${VM_TIMEOUT:-600} scripts/vm.sh '
 		(while target/release/demo --size 1.5 --quiet; do :; done) >/dev/null &
-		sleep 5
+		sleep 20
 		target/release/uvmtop --once --interval 3
 		kill $!; pkill -P $!; wait' >out/uvmtop.said
 	grep -v '^\(ok\|not ok\|1\.\.\)' out/uvmtop.said | draw uvmtop "uvmtop, beside make demo" "uvmtop --once --interval 3"
