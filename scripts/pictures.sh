@@ -25,12 +25,12 @@ demo() {
 		draw demo "NVIDIA's driver, unmodified and with Rust, on a software GPU" "make demo"
 }
 
-# uvmtop looks for three seconds at a demo that goes on.
+# uvmtop looks for three seconds at a demo that goes on, once it has more than the GPU holds.
 uvmtop() {
 	cargo build --release --quiet -p uvm-suite -p uvmtop
 	DRIVER=rust VIDMEM=64M VM_TIMEOUT=${VM_TIMEOUT:-600} scripts/vm.sh '
 		(while target/release/demo --size 1.5 --quiet; do :; done) >/dev/null &
-		sleep 5
+		until target/release/uvmtop --once | grep -q "  evicted [1-9]"; do sleep 1; done
 		target/release/uvmtop --once --interval 3
 		kill $!; pkill -P $!; wait' >out/uvmtop.said
 	grep -v '^\(ok\|not ok\|1\.\.\)' out/uvmtop.said | draw uvmtop "uvmtop, beside make demo" "uvmtop --once --interval 3"

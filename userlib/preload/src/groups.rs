@@ -7,6 +7,7 @@
 //! short is part of what was announced last in its stream: the driver has that ID for the faults of both.
 //! How long a kernel takes is known by the announcements: from one to the next in its stream. It is
 //! known by kind, which is a kernel's name and shape: an optimizer's arguments are others at each step.
+//! The same kernel may take longer with other arguments, so that is learned anew now and then.
 //!
 //! All of it is atomic. What a race makes of it costs time, or an announcement.
 
@@ -19,6 +20,9 @@ use std::sync::atomic::{
 const TIMES: u32 = 8;
 /// Launches that follow an announcement at most, however short they are.
 const LAUNCHES: u32 = 64;
+/// Launches of a kind that have joined when how long it takes is learned anew. That costs it no more
+/// than two announcements for each of [`TIMES`], which is 0.04 µs a launch on an H200.
+const ANEW: u32 = 1 << 13;
 const KINDS: usize = 1 << 13;
 const STREAMS: usize = 1 << 6;
 /// Announcements that may wait in all streams together; CUDA lets fewer wait in one.
@@ -43,6 +47,17 @@ struct Kind {
     key: AtomicU64,
     least_ns: AtomicU32,
     times: AtomicU32,
+    /// Launches that have joined since it was learned.
+    joined: AtomicU32,
+}
+
+impl Kind {
+    /// Has its next times learned as if it were new.
+    fn forget(&self) {
+        self.joined.store(0, Relaxed);
+        self.times.store(0, Relaxed);
+        self.least_ns.store(u32::MAX, Relaxed);
+    }
 }
 
 /// A stream by its key, which is not 0.
@@ -84,6 +99,7 @@ impl Groups {
             key: AtomicU64::new(0),
             least_ns: AtomicU32::new(u32::MAX),
             times: AtomicU32::new(0),
+            joined: AtomicU32::new(0),
         };
         let stream = || Stream {
             key: AtomicU64::new(0),
@@ -120,14 +136,17 @@ impl Groups {
         let (Some(kind), Some(at)) = (kind, stream) else {
             return Next::Untimed;
         };
-        let stream = &self.streams[at];
-        let took = self.took(&self.kinds[kind]);
+        let (stream, its) = (&self.streams[at], &self.kinds[kind]);
+        let took = self.took(its);
         let (since_ns, since) = (stream.since_ns.load(Relaxed), stream.since.load(Relaxed));
         let recent = since > 0 && since <= LAUNCHES && since_ns < self.every_ns;
         if let (true, Some(took)) = (recent, took.filter(|&took| took < self.every_ns)) {
             let sum_ns = since_ns.saturating_add(took);
             stream.since_ns.store(sum_ns, Relaxed);
             stream.since.store(since + 1, Relaxed);
+            if its.joined.fetch_add(1, Relaxed) + 1 >= ANEW {
+                its.forget();
+            }
             return Next::Joins;
         }
         // Of a kind that is not known yet nothing follows that would hide how long it takes.
@@ -320,6 +339,29 @@ mod tests {
         gpu.step(&[2], |_| 1);
         let at = place(&gpu.groups.kinds, |kind| &kind.key, 1).unwrap();
         assert_eq!(gpu.groups.kinds[at].least_ns.load(Relaxed), 70_000);
+    }
+
+    /// With other arguments, which are not part of a kind.
+    #[test]
+    fn a_kind_that_has_become_long_is_announced_again() {
+        let mut gpu = Gpu::new(EVERY);
+        let kernels = [1; 64];
+        for _ in 0..3 {
+            gpu.step(&kernels, |_| 5);
+        }
+        assert_eq!(gpu.step(&kernels, |_| 5), [1]);
+        let (mut steps, mut announced) = (0, 0);
+        while gpu.step(&kernels, |_| 1000) != kernels {
+            steps += 1;
+            announced += gpu.announced.len();
+            assert!(
+                steps < 2 * ANEW as usize / 64,
+                "it counts as short for ever"
+            );
+        }
+        assert!(announced < steps + 4 * TIMES as usize, "{announced}");
+        // Once it is known to be long it stays so, as each tells its time.
+        assert_eq!(gpu.step(&kernels, |_| 1000), kernels);
     }
 
     #[test]

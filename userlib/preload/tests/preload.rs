@@ -118,7 +118,8 @@ fn launches_are_announced_in_the_order_of_the_stream() {
     assert_eq!(run.said, "");
 }
 
-/// A kernel is short once some of its times are known.
+/// A kernel is short once eight of its times are known, and 64 follow an announcement at most. How many
+/// do in 400 µs, is the machine's.
 #[test]
 fn short_kernels_go_with_what_was_announced_before() {
     if !have_cc() {
@@ -133,12 +134,11 @@ fn short_kernels_go_with_what_was_announced_before() {
         assert!(told.iter().all(|line| *line == told[0]), "{told:?}");
         told.len()
     };
-    let few = announced(&[]);
-    assert!((9..60).contains(&few), "{few} of 100");
     assert_eq!(announced(&[("UVMRUST_ANNOUNCE_EVERY", "0")]), 100);
-    // All that is between two of them is known to be shorter than that.
-    let all = announced(&[("UVMRUST_ANNOUNCE_EVERY", "1000000")]);
-    assert!((9..30).contains(&all), "{all} of 100");
+    // All that is between two of them is known to be shorter than a second.
+    let few = announced(&[("UVMRUST_ANNOUNCE_EVERY", "1000000")]);
+    assert_eq!(few, 11);
+    assert!(announced(&[]) >= few);
 }
 
 /// A child announces nothing through the descriptor that it was born with, and waits

@@ -16,6 +16,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use uvmrust::cuda::Cuda;
 use uvmrust::{Backend, Error, Mode, Place, Range, Result, Uvm};
 use uvmrust_torch::{uvmrust_torch_free, uvmrust_torch_malloc, uvmrust_torch_record_stream};
 use uvmrust_torch::{CudaDevice, Metric, Stats, StreamId};
@@ -185,6 +186,7 @@ fn discard_and_prefetch(
     device: Option<c_int>,
 ) -> PyResult<bool> {
     let ranges = ranges(spans);
+    let mut may_stay_lazy = false;
     let done = py.detach(|| {
         let uvm = Uvm::process();
         if uvm.backend() == Backend::None {
@@ -192,12 +194,18 @@ fn discard_and_prefetch(
         }
         let place = place(uvm, to)?;
         DEVICE.within(StreamId(stream), device, |cuda_stream| {
+            // A node of a graph does both, and its prefetch may fail at any launch, which only
+            // `check` tells. Elsewhere CUDA has the prefetch when the call is over.
+            // SAFETY: the stream is of the context that `within` made current.
+            let captured =
+                |cuda: &Cuda| !matches!(unsafe { cuda.captured_into(cuda_stream) }, Ok(None));
+            may_stay_lazy = uvm.cuda().is_some_and(captured);
             // SAFETY: as in `discard`.
             unsafe { uvm.discard_and_prefetch_batch_async(&ranges, place, cuda_stream) }
         })
     });
     // The prefetch may be what has failed.
-    if done.is_err() && may_be_done(&done) {
+    if (done.is_err() || may_stay_lazy) && may_be_done(&done) {
         py.detach(|| uvmrust_torch::discarded_lazily(&ranges));
     }
     match done {

@@ -102,6 +102,8 @@ fn a_plan_is_followed_inside_a_real_pytorch() {
     let mut python = Command::new(python);
     python
         .env("UVMSIM", program("uvmsim"))
+        // Empty where none is given, as make has it.
+        .env("SEED", std::env::var("SEED").unwrap_or_default())
         .env("OMP_NUM_THREADS", "1");
     println!("{}", run_by(python, "torch_offload.py", &[]));
 }

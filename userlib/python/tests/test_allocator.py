@@ -278,6 +278,26 @@ print(cuda.stub_violations(), uvmrust.torch.stats(0)['short'], uvmrust.stats()['
         said = self.said(self.HALF, LENGTH)
         self.assertEqual(said, ["0", "False", str(LENGTH)])
 
+    # The others have no nodes of graphs that do both.
+    @stub.only_on("uvm-rust", "native")
+    def test_what_a_launch_may_leave_discarded_is_prefetched_too(self):
+        said = self.said(self.LAUNCH, LENGTH)
+        self.assertEqual(said, ["0", "False", str(LENGTH)])
+
+    # The program goes on without a look at what check() says.
+    LAUNCH = """
+graph, launched = ctypes.c_void_p(), ctypes.c_void_p()
+stub.must(cuda.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0))
+uvmrust.discard_and_prefetch(tensor)
+stub.must(cuda.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)))
+stub.must(cuda.cuGraphInstantiateWithFlags(ctypes.byref(launched), graph, ctypes.c_uint64(0)))
+stub.must(cuda.cuGraphDestroy(graph))
+cuda.stub_fail(b'UVM_MIGRATE', 1)
+stub.must(cuda.cuGraphLaunch(launched, ctypes.c_void_p(stream)))
+stub.must(cuda.cuStreamSynchronize(ctypes.c_void_p(stream)))
+stub.must(cuda.cuGraphExecDestroy(launched))
+"""
+
     # A call whose discard is done, and its prefetch is not.
     HALF = """
 cuda.stub_fail(b'cuMemPrefetchAsync', 1)

@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import torch
@@ -25,7 +26,7 @@ import fake_streams
 import train
 from uvmrust import offload
 
-SEED = int(os.environ.get("SEED", random.randrange(1 << 32)))
+SEED = int(os.environ.get("SEED") or random.randrange(1 << 32))
 GPU_MEMORY = 32 << 20
 RUBBISH = 0xDB
 
@@ -44,6 +45,8 @@ class FakeGpu:
         # The program's stream, what is late in each, which have waited, and which were told of.
         self.stream, self.late = "main", {}
         self.waits, self.uses = [], []
+        # What others do while the program waits.
+        self.meanwhile = lambda: None
 
     def current(self, device):
         return self.stream
@@ -55,13 +58,13 @@ class FakeGpu:
         self.begun[way].append(source.numel())
         return event
 
-    def out(self, data, home, ready):
+    def out(self, data, behind, ready):
         host = torch.empty_like(data)
-        return host, self._queue("out", host, data, home, ready)
+        return host, self._queue("out", host, data, list(behind), ready)
 
     def back(self, host, device, after):
         data = torch.empty_like(host)
-        return data, self._queue("back", data, host, self.stream, after)
+        return data, self._queue("back", data, host, [self.stream], after)
 
     def is_over(self, event):
         if not event[0] and self.random.random() < self.chance:
@@ -74,6 +77,7 @@ class FakeGpu:
 
     def finish(self, event):
         self.waits.append("program")
+        self.meanwhile()
         self._do(event)
 
     def use(self, data, stream):
@@ -85,7 +89,8 @@ class FakeGpu:
                 done, to, source, behind, after = queue.pop(0)
                 if after is not None:
                     self._do(after)
-                self.late.pop(behind, lambda: None)()
+                for stream in behind:
+                    self.late.pop(stream, lambda: None)()
                 to.copy_(source)
                 done[0] = True
 
@@ -240,6 +245,22 @@ launch 1 save:{SIZE}
 launch 2 save:{SIZE}
 launch 3 use:{SIZE}
 launch 4 use:{SIZE}
+tensor 0 saved0
+tensor 1 saved1
+"""
+
+# A step in which a tensor is saved until the event before `last`, at which another is, and it goes.
+LAST = f"""uvmplan 1
+meta trace last
+kernels 4
+span {2 * SIZE}
+at last evict 0 0 {SIZE} host
+start 0
+launch 0 begin
+launch 1 save:{SIZE}
+launch 2 save:{SIZE}
+launch 3 save:{SIZE}
+launch 4 save:{SIZE}
 tensor 0 saved0
 tensor 1 saved1
 """
@@ -502,6 +523,45 @@ class Small(Case):
             self.gpu.stream = "side"
             first.exp().mul(first)
         self.assertEqual(self.gpu.uses, ["main", "side", "side"])
+
+    def saved_in(self, *streams):
+        """A tensor that streams write, one after the other, behind autograd's back, and save. It leaves
+        when the last has. Returns whether each has the gradient of what it is then."""
+        executor = self.executor(LAST.replace("last", str(len(streams) + 1)), chance=0.0, in_flight=0)
+        factor = torch.ones(SIZE // 4, requires_grad=True)
+        saved, other = torch.zeros(SIZE // 4), torch.ones(SIZE // 4)
+        with executor.step():
+            for self.gpu.stream in streams:
+                saved.data.add_(1)
+                product = saved * factor
+            self.late(saved, streams[-1])
+            self.gpu.stream = streams[0]
+            kept = other * factor
+            self.assertEqual(self.gpu.waits, ["program"])
+            product.sum().backward()
+        del kept
+        return factor.grad.eq(len(streams)).all()
+
+    def test_a_copy_is_behind_each_stream_that_saves(self):
+        self.assertTrue(self.saved_in("main", "side"), f"SEED={SEED}")
+        self.assertTrue(self.saved_in("side", "main", "third"), f"SEED={SEED}")
+
+    def test_others_go_on_while_the_program_waits(self):
+        executor = self.executor(chance=0.0, in_flight=0)
+        went_on = []
+
+        def meanwhile():
+            other = threading.Thread(target=lambda: went_on.append(executor.stats()), daemon=True)
+            other.start()
+            other.join(10)
+
+        self.gpu.meanwhile = meanwhile
+        with executor.step():
+            kept = self.forward(self.input())
+            self.assertEqual(self.gpu.waits, ["program"])
+            self.assertEqual(len(went_on), 1, "the lock is held")
+            self.assertIsNone(executor._numbered[0].data)
+            del kept
 
     def test_what_is_on_its_way_leaves_again_behind_its_arrival(self):
         plan = PLAN.replace("at 4 prefetch", "at 3 prefetch").replace("start", f"at 3 evict 0 0 {SIZE} host\nstart")

@@ -64,28 +64,29 @@ class _Cuda:
         return torch.cuda.current_stream(device)
 
     def _copy(self, to, source, device, way, behind, after=None):
-        """Copies behind what is in a stream of the program's now; gives the event of its end."""
+        """Copies behind what is in streams of the program's now; gives the event of its end."""
         stream = self._stream(device, way)
-        stream.wait_stream(behind)
+        for one in behind:
+            stream.wait_stream(one)
         if after is not None:
             stream.wait_event(after)
         with torch.cuda.stream(stream):
             to.copy_(source, non_blocking=True)
             return stream.record_event()
 
-    def out(self, data, home, ready):
-        """Begins to copy to the host, behind `home` and `ready`: the copy, and what tells that it is there."""
+    def out(self, data, behind, ready):
+        """Begins to copy to the host, behind streams and `ready`: the copy, and what tells that it is there."""
         host = torch.empty(data.shape, dtype=data.dtype, device="cpu", pin_memory=True)
         # Whoever gives it up, and whichever stream it is of: nobody else has it during the copy.
         self.use(data, self._stream(data.device, "out"))
-        return host, self._copy(host, data, data.device, "out", home, ready)
+        return host, self._copy(host, data, data.device, "out", behind, ready)
 
     def back(self, host, device, after):
         """Begins to copy to the GPU, behind `after`. The memory is of the current stream."""
         data = torch.empty(host.shape, dtype=host.dtype, device=device)
         # It may be given up before the copy is over, with the graph that it is of.
         self.use(data, self._stream(device, "in"))
-        return data, self._copy(data, host, device, "in", self.current(device), after)
+        return data, self._copy(data, host, device, "in", [self.current(device)], after)
 
     def is_over(self, event):
         return event.query()
@@ -184,15 +185,17 @@ class _Entry:
         self.saved = weakref.WeakSet()
         # A copy on the host, when it is there, and when the one on the GPU is.
         self.host = self.out = self.ready = None
-        # The program's stream in which it was first saved, or came back. There its contents can be
-        # read. Whose memory it is, is not known: a program may save what is of another stream.
-        self.home = gpu.current(self.device)
-        gpu.use(self.data, self.home)
+        # The program's streams in which it was saved, or the one in which it came back. Behind all of
+        # them its contents can be read: each may have written a part of it, or written it anew.
+        # Whose memory it is, is not known: a program may save what is of another stream.
+        self.homes = [gpu.current(self.device)]
+        gpu.use(self.data, self.homes[0])
 
     def save_again(self, tensor, gpu):
         """Its memory may be given up before the program's own rules for streams would have it."""
         stream = gpu.current(self.device)
-        if stream != self.home:
+        if stream not in self.homes:
+            self.homes.append(stream)
             gpu.use(tensor, stream)
 
     def is_at(self, place):
@@ -206,7 +209,7 @@ class _Entry:
         self.moved |= not self.is_at(self.place)
         if self.moved:
             return False
-        self.host, self.out = gpu.out(self.data, self.home, self.ready)
+        self.host, self.out = gpu.out(self.data, self.homes, self.ready)
         return True
 
     def left(self):
@@ -222,7 +225,7 @@ class _Entry:
             # It has not left yet, and stays.
             self.host = self.out = None
             return False
-        self.home = gpu.current(self.device)
+        self.homes = [gpu.current(self.device)]
         self.data, self.ready = gpu.back(self.host, self.device, self.out)
         self.place = _storage(self.data)
         self.host = self.out = None
@@ -234,7 +237,7 @@ class _Entry:
             return
         stream = gpu.current(self.device)
         gpu.wait(self.ready, stream)
-        if stream != self.home:
+        if stream not in self.homes:
             gpu.use(self.data, stream)
 
 
@@ -282,7 +285,8 @@ class _Hooks:
             saved = _Saved(tensor, entry)
             entry.saved.add(saved)
             self._event("save", entry)
-            return saved
+        self._settle()
+        return saved
 
     def _unpack(self, saved):
         if saved.entry is None:
@@ -292,7 +296,12 @@ class _Hooks:
             # The moves behind this event must not take what it is for.
             tensor = saved.get()
             self._event("use", saved.entry)
-            return tensor
+        self._settle()
+        return tensor
+
+    def _settle(self):
+        """What may have the program wait, behind an event. The lock is not held: what is waited for
+        may need what another thread has yet to do here."""
 
     def _event(self, what, entry):
         number = self._events
@@ -406,6 +415,7 @@ class Executor(_Hooks):
             self._follows = True
             self._counts["steps"] += 1
             self._requests(0)
+        self._settle()
         with self._hooks():
             yield
         with self._lock:
@@ -455,23 +465,30 @@ class Executor(_Hooks):
                 self._leaving.append((weakref.ref(entry), entry.out, entry.size))
         self._give_up()
 
-    def _give_up(self):
-        """Gives up what has been copied; waits for what is too much on its way."""
-        still, flying = [], sum(size for _, _, size in self._leaving)
+    def _give_up(self, waited_for=None):
+        """Gives up what has been copied, and what was waited for."""
+        still = []
         for reference, event, size in self._leaving:
             entry = reference()
             # It is gone with its graph, or was called back.
             if entry is None or entry.out is not event or entry.data is None:
-                flying -= size
                 continue
-            if not self._gpu.is_over(event):
-                if flying <= self._in_flight:
-                    still.append((reference, event, size))
-                    continue
-                self._gpu.finish(event)
-            flying -= size
-            entry.left()
+            if event is waited_for or self._gpu.is_over(event):
+                entry.left()
+            else:
+                still.append((reference, event, size))
         self._leaving = still
+
+    def _settle(self):
+        """Waits while too much is on its way, for what has been on its way longest."""
+        event = None
+        while True:
+            with self._lock:
+                self._give_up(event)
+                if sum(size for _, _, size in self._leaving) <= self._in_flight:
+                    return
+                event = self._leaving[0][1]
+            self._gpu.finish(event)
 
     def _forget(self, entry):
         """What is saved from now on is another entry's."""

@@ -77,8 +77,8 @@ static struct {
 } faults[4];
 
 /*
- * The `nth` call of this function from now on, 1 for the next, fails: for want of memory,
- * or, of "UVM_DISCARD", as it does where a GPU can not fault. Any call can fail: "this
+ * The `nth` call of this function from now on, 1 for the next, fails: for want of memory, as
+ * "UVM_MIGRATE" does, or, of "UVM_DISCARD", as it does where a GPU can not fault. Any call can fail: "this
  * function may also return error codes from previous, asynchronous launches" (Driver API).
  */
 EXPORT void stub_fail(const char *function, unsigned int nth)
@@ -597,6 +597,7 @@ struct native_migrate {
 #define INVALID_ADDRESS 0x1e
 #define INVALID_ARGUMENT 0x1f
 #define NV_INVALID_DEVICE 0x26
+#define NV_NO_MEMORY 0x51
 
 /*
  * Whether UVM knows a processor: a GPU that the program uses, or the host. (By which UUID it
@@ -690,6 +691,8 @@ static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
 			p->status = INVALID_ADDRESS;
 		else if (!is_processor(p->uuid))
 			p->status = NV_INVALID_DEVICE;
+		else if (fails("UVM_MIGRATE"))
+			p->status = NV_NO_MEMORY;
 		else
 			p->status = prefetch(p->base, p->length) ? 0 : INVALID_ADDRESS;
 		if (getenv("STUB_WHERE"))

@@ -493,7 +493,11 @@ fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 
             bytes(to_gpu),
             bytes(to_host),
             count(faults),
-            count(evicted),
+            // UVM's tools interface does not tell.
+            process
+                .gpus
+                .as_ref()
+                .map_or_else(unknown, |_| count(evicted)),
             predicted,
             ssd,
         ],

@@ -53,9 +53,9 @@ struct Used {
     /// opposite was seen not to hold (`uvmrust::cuda::Cuda::drain`). So the legacy stream is
     /// made to wait for an event of the stream of the thread that frees.
     own: bool,
-    /// The program has discarded some of it lazily. No matter whether it has prefetched that
-    /// since: by which calls it may, is not known here.
-    lazy: bool,
+    /// The blocks of which the program has discarded some lazily, apart from each other. No matter
+    /// whether it has prefetched that since: by which calls it may, is not known here.
+    lazy: Vec<Range>,
 }
 
 /// What the allocator keeps of one device.
@@ -153,7 +153,7 @@ impl<D: Device> Allocator<D> {
             requested,
             others: Vec::new(),
             own: pool.owner == Owner::Stream && queue.stream == StreamId::PER_THREAD,
-            lazy: false,
+            lazy: Vec::new(),
         };
         self.used.insert(base, block);
         let given = self.heap.taken(base).map_or(length, |(_, length)| length);
@@ -214,14 +214,15 @@ impl<D: Device> Allocator<D> {
         if pool.owner == Owner::SomeGraph {
             return;
         }
-        let enqueues = block.lazy || !block.others.is_empty();
+        let lazy = !block.lazy.is_empty();
+        let enqueues = lazy || !block.others.is_empty();
         let underway = enqueues && self.underway();
         let captured = |queue: &Queue| self.device.capturing(*queue);
         let others = &block.others;
         if underway
             || others.iter().any(captured)
             || (enqueues && captured(&pool.queue))
-            || (block.lazy && self.may_be_launched(pool))
+            || (lazy && self.may_be_launched(pool))
         {
             self.deferred.push((base, block));
             return;
@@ -234,7 +235,7 @@ impl<D: Device> Allocator<D> {
         if !waits && !all(&|other| self.device.drain(other).is_ok()) {
             return;
         }
-        if block.lazy && !self.end_lazy(Range { base, length }, pool.queue) {
+        if lazy && !self.end_lazy(Range { base, length }, &block.lazy, pool.queue) {
             return;
         }
         if let Some(part) = self.heap.give(base) {
@@ -250,20 +251,22 @@ impl<D: Device> Allocator<D> {
         matches!(pool.owner, Owner::Graph(graph) if !gone(graph))
     }
 
-    /// A part of which the program has discarded some lazily is about to be free. Its whole blocks
-    /// count as discarded, and so are prefetched before they are given out. What it has of blocks
-    /// that it shares is prefetched now. `false`: that failed, and nobody may use the part.
-    fn end_lazy(&mut self, part: Range, queue: Queue) -> bool {
+    /// A part is about to be free, with blocks of which the program has discarded some lazily. Those
+    /// that it has as a whole count as discarded, and so are prefetched before they are given out.
+    /// What it has of blocks that it shares is prefetched now. `false`: that failed, and nobody may
+    /// use the part.
+    fn end_lazy(&mut self, part: Range, lazy: &[Range], queue: Queue) -> bool {
         let inner = self.heap.whole_blocks(part);
         let (end, inner_end) = (part.base + part.length, inner.base + inner.length);
         for (from, to) in [(part.base, inner.base), (inner_end, end)] {
+            let edge = common(from, to, lazy).next().is_some();
             let (base, length) = (from, to - from);
-            if length != 0 && !self.prefetch(Range { base, length }, queue) {
+            if edge && !self.prefetch(Range { base, length }, queue) {
                 return false;
             }
         }
-        if inner.length != 0 {
-            self.heap.discarded(inner);
+        for range in common(inner.base, inner_end, lazy) {
+            self.heap.discarded(range);
         }
         true
     }
@@ -280,7 +283,8 @@ impl<D: Device> Allocator<D> {
             if base + length <= range.base {
                 return;
             }
-            block.lazy = true;
+            let (from, to) = (base.max(range.base), end.min(base + length));
+            add(&mut block.lazy, self.heap.blocks_of(from, to));
         }
     }
 
@@ -549,6 +553,32 @@ impl<D: Device> Allocator<D> {
         stats.reserved_bytes.down(segment.length);
         true
     }
+}
+
+/// What ranges have of the bytes from one address to another.
+fn common(from: u64, to: u64, ranges: &[Range]) -> impl Iterator<Item = Range> + '_ {
+    let both = move |range: &Range| {
+        let base = from.max(range.base);
+        let end = to.min(range.base + range.length);
+        let length = end.checked_sub(base).filter(|&length| length != 0)?;
+        Some(Range { base, length })
+    };
+    ranges.iter().filter_map(both)
+}
+
+/// Adds a range to ranges that are apart from each other, and stay so.
+fn add(ranges: &mut Vec<Range>, range: Range) {
+    let (mut base, mut end) = (range.base, range.base + range.length);
+    ranges.retain(|other| {
+        let other_end = other.base + other.length;
+        let apart = other.base > end || other_end < base;
+        if !apart {
+            (base, end) = (base.min(other.base), end.max(other_end));
+        }
+        apart
+    });
+    let length = end - base;
+    ranges.push(Range { base, length });
 }
 
 #[cfg(test)]

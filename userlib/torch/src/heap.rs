@@ -264,6 +264,14 @@ impl Heap {
         }
     }
 
+    /// The blocks that bytes of one segment are part of, as one range.
+    pub(crate) fn blocks_of(&self, from: u64, to: u64) -> Range {
+        let segment = self.segment_at(from).map_or(from, |(segment, _)| segment);
+        let base = from - (from - segment) % BLOCK;
+        let length = (to - base).next_multiple_of(BLOCK);
+        Range { base, length }
+    }
+
     /// Blocks of [`Heap::to_discard`], or of [`Heap::whole_blocks`], were.
     pub(crate) fn discarded(&mut self, range: Range) {
         self.set(range.base, range.length, State::Discarded);

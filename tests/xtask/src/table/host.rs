@@ -53,6 +53,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("upstream-bugs", "tests/scripts/upstream-bugs.sh"),
     ("driver-sh", "tests/scripts/driver.sh"),
     ("facts", "tests/scripts/facts.sh"),
+    ("gpu-check", "tests/scripts/gpu-check.sh"),
     ("base", "tests/scripts/base.sh"),
     ("lines", "tests/scripts/lines.sh"),
     ("prose-sh", "tests/scripts/prose.sh"),

@@ -38,8 +38,10 @@ fn of_a_shared_block_its_own_bytes_are_prefetched_when_it_is_freed() {
     let mut a = where_all_fits(&log);
     let [first, base, last] = [3 * M, 4 * M, 3 * M].map(|size| a.malloc(size, S).unwrap());
     assert_eq!((base, last), (first + 3 * M as u64, first + 7 * M as u64));
-    // One byte of it is enough, and the others are not touched by that.
-    discarded(&mut a, last - 1, 1);
+    // A byte of each block is enough, and the others are not touched by that.
+    for at in [base, first + 5 * M as u64, last - 1] {
+        discarded(&mut a, at, 1);
+    }
     a.record_stream(base, T.stream);
     log.take();
     [first, last].into_iter().for_each(|other| a.free(other));
@@ -57,6 +59,52 @@ fn of_a_shared_block_its_own_bytes_are_prefetched_when_it_is_freed() {
     log.take();
     a.free(small);
     assert_eq!(log.take(), [Prefetch(small, S)]);
+}
+
+/// The rest keeps its data, which is no reason to prefetch it, and still takes the GPU's memory.
+#[test]
+fn only_the_blocks_of_which_some_was_discarded_are_prefetched() {
+    let log = Log::default();
+    let mut a = where_all_fits(&log);
+    // Four blocks, and half of one that the other has too.
+    let [base, other] = [9 * M, 3 * M].map(|size| a.malloc(size, S).unwrap());
+    assert_eq!(other, base + 9 * M as u64);
+    let block = |n: u64| base + n * BLOCK;
+    for (at, length) in [(block(1) - 1, 2), (block(3) + 7, 9), (block(0), M)] {
+        discarded(&mut a, at, length);
+    }
+    for page in 0..10 {
+        discarded(&mut a, base + page * 8192, 4096);
+    }
+    assert_eq!(
+        a.used[&base].lazy.len(),
+        2,
+        "blocks are kept, and not each range"
+    );
+    let live = a.heap.live(0);
+    log.take();
+    a.free(base);
+    assert_eq!(log.take(), [], "nor the end, which shares a block");
+    assert_eq!(a.heap.live(0), live - 3 * BLOCK);
+    assert_eq!(a.malloc(9 * M, S), Some(base));
+    assert_eq!(log.take(), [Prefetch(block(0), S), Prefetch(block(3), S)]);
+    assert_eq!(a.device_stats(0).prefetched_bytes, 3 * BLOCK);
+}
+
+#[test]
+fn ranges_are_put_together() {
+    let range = |base, length| Range { base, length };
+    let mut all = Vec::new();
+    for (base, length) in [(10, 2), (20, 2), (30, 2), (12, 8), (40, 1), (31, 5)] {
+        add(&mut all, range(base, length));
+    }
+    all.sort_by_key(|range| range.base);
+    assert_eq!(all, [range(10, 12), range(30, 6), range(40, 1)]);
+    let of = |from, to| common(from, to, &all).collect::<Vec<_>>();
+    assert_eq!(of(0, 11), [range(10, 1)]);
+    assert_eq!(of(21, 32), [range(21, 1), range(30, 2)]);
+    assert_eq!(of(22, 30), []);
+    assert_eq!(of(41, 40), []);
 }
 
 #[test]
