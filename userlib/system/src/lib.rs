@@ -16,7 +16,6 @@ mod limits;
 mod module;
 mod nvml;
 mod root;
-mod tools;
 mod users;
 mod uuid;
 
@@ -29,6 +28,5 @@ pub use limits::{HostMemory, Limits};
 pub use module::{Driver, Module, Whose};
 pub use nvml::{Nvml, NvmlGpu, NvmlProcess};
 pub use root::Root;
-pub use tools::{ToolCounts, Tracker};
 pub use users::{User, Users};
 pub use uuid::Uuid;

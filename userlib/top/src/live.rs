@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use uvmrust_system::{
-    fdinfo, gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Nvml, Root, Tracker,
-    User, Users, Uuid, Whose,
+    fdinfo, gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Nvml, Root, Users,
+    Uuid, Whose,
 };
 
 use crate::sample::{GpuSample, ProcessSample, Sample, Source, SsdAll, SsdSample};
@@ -38,8 +38,6 @@ pub(crate) struct Live {
     denied: bool,
     /// NVML, or why it tells nothing, once it was wanted.
     nvml: Option<Result<Nvml, String>>,
-    /// Who is counted by UVM's tools interface, by process ID.
-    tools: BTreeMap<u32, Tracker>,
 }
 
 impl Live {
@@ -60,7 +58,6 @@ impl Live {
             registered: BTreeSet::new(),
             denied: false,
             nvml: None,
-            tools: BTreeMap::new(),
         }
     }
 
@@ -80,7 +77,7 @@ impl Live {
             self.close();
             sample.notes.push(match sample.module {
                 Some(_) => {
-                    "The module is NVIDIA's own, which keeps no counts for other programs.".into()
+                    "The module is NVIDIA's own, which counts nothing for this program.".into()
                 }
                 None => {
                     "The module nvidia-uvm is not loaded: uvmrun --check says what to do.".into()
@@ -178,34 +175,10 @@ impl Live {
         })
     }
 
-    /// Has UVM's tools interface count for each process, where no module of ours does, from now on.
-    fn track(&mut self, users: &[User], sample: &mut Sample) {
-        let theirs = matches!(&sample.module, Some(module) if module.whose != Whose::UvmRust);
-        // What has ended, or has other VA spaces by now, is let go.
-        self.tools
-            .retain(|_, tracker| theirs && users.iter().any(|user| tracker.is_of(user)));
-        for user in users.iter().filter(|_| theirs) {
-            if !self.tools.contains_key(&user.pid) {
-                // It may have no VA space yet, or be another user's.
-                let tracker = Tracker::new(&self.root, user).ok();
-                self.tools
-                    .extend(tracker.map(|tracker| (user.pid, tracker)));
-            }
-        }
-        if !self.tools.is_empty() {
-            sample.notes.push(
-                "Of processes UVM's tools interface tells what they move and fault while this \
-                 program looks, and nothing of evictions."
-                    .into(),
-            );
-        }
-    }
-
     /// Those that have UVM open, with what debugfs tells of them, or else their descriptors. To take
     /// both for counts would have those twice that two processes share a descriptor of.
-    fn processes(&mut self, sample: &mut Sample) {
+    fn processes(&self, sample: &mut Sample) {
         let users = Users::now(&self.root, self.own);
-        self.track(&users.seen, sample);
         sample.processes_hidden = users.hidden;
         let counted = processes(&self.root).ok();
         let mut said = fdinfo(&self.root, &users.seen);
@@ -221,7 +194,6 @@ impl Live {
                     clients: said.clients,
                     bytes_gpu: said.resident,
                     prefetching: None,
-                    tools: self.tools.get(&user.pid).map(Tracker::counts),
                     bytes_ssd_tenant: said.tenant_ssd,
                 };
                 (user.pid, process)

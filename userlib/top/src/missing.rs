@@ -19,8 +19,7 @@ pub(crate) const MISSING: &[&str] = &[
     "Parts of a GPU (MIG): their processes are seen, by root and by their own user; nothing else \
      is told, and nothing at all with driver 580 and later.",
     "A GPU that no process has registered with UVM: it is not started for the sake of being shown.",
-    "With NVIDIA's own module: everything, but who has UVM open, what NVML tells of memory, what UVM's \
-     tools interface counts of a process that this user may trace, as root may (bytes moved and faults, from \
-     the first look on), and with the parameter uvm_enable_debug_procfs=1 what moved and faulted, of a \
-     whole GPU.",
+    "With NVIDIA's own module: everything, but who has UVM open, what NVML tells of memory, and with \
+     the parameter uvm_enable_debug_procfs=1 what moved and faulted, of a whole GPU. The events of UVM's \
+     tools interface are for a process's own descriptor, and no other program gets them.",
 ];

@@ -2,7 +2,7 @@
 
 //! What happened between two samples, a second.
 
-use uvmrust_system::{ByCause, ByQueue, Counts, ToolCounts};
+use uvmrust_system::{ByCause, ByQueue, Counts};
 
 use crate::sample::{GpuSample, ProcessSample, SsdAll};
 
@@ -143,9 +143,6 @@ pub(crate) fn of_process(
     if before.clients != now.clients {
         return None;
     }
-    if let (Some(before), Some(now), None) = (&before.tools, &now.tools, &now.gpus) {
-        return Some(of_tools(before, now, seconds));
-    }
     let (before, now) = (before.gpus.as_ref()?, now.gpus.as_ref()?);
     let shrank = |(gpu, before)| now.get(gpu).is_none_or(|now: &Counts| now.shrank(before));
     if before.iter().any(shrank) {
@@ -158,18 +155,6 @@ pub(crate) fn of_process(
         sum.add(&Rates::between(before, now, seconds));
     }
     Some(sum)
-}
-
-/// What UVM's tools interface has counted. It does not say why.
-fn of_tools(before: &ToolCounts, now: &ToolCounts, seconds: f64) -> Rates {
-    let rate = |before, now| grown(before, now) as f64 / seconds;
-    let mut rates = Rates {
-        faults: rate(before.faults, now.faults),
-        ..Rates::default()
-    };
-    rates.to_gpu.fault = rate(before.bytes_in, now.bytes_in);
-    rates.to_host.fault = rate(before.bytes_out, now.bytes_out);
-    rates
 }
 
 /// What went through the SSD in a second.
@@ -194,30 +179,6 @@ pub(crate) fn of_ssd(before: &SsdAll, now: &SsdAll, seconds: f64) -> SsdRates {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn where_no_module_of_ours_counts_the_tools_do() {
-        let of = |bytes_in, bytes_out, faults| ProcessSample {
-            tools: Some(ToolCounts {
-                bytes_in,
-                bytes_out,
-                faults,
-                cpu_faults: 1,
-            }),
-            ..ProcessSample::default()
-        };
-        let rates = of_process(&of(0, 100, 10), &of(4096, 300, 30), 2.0).unwrap();
-        let told = (rates.to_gpu.total(), rates.to_host.total(), rates.faults);
-        assert_eq!(told, (2048.0, 100.0, 10.0));
-        // What it did before it was looked at is not known.
-        let none = ProcessSample::default();
-        assert_eq!(of_process(&none, &of(1, 1, 1), 2.0), None);
-        let ours = ProcessSample {
-            gpus: Some([(1, Counts::default())].into()),
-            ..of(9, 9, 9)
-        };
-        assert_eq!(of_process(&ours, &ours, 2.0), Some(Rates::default()));
-    }
 
     #[test]
     fn counters_grow_wrap_and_begin_anew() {

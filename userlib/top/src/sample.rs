@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use uvmrust_system::{
-    ByQueue, Counts, Driver, Gpu, Module, NodeError, NvmlGpu, Prefetching, ToolCounts,
-};
+use uvmrust_system::{ByQueue, Counts, Driver, Gpu, Module, NodeError, NvmlGpu, Prefetching};
 
 /// Where samples come from.
 pub(crate) trait Source {
@@ -101,8 +99,6 @@ pub(crate) struct ProcessSample {
     /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the
     /// GPU in UVM. `None`: not known to this user, or to the driver.
     pub(crate) bytes_gpu: Option<BTreeMap<u32, u64>>,
-    /// What it did since this program looks, by UVM's tools interface, where no module of ours tells.
-    pub(crate) tools: Option<ToolCounts>,
     /// Bytes on the SSD of its tenant (its user, in its memory cgroup), the same for all of the
     /// tenant's processes. `None`: no SSD is attached, or this user may not know.
     pub(crate) bytes_ssd_tenant: Option<u64>,

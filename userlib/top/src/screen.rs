@@ -493,11 +493,7 @@ fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 
             bytes(to_gpu),
             bytes(to_host),
             count(faults),
-            // UVM's tools interface does not tell.
-            process
-                .gpus
-                .as_ref()
-                .map_or_else(unknown, |_| count(evicted)),
+            count(evicted),
             predicted,
             ssd,
         ],

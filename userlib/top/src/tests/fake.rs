@@ -161,7 +161,7 @@ pub(super) fn theirs(seconds: u64) -> Sample {
     }
     sample.processes_hidden = true;
     sample.notes =
-        vec!["The module is NVIDIA's own, which keeps no counts for other programs.".into()];
+        vec!["The module is NVIDIA's own, which counts nothing for this program.".into()];
     sample
 }
 

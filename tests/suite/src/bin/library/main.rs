@@ -65,11 +65,6 @@ fn main() -> ExitCode {
         NONE,
         top::equals_statistics,
     );
-    suite.test(
-        "uvmtop on NVIDIA's module: what UVM's tools count",
-        NONE,
-        top::counts_by_tools,
-    );
     suite.finish()
 }
 

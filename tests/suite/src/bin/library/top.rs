@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! `uvmtop` on the real driver: its numbers are the statistics'.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -94,118 +93,16 @@ fn settle(process: &Process, gpu: &Gpu) -> Result<(), Failure> {
     Err("faults come for a minute".into())
 }
 
-/// uvmtop looks at this process, whose memory goes to the GPU and back, each byte once.
-pub(crate) fn counts_by_tools() -> Outcome {
-    let process = Process::new()?;
-    if driver_version(&process)?.is_some() {
-        skip!("this driver counts by itself");
-    }
-    let gpu: Gpu = process.gpu(0)?;
-    let data = Buffer::<u64>::managed(&process, (4 * BLOCK / 8) as usize)?;
-    data.fill(|i| i as u64);
-    let mut looking = Looking::begin()?;
-    let before = looking.until("looks", |tools| !tools.is_null())?;
-    let none = ["bytes_in", "bytes_out", "faults", "cpu_faults"].map(|name| &before[name] == 0);
-    ensure!(none == [true; 4], "before anything was done: {before}");
-
-    let check = Op::check(&data).every(4096).pattern(0, 512).warps(32);
-    gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
-    let there = looking.until("has all", |tools| tools["bytes_in"] == data.bytes())?;
-    ensure!(
-        there["bytes_out"] == 0 && there["faults"].as_u64() > Some(0) && there["cpu_faults"] == 0,
-        "when all has come to the GPU: {there}"
-    );
-    let wrong = data.first_other(|i| i as u64);
-    ensure!(
-        wrong.is_none(),
-        "the data are not what they were: {wrong:?}"
-    );
-    let back = looking.until("has all back", |tools| tools["bytes_out"] == data.bytes())?;
-    ensure!(
-        back["bytes_in"] == data.bytes() && back["cpu_faults"].as_u64() > Some(0),
-        "when all is back: {back}"
-    );
-    println!("# {back}");
-
-    // A process that has ended is let go, since the tools keep its VA space and GPUs.
-    ensure!(looking.tools() > 0, "uvmtop has no tools open");
-    let before = looking.tools();
-    drop((data, gpu, process));
-    for _ in 0..50 {
-        if looking.tools() < before {
-            return Ok(Pass::Ok);
-        }
-        looking.lines.next();
-    }
-    Err("uvmtop keeps a VA space that is gone".into())
-}
-
-/// A uvmtop that goes on, until this is dropped.
-struct Looking {
-    child: Child,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
-}
-
-impl Looking {
-    fn begin() -> Result<Self, Failure> {
-        let mut child = command(&["--json", "--interval", "0.2"])?
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let out = child.stdout.take().ok_or("uvmtop has no output")?;
-        let lines = BufReader::new(out).lines();
-        Ok(Self { child, lines })
-    }
-
-    /// How many files of UVM's tools it has open.
-    fn tools(&self) -> usize {
-        let folder = format!("/proc/{}/fd", self.child.id());
-        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
-        let is_tools = |link: &std::path::PathBuf| link.ends_with("nvidia-uvm-tools");
-        links.filter(is_tools).count()
-    }
-
-    /// The next sample of this process by UVM's tools that is so, of those of some seconds.
-    fn until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value, Failure> {
-        let pid = Value::from(std::process::id());
-        let mut last = Value::Null;
-        for _ in 0..150 {
-            let line = self.lines.next().ok_or("uvmtop has ended")??;
-            let sample: Value = serde_json::from_str(&line).map_err(|e| e.to_string())?;
-            let mut processes = sample["processes"].as_array().into_iter().flatten();
-            let mine = processes.find(|process| process["pid"] == pid);
-            last = mine.map_or(Value::Null, |mine| mine["tools"].clone());
-            if is_so(&last) {
-                return Ok(last);
-            }
-        }
-        Err(format!("uvmtop never {what}: {last}").into())
-    }
-}
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// uvmtop, which is beside this program.
-fn command(options: &[&str]) -> Result<Command, Failure> {
-    let program = std::env::current_exe()?.with_file_name("uvmtop");
-    ensure!(
-        program.exists(),
-        "{} is not there (cargo build --release -p uvmtop)",
-        program.display()
-    );
-    let mut command = Command::new(program);
-    command.args(options);
-    Ok(command)
-}
-
-/// What uvmtop tells once.
+/// What uvmtop, which is beside this program, tells once.
 fn uvmtop() -> Result<Value, Failure> {
-    let told = command(&["--once", "--json"])?.output()?;
+    let program = std::env::current_exe()?.with_file_name("uvmtop");
+    let told = Command::new(&program)
+        .args(["--once", "--json"])
+        .output()
+        .map_err(|e| {
+            let program = program.display();
+            Failure::from(format!("{program}: {e} (cargo build --release -p uvmtop)"))
+        })?;
     ensure!(
         told.status.success(),
         "uvmtop: {}: {}",
