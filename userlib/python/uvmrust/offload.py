@@ -485,7 +485,8 @@ class Executor(_Hooks):
         while True:
             with self._lock:
                 self._give_up(event)
-                if sum(size for _, _, size in self._leaving) <= self._in_flight:
+                waiting = sum(size for _, _, size in self._leaving)
+                if not self._leaving or waiting <= self._in_flight:
                     return
                 event = self._leaving[0][1]
             self._gpu.finish(event)
