@@ -347,7 +347,7 @@ fn reads_apart() -> Outcome {
     let waiting = rig.gpu.launch(&Kernel::new().op(op))?;
     while_it_is_silent(silence, || {
         rig.wait_until(PATIENCE / 3, |s| s.parked > 0)?;
-        other.gpu_check(&theirs, 23)
+        other.gpu_sees(&theirs, 23)
     })?;
     waiting.wait()?.ok()?;
     let stats = rig.stats()?;
