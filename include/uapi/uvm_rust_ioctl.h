@@ -207,6 +207,8 @@ struct uvm_rust_discard_range {
  *   E2BIG   unknown fields of this element that are not 0
  *   ENXIO   the range is not, as a whole, managed memory of this file descriptor
  *   EINTR   a fatal signal came
+ *   EAGAIN  the system is about to sleep, and waits for no further range. @size stays as the
+ *           caller gave it, so that the same call can be made again; it begins anew
  *   ENOMEM  no memory for the state of a block
  *   EOPNOTSUPP  a GPU that cannot fault (before Pascal) is registered with this
  *           file descriptor: it could not come back to what was unmapped. Met at

@@ -214,6 +214,8 @@ __u64 get_random_u64(void);
 __s64 ktime_get(void);
 unsigned long msleep_interruptible(unsigned int ms);
 
+/* Whether somebody waits to suspend, who waits for this call, too. */
+_Bool uvm_seam_suspends(void);
 /* Sleeps so many microseconds, or up to twice as long. */
 void uvm_seam_sleep(__u64 us);
 /* A place for others to run; whether the calling thread is to die. No spinlock is held. */

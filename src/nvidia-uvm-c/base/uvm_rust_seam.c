@@ -275,6 +275,11 @@ bool uvm_seam_sees_others(void)
 	return uvm_rust_stats_public || ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 }
 
+bool uvm_seam_suspends(void)
+{
+	return rwsem_is_contended(&g_uvm_global.pm.lock.sem);
+}
+
 void uvm_seam_sleep(__u64 us)
 {
 	fsleep(us);

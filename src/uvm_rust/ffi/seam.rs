@@ -173,6 +173,12 @@ impl fmt::Write for SeqFile<'_> {
     }
 }
 
+/// Whether somebody waits to suspend the system, who waits for this call, too. All other calls are refused meanwhile.
+pub(crate) fn suspends() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { bindings::uvm_seam_suspends() }
+}
+
 /// The lock of power management, held in read mode until this is dropped.
 #[cfg(not(uvm_native))]
 pub(crate) struct PmLock(());
