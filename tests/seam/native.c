@@ -79,7 +79,7 @@ void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { }
 void uvm_rust_note_served(__u32 gpu_index, __u64 replays) { }
 void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq) { }
-void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index) { }
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, uvm_gpu_t *of, __u32 gpu_index) { }
 
 /* --- a discard of a range ------------------------------------------------------------------ */
 

@@ -53,11 +53,11 @@ void uvm_rust_space_stop(struct uvm_rust_space *space);
 void uvm_rust_space_forget(struct uvm_rust_space *space, __u64 first, __u64 last);
 
 /*
- * A GPU was registered in a VA space (again, perhaps). Caller holds the VA
+ * A GPU, @of, was registered in a VA space (again, perhaps). Caller holds the VA
  * space's lock in write mode. Without memory the GPU's work for this VA space
  * goes uncounted, and asking for it gives ENOMEM.
  */
-void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index);
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, struct uvm_gpu_struct *of, __u32 gpu_index);
 
 /*
  * One fault entry of a batch was looked at, standing for @instances faults, of

@@ -169,7 +169,7 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 UVM_RUST_REGISTERED uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
-		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id));
+		uvm_rust_space_add_gpu(va_space->uvm_rust, gpu, uvm_id_gpu_index(gpu->id));
 	return uvm_perf_heuristics_register_gpu__c(va_space, gpu);
 }
 

@@ -130,6 +130,13 @@ impl Process {
         }
     }
 
+    /// Makes void what a VA space of the same address has announced on `gpu`. A VA space that ends withdraws its marks from
+    /// the GPUs that it has then, and not from one that was unregistered before.
+    pub(crate) fn begins_on(&self, gpu: GpuHandle<'_>) {
+        let holder = self.home.space().holder();
+        let _ = with_queues(gpu, |queues, _| queues.remove_owners_of(holder));
+    }
+
     /// Announces a kernel that is about to run on a GPU, and wakes the worker. 0 stands for an unknown kernel.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use super::stats::{Gpu, Space as Stats};
 #[cfg(not(uvm_native))]
 use super::{prefetch::Process, tenant::Held};
 #[cfg(not(uvm_native))]
-use crate::ffi::flash::Moves;
+use crate::ffi::{flash::Moves, gpu::GpuHandle};
 use crate::ffi::seam;
 use crate::ffi::space::Home;
 use crate::policy::stats::Cause;
@@ -125,6 +125,15 @@ impl State {
         // Once, of some process.
         if failed && !SAID.swap(true, Relaxed) {
             pr_warn!("no memory for a process's statistics; they are not kept\n");
+        }
+    }
+
+    /// Forgets what a VA space that is gone has announced on a GPU, if it had this one's address. The GPU was just
+    /// registered here.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn begins_on(&self, gpu: GpuHandle<'_>) {
+        if let Some(process) = self.process() {
+            process.begins_on(gpu);
         }
     }
 

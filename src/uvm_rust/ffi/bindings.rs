@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options e139efb953e3a946.
+// Of headers and options 2c1821b59d5abade.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -487,7 +487,11 @@ unsafe extern "C" {
     pub fn uvm_rust_space_forget(space: *mut uvm_rust_space, first: __u64, last: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_space_add_gpu(space: *mut uvm_rust_space, gpu_index: __u32);
+    pub fn uvm_rust_space_add_gpu(
+        space: *mut uvm_rust_space,
+        of: *mut uvm_gpu_struct,
+        gpu_index: __u32,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_fault(

@@ -327,6 +327,14 @@ impl RootChunks {
         }
     }
 
+    /// Removes all owners that are the process `holder`, which has announced nothing yet. One that was there before may
+    /// have had its number, and gone without a word.
+    pub fn remove_owners_of(&mut self, holder: Holder) {
+        while let Some(owner) = self.announces(holder).map(|p| p.owner) {
+            self.remove_owner(owner);
+        }
+    }
+
     /// Notes that the process of an owner begins another kernel. The announcement calls this at once: otherwise chunks that
     /// the kernel asks for would count as the last kernel's until the prefetcher learns of it. False if the owner is gone.
     pub fn begins(&mut self, owner: Owner) -> bool {
