@@ -239,7 +239,7 @@ struct uvm_rust_discard_batch {
 
 /**
  * struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)
- * @size:     in: sizeof of the caller's structure; out: of the driver's
+ * @size:     in: sizeof of the caller's structure. Nothing is written to it
  * @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE
  * @gpu_uuid: in: a GPU registered with this file descriptor
  * @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the

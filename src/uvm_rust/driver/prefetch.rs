@@ -25,7 +25,7 @@
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
 use crate::ffi::gpu::GpuHandle;
-use crate::ffi::prefetch::{random, Worker};
+use crate::ffi::prefetch::Worker;
 use crate::ffi::seam;
 use crate::ffi::space::Home;
 use crate::ffi::tenant::registry;
@@ -280,7 +280,7 @@ impl Prefetcher {
                 succs: seam::prefetch_succs(),
             },
             ahead: seam::prefetch_ahead(),
-            seed: random(),
+            seed: seam::random(),
             ..Config::default()
         };
         let feed = Feed::new(KERNELS_WAITING, FAULTS_WAITING).map_err(|_| ENOMEM)?;
