@@ -14,6 +14,7 @@ struct uvm_global g_uvm_global;
 
 bool ns_capable_noaudit(struct user_namespace *ns, int capability) { return false; }
 void fsleep(unsigned long us) { }
+int rwsem_is_contended(struct rw_semaphore *sem) { return sem->waiters; }
 struct dentry *debugfs_create_dir(const char *name, struct dentry *parent) { return NULL; }
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
 				   const void *fops) { return NULL; }
@@ -78,7 +79,7 @@ void uvm_rust_gpu_show(__u32 index, struct seq_file *seq) { }
 void uvm_rust_note_served(__u32 gpu_index, __u64 replays) { }
 void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates) { }
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq) { }
-void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index) { }
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, uvm_gpu_t *of, __u32 gpu_index) { }
 
 /* --- a discard of a range ------------------------------------------------------------------ */
 
@@ -359,6 +360,10 @@ static void lock_tests(void)
 	did[0] = 0;
 	uvm_seam_space_unlock(space, uvm_seam_space_lock(space, false));
 	say("or alone", !strcmp(did, "du"));
+	g_uvm_global.pm.lock.sem.waiters = 1;
+	did[0] = uvm_seam_suspends();
+	g_uvm_global.pm.lock.sem.waiters = 0;
+	say("who suspends waits for the lock of power management", did[0] == 1 && !uvm_seam_suspends());
 }
 
 /* What a discard asks of a VA space, whoever carries it out. */
@@ -387,7 +392,7 @@ static void space_tests(void)
 
 int main(void)
 {
-	printf("TAP version 13\n1..19\n");
+	printf("TAP version 13\n1..20\n");
 	discard_tests();
 	event_tests();
 	list_tests();

@@ -37,11 +37,17 @@ void uvm_mutex_unlock(uvm_mutex_t *lock);
 void uvm_va_space_down_read(uvm_va_space_t *va_space);
 void uvm_va_space_up_read(uvm_va_space_t *va_space);
 
+struct rw_semaphore { int waiters; };
+int rwsem_is_contended(struct rw_semaphore *sem);
+
 struct uvm_global {
 	struct {
 		uvm_mutex_t lock;
 		struct list_head list;
 	} va_spaces;
+	struct {
+		struct { struct rw_semaphore sem; } lock;
+	} pm;
 };
 extern struct uvm_global g_uvm_global;
 NV_STATUS uvm_global_get_status(void);

@@ -53,11 +53,11 @@ void uvm_rust_space_stop(struct uvm_rust_space *space);
 void uvm_rust_space_forget(struct uvm_rust_space *space, __u64 first, __u64 last);
 
 /*
- * A GPU was registered in a VA space (again, perhaps). Caller holds the VA
+ * A GPU, @of, was registered in a VA space (again, perhaps). Caller holds the VA
  * space's lock in write mode. Without memory the GPU's work for this VA space
  * goes uncounted, and asking for it gives ENOMEM.
  */
-void uvm_rust_space_add_gpu(struct uvm_rust_space *space, __u32 gpu_index);
+void uvm_rust_space_add_gpu(struct uvm_rust_space *space, struct uvm_gpu_struct *of, __u32 gpu_index);
 
 /*
  * One fault entry of a batch was looked at, standing for @instances faults, of
@@ -214,6 +214,8 @@ __u64 get_random_u64(void);
 __s64 ktime_get(void);
 unsigned long msleep_interruptible(unsigned int ms);
 
+/* Whether somebody waits to suspend, who waits for this call, too. */
+_Bool uvm_seam_suspends(void);
 /* Sleeps so many microseconds, or up to twice as long. */
 void uvm_seam_sleep(__u64 us);
 /* A place for others to run; whether the calling thread is to die. No spinlock is held. */

@@ -169,7 +169,7 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 UVM_RUST_REGISTERED uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
-		uvm_rust_space_add_gpu(va_space->uvm_rust, uvm_id_gpu_index(gpu->id));
+		uvm_rust_space_add_gpu(va_space->uvm_rust, gpu, uvm_id_gpu_index(gpu->id));
 	return uvm_perf_heuristics_register_gpu__c(va_space, gpu);
 }
 
@@ -273,6 +273,11 @@ bool uvm_seam_sees_others(void)
 {
 	/* Of the initial user namespace: a container's root is one tenant among others. */
 	return uvm_rust_stats_public || ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
+}
+
+bool uvm_seam_suspends(void)
+{
+	return rwsem_is_contended(&g_uvm_global.pm.lock.sem);
 }
 
 void uvm_seam_sleep(__u64 us)

@@ -99,9 +99,9 @@ static void service(uvm_gpu_t *gpu)
 	uvm_tracker_deinit(&f.batch->tracker);
 }
 
-void uvm_seam_fault_cancelled(struct uvm_seam_fault *f, __u32 status)
+void uvm_seam_fault_failed(struct uvm_seam_fault *f, __u32 status)
 {
-	pr_warn_ratelimited("nvidia-uvm: faults on GPU %s were cancelled: %s\n",
+	pr_warn_ratelimited("nvidia-uvm: the service of faults on GPU %s failed: %s\n",
 			    uvm_gpu_name(f->gpu), nvstatusToString(status));
 }
 

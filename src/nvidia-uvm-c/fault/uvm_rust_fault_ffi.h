@@ -88,8 +88,8 @@ void uvm_rust_fault_service(__u32 parent, __u32 gpu, struct uvm_seam_fault *faul
 
 /* Upstream's loop: the same of a GPU, as a whole. */
 void uvm_seam_fault_upstream(struct uvm_gpu_struct *gpu);
-/* Programs have lost their GPU contexts by @status: says so, in a release build too. */
-void uvm_seam_fault_cancelled(struct uvm_seam_fault *fault, __u32 status);
+/* The service ended by @status, maybe with faults that were cancelled: says so, in a release build too. */
+void uvm_seam_fault_failed(struct uvm_seam_fault *fault, __u32 status);
 
 /*
  * All of these are called from within uvm_rust_fault_service() with its @fault,

@@ -77,11 +77,6 @@ void uvm_seam_block_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust
 	}
 }
 
-bool uvm_seam_flash_suspends(void)
-{
-	return rwsem_is_contended(&g_uvm_global.pm.lock.sem);
-}
-
 /* A range whose mappings change: what is under way to write its blocks comes to nothing. */
 static void cancel_range(uvm_rust_managed_t *range)
 {

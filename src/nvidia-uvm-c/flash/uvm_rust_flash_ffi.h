@@ -175,7 +175,5 @@ int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev, __u64 *byte
 void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev);
 /* Lets the device go, of which nothing is needed any more. */
 void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev);
-/* Whether somebody waits to suspend, who waits for this call, too. */
-_Bool uvm_seam_flash_suspends(void);
 
 #endif

@@ -256,11 +256,20 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
+    // Who cannot be told what was discarded has nothing discarded.
+    (batch.first_failed, batch.blocks_discarded) = (0, 0);
+    (batch.blocks_skipped, batch.blocks_partial) = (0, 0);
+    uaccess::write_sized(arg, batch, size)?;
     let mut counts = NO_BLOCKS;
     batch.first_failed = batch.range_count;
     let mut result = Ok(());
     for index in 0..batch.range_count {
-        result = discard_element((file, space), &batch, index, &mut counts);
+        // The caller comes back, and gets further by a range at least.
+        result = if index > 0 && seam::suspends() {
+            Err(EAGAIN)
+        } else {
+            discard_element((file, space), &batch, index, &mut counts)
+        };
         if result.is_err() {
             batch.first_failed = index;
             break;
@@ -269,6 +278,10 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
     batch.blocks_discarded = counts.discarded;
     batch.blocks_skipped = counts.skipped;
     batch.blocks_partial = counts.partial;
+    if result == Err(EAGAIN) {
+        // As it was, so that the same call can be made again as it is.
+        return uaccess::write_with_size(arg, batch, size, size as u32).and(result);
+    }
     uaccess::write_sized(arg, batch, size)?;
     result
 }

@@ -162,7 +162,7 @@ impl FaultLoop {
             parked: false,
         };
         if let Err(failed) = self.service.run(&mut servicing) {
-            servicing.gpu.cancelled(failed);
+            servicing.gpu.failed(failed);
         }
     }
 }

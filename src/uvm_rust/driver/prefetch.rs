@@ -25,7 +25,7 @@
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
 use crate::ffi::gpu::GpuHandle;
-use crate::ffi::prefetch::{random, Worker};
+use crate::ffi::prefetch::Worker;
 use crate::ffi::seam;
 use crate::ffi::space::Home;
 use crate::ffi::tenant::registry;
@@ -128,6 +128,13 @@ impl Process {
                 None => break,
             }
         }
+    }
+
+    /// Makes void what a VA space of the same address has announced on `gpu`. A VA space that ends withdraws its marks from
+    /// the GPUs that it has then, and not from one that was unregistered before.
+    pub(crate) fn begins_on(&self, gpu: GpuHandle<'_>) {
+        let holder = self.home.space().holder();
+        let _ = with_queues(gpu, |queues, _| queues.remove_owners_of(holder));
     }
 
     /// Announces a kernel that is about to run on a GPU, and wakes the worker. 0 stands for an unknown kernel.
@@ -273,7 +280,7 @@ impl Prefetcher {
                 succs: seam::prefetch_succs(),
             },
             ahead: seam::prefetch_ahead(),
-            seed: random(),
+            seed: seam::random(),
             ..Config::default()
         };
         let feed = Feed::new(KERNELS_WAITING, FAULTS_WAITING).map_err(|_| ENOMEM)?;

@@ -6,19 +6,20 @@ use super::stats::{Gpu, Space as Stats};
 #[cfg(not(uvm_native))]
 use super::{prefetch::Process, tenant::Held};
 #[cfg(not(uvm_native))]
-use crate::ffi::flash::Moves;
+use crate::ffi::{flash::Moves, gpu::GpuHandle};
 use crate::ffi::seam;
 use crate::ffi::space::Home;
+use crate::policy::stats::fdinfo::client_id;
 use crate::policy::stats::Cause;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// The driver's object of a VA space.
 pub(crate) struct State {
-    /// No other VA space has had this number since the module was loaded.
-    client: u64,
+    /// No other VA space of the last 2^32 has had this number.
+    client: u32,
     /// The process that made the VA space.
     pid: u32,
     /// The predictors of the VA space's kernels; `None` if announcements are off.
@@ -34,6 +35,17 @@ pub(crate) struct State {
     stats: Option<Stats>,
 }
 
+/// A number for a VA space, which tells nobody how many others there were.
+fn new_client() -> u32 {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    static KEY: AtomicU64 = AtomicU64::new(0);
+    if KEY.load(Relaxed) == 0 {
+        // Of several threads that come first, one's number stays; it is no 0.
+        let _ = KEY.compare_exchange(0, seam::random() | 1, Relaxed, Relaxed);
+    }
+    client_id(MADE.fetch_add(1, Relaxed), KEY.load(Relaxed))
+}
+
 impl State {
     /// Makes the object for a VA space of the process `pid`, with room for so many GPUs.
     ///
@@ -42,11 +54,10 @@ impl State {
     /// `ENOMEM` where there is no memory for any of its parts.
     #[cfg_attr(uvm_native, allow(unused_variables))]
     pub(crate) fn new(home: Home, pid: u32, gpus: u32) -> Result<Self> {
-        static LAST: AtomicU64 = AtomicU64::new(0);
         #[cfg(not(uvm_native))]
         let tenant = Held::of_flash()?;
         Ok(Self {
-            client: LAST.fetch_add(1, Relaxed) + 1,
+            client: new_client(),
             pid,
             #[cfg(not(uvm_native))]
             process: seam::announce_enabled()
@@ -64,8 +75,8 @@ impl State {
         })
     }
 
-    /// The number that no other VA space has had since the module was loaded.
-    pub(crate) fn client(&self) -> u64 {
+    /// The number that no other VA space of the last 2^32 has had.
+    pub(crate) fn client(&self) -> u32 {
         self.client
     }
 
@@ -125,6 +136,15 @@ impl State {
         // Once, of some process.
         if failed && !SAID.swap(true, Relaxed) {
             pr_warn!("no memory for a process's statistics; they are not kept\n");
+        }
+    }
+
+    /// Forgets what a VA space that is gone has announced on a GPU, if it had this one's address. The GPU was just
+    /// registered here.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn begins_on(&self, gpu: GpuHandle<'_>) {
+        if let Some(process) = self.process() {
+            process.begins_on(gpu);
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options c26c559bfea27906.
+// Of headers and options 6efd6f28980a7e11.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 4;
@@ -132,7 +132,7 @@ pub struct uvm_rust_discard_range {
     pub base: __u64,
     pub length: __u64,
 }
-#[doc = " struct uvm_rust_discard_batch - discard several ranges (UVM_RUST_DISCARD_BATCH)\n @size:             in: sizeof of the caller's structure; out: of the driver's\n @flags:            in: 0 (lazy) or UVM_RUST_DISCARD_EAGER\n @ranges:           in: address of an array of struct uvm_rust_discard_range\n @range_count:      in: how many, 0 to UVM_RUST_DISCARD_MAX_RANGES\n @range_size:       in: bytes from one to the next, a multiple of 8, at least\n                    UVM_RUST_DISCARD_RANGE_SIZE_V1 and at most 256; what the\n                    driver does not know of an element must be 0\n @first_failed:     out: index of the range at which the call stopped;\n                    @range_count when all are done\n @reserved:         must be 0, or the call fails with EINVAL\n @blocks_discarded: out: 2 MiB blocks of which all that the ranges cover is now\n                    discarded\n @blocks_skipped:   out: blocks left as they were, being empty, or covered\n                    partly where the driver does not discard parts\n @blocks_partial:   out: blocks of which some of what is covered was left alone\n\n A block is 2 MiB of address space, aligned, or what a range of managed memory\n has of it. Each block that a range touches counts in exactly one of the three;\n one that several ranges touch counts for each.\n\n Ranges are discarded in order and may overlap. The call stops at the first one\n that fails: those before it stay discarded and are counted, the failed one may\n be discarded in part, and @first_failed and the counts are filled in, with any\n errno of the list below. Going on from @first_failed, with the cause removed or\n that range left out, completes the work.\n   EINVAL  base or length no multiple of the page size, length 0, or the end of\n           the range not below 2^64\n   EFAULT  this element of the array is not readable\n   E2BIG   unknown fields of this element that are not 0\n   ENXIO   the range is not, as a whole, managed memory of this file descriptor\n   EINTR   a fatal signal came\n   ENOMEM  no memory for the state of a block\n   EOPNOTSUPP  a GPU that cannot fault (before Pascal) is registered with this\n           file descriptor: it could not come back to what was unmapped. Met at\n           the first range, unless it is registered meanwhile\n\n Errors found before the first range (the list at the top of this file;\n EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller\n that sets @first_failed to ~0 beforehand can tell the two EOPNOTSUPP apart."]
+#[doc = " struct uvm_rust_discard_batch - discard several ranges (UVM_RUST_DISCARD_BATCH)\n @size:             in: sizeof of the caller's structure; out: of the driver's\n @flags:            in: 0 (lazy) or UVM_RUST_DISCARD_EAGER\n @ranges:           in: address of an array of struct uvm_rust_discard_range\n @range_count:      in: how many, 0 to UVM_RUST_DISCARD_MAX_RANGES\n @range_size:       in: bytes from one to the next, a multiple of 8, at least\n                    UVM_RUST_DISCARD_RANGE_SIZE_V1 and at most 256; what the\n                    driver does not know of an element must be 0\n @first_failed:     out: index of the range at which the call stopped;\n                    @range_count when all are done\n @reserved:         must be 0, or the call fails with EINVAL\n @blocks_discarded: out: 2 MiB blocks of which all that the ranges cover is now\n                    discarded\n @blocks_skipped:   out: blocks left as they were, being empty, or covered\n                    partly where the driver does not discard parts\n @blocks_partial:   out: blocks of which some of what is covered was left alone\n\n A block is 2 MiB of address space, aligned, or what a range of managed memory\n has of it. Each block that a range touches counts in exactly one of the three;\n one that several ranges touch counts for each.\n\n Ranges are discarded in order and may overlap. The call stops at the first one\n that fails: those before it stay discarded and are counted, the failed one may\n be discarded in part, and @first_failed and the counts are filled in, with any\n errno of the list below. Going on from @first_failed, with the cause removed or\n that range left out, completes the work.\n   EINVAL  base or length no multiple of the page size, length 0, or the end of\n           the range not below 2^64\n   EFAULT  this element of the array is not readable\n   E2BIG   unknown fields of this element that are not 0\n   ENXIO   the range is not, as a whole, managed memory of this file descriptor\n   EINTR   a fatal signal came\n   EAGAIN  the system is about to sleep, and waits for no further range. @size stays as the\n           caller gave it, so that the same call can be made again; it begins anew\n   ENOMEM  no memory for the state of a block\n   EOPNOTSUPP  a GPU that cannot fault (before Pascal) is registered with this\n           file descriptor: it could not come back to what was unmapped. Met at\n           the first range, unless it is registered meanwhile\n\n Errors found before the first range (the list at the top of this file;\n EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller\n that sets @first_failed to ~0 beforehand can tell the two EOPNOTSUPP apart."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_discard_batch {
@@ -147,7 +147,7 @@ pub struct uvm_rust_discard_batch {
     pub blocks_skipped: __u64,
     pub blocks_partial: __u64,
 }
-#[doc = " struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)\n @size:     in: sizeof of the caller's structure; out: of the driver's\n @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE\n @gpu_uuid: in: a GPU registered with this file descriptor\n @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the\n            kernel and its arguments are; any value but 0. With\n            UVM_RUST_ANNOUNCE_IDLE 0\n\n Faults that this process causes on the GPU from now on are taken to belong to\n @exec_id, until the next announcement. It only guides prefetching and eviction\n of this file descriptor's own memory: a wrong one costs speed, nothing else.\n Never waits for the GPU or for a migration, so that it can be called from a\n stream's host callback."]
+#[doc = " struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)\n @size:     in: sizeof of the caller's structure. Nothing is written to it\n @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE\n @gpu_uuid: in: a GPU registered with this file descriptor\n @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the\n            kernel and its arguments are; any value but 0. With\n            UVM_RUST_ANNOUNCE_IDLE 0\n\n Faults that this process causes on the GPU from now on are taken to belong to\n @exec_id, until the next announcement. It only guides prefetching and eviction\n of this file descriptor's own memory: a wrong one costs speed, nothing else.\n Never waits for the GPU or for a migration, so that it can be called from a\n stream's host callback."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_announce {
@@ -487,7 +487,11 @@ unsafe extern "C" {
     pub fn uvm_rust_space_forget(space: *mut uvm_rust_space, first: __u64, last: __u64);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_space_add_gpu(space: *mut uvm_rust_space, gpu_index: __u32);
+    pub fn uvm_rust_space_add_gpu(
+        space: *mut uvm_rust_space,
+        of: *mut uvm_gpu_struct,
+        gpu_index: __u32,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_note_fault(
@@ -668,6 +672,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn msleep_interruptible(ms: ::core::ffi::c_uint) -> ::core::ffi::c_ulong;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_suspends() -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_sleep(us: __u64);
@@ -1066,7 +1073,7 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_upstream(gpu: *mut uvm_gpu_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancelled(fault: *mut uvm_seam_fault, status: __u32);
+    pub fn uvm_seam_fault_failed(fault: *mut uvm_seam_fault, status: __u32);
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -1411,9 +1418,6 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_close(dev: *mut uvm_seam_flash_dev);
-}
-unsafe extern "C" {
-    pub fn uvm_seam_flash_suspends() -> bool;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

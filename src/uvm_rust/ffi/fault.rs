@@ -331,10 +331,10 @@ impl<'a> FaultGpu<'a> {
         (off_ns, lapse_ms)
     }
 
-    /// Logs that programs have lost their GPU contexts by this error.
-    pub(crate) fn cancelled(&mut self, why: Status) {
+    /// Logs that the service ended by this error, before the ring was empty. Programs may have lost their GPU contexts.
+    pub(crate) fn failed(&mut self, why: Status) {
         // SAFETY: by the type's invariant.
-        unsafe { bindings::uvm_seam_fault_cancelled(self.c, why.number()) };
+        unsafe { bindings::uvm_seam_fault_failed(self.c, why.number()) };
     }
 
     /// Turns prefetch faults on or off.

@@ -146,11 +146,5 @@ impl Worker {
     }
 }
 
-/// A random number from the kernel, which nobody can predict.
-pub(crate) fn random() -> u64 {
-    // SAFETY: no preconditions.
-    unsafe { bindings::get_random_u64() }
-}
-
 // Numbers that both sides count with.
 const _: () = assert!(worker::IN_FLIGHT == bindings::UVM_RUST_PREFETCH_COPIES);

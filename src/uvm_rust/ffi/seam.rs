@@ -173,6 +173,18 @@ impl fmt::Write for SeqFile<'_> {
     }
 }
 
+/// A random number from the kernel, which nobody can predict.
+pub(crate) fn random() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { bindings::get_random_u64() }
+}
+
+/// Whether somebody waits to suspend the system, who waits for this call, too. All other calls are refused meanwhile.
+pub(crate) fn suspends() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { bindings::uvm_seam_suspends() }
+}
+
 /// The lock of power management, held in read mode until this is dropped.
 #[cfg(not(uvm_native))]
 pub(crate) struct PmLock(());

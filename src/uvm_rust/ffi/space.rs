@@ -111,12 +111,20 @@ unsafe extern "C" fn uvm_rust_space_forget(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_space_add_gpu(space: *mut bindings::uvm_rust_space, gpu_index: u32) {
+#[cfg_attr(uvm_native, allow(unused_variables))]
+unsafe extern "C" fn uvm_rust_space_add_gpu(
+    space: *mut bindings::uvm_rust_space,
+    of: *mut bindings::uvm_gpu_struct,
+    gpu_index: u32,
+) {
     // SAFETY: I-own for `space`; I-gpu: a VA space retains the GPUs that are registered in it.
     let (space, gpu) = unsafe { (borrow(space), gpu::stats(gpu_index)) };
     if let Some(gpu) = gpu {
         space.add_gpu(gpu_index, gpu);
     }
+    // SAFETY: I-call for `of`, of which that is the number.
+    #[cfg(not(uvm_native))]
+    space.begins_on(unsafe { gpu::GpuHandle::new(of, gpu_index) });
 }
 
 /// The GPU with this number among memories; `None` for the host, which is before them.

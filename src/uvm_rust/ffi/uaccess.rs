@@ -90,10 +90,19 @@ fn bytes_of<T: Sized32>(value: &T, known: usize) -> &[u8] {
 ///
 /// `EFAULT` where the memory cannot be written.
 pub(crate) fn write_sized<T: Sized32>(arg: usize, value: T, size: usize) -> Result {
+    write_with_size(arg, value, size, size_of::<T>() as u32)
+}
+
+/// The same, but with its first field set to `first`.
+///
+/// # Errors
+///
+/// `EFAULT` where the memory cannot be written.
+pub(crate) fn write_with_size<T: Sized32>(arg: usize, value: T, size: usize, first: u32) -> Result {
     let known = size.min(size_of::<T>());
     let mut writer = UserSlice::new(arg, known).writer();
     let (_, rest) = bytes_of(&value, known).split_at_checked(4).ok_or(EINVAL)?;
-    writer.write_slice(&(size_of::<T>() as u32).to_ne_bytes())?;
+    writer.write_slice(&first.to_ne_bytes())?;
     writer.write_slice(rest)
 }
 

@@ -2,14 +2,13 @@
 
 //! Detaching, as `policy/flash/drain.rs` sees it.
 
-use super::bindings;
 use super::block::drop_idle;
 use super::chosen::Chosen;
 use super::dev::Dev;
 use super::fetch::WAIT_MS;
 use super::tier::{current, detaching, unseen};
 use crate::driver::flash::Tier;
-use crate::ffi::time;
+use crate::ffi::{seam, time};
 use crate::policy::flash::drain::{self, Fetched, Left, Machine, Stays};
 use crate::policy::mask::PageMask;
 use kernel::sync::Arc;
@@ -85,8 +84,8 @@ impl Machine for Draining {
     }
 
     fn dying(&mut self) -> bool {
-        // SAFETY: it may be asked at any time. A suspend waits for this call, and CPU faults wait for the suspend.
-        time::rest() || unsafe { bindings::uvm_seam_flash_suspends() }
+        // A suspend waits for this call, and CPU faults wait for the suspend.
+        time::rest() || seam::suspends()
     }
 
     fn nap(&mut self) {

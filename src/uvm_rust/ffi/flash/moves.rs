@@ -14,7 +14,7 @@ use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::prefetch::Migration;
 use crate::ffi::space::gpu_of;
-use crate::ffi::time;
+use crate::ffi::{seam, time};
 use crate::ffi::vaspace::{LockedVaSpace, VaSpace};
 use crate::ffi::work::Charging;
 use crate::policy::discard::{Kind, Span, BLOCK_BYTES};
@@ -159,8 +159,7 @@ impl Machine for Moving<'_> {
 
     fn is_awaited(&mut self) -> bool {
         let is_long = matches!(self.by, By::Worker(_)) && self.naps >= NAPS;
-        // SAFETY: no preconditions.
-        is_long || unsafe { bindings::uvm_seam_flash_suspends() }
+        is_long || seam::suspends()
     }
 
     fn count_throttled(&mut self) {

@@ -9,7 +9,7 @@
 
 use super::moves::step;
 use super::tier::OwnerHandle;
-use super::{bindings, current};
+use super::current;
 use crate::driver::tenant::{Held, Tenant};
 use crate::ffi::event::Event;
 use crate::ffi::seam::{self, PmLock};
@@ -180,8 +180,7 @@ impl Moves {
         let end = now_us().saturating_add(ms.saturating_mul(1000));
         let mut queue = self.queue.lock();
         while !is_ready(&queue) && now_us() < end {
-            // SAFETY: no preconditions.
-            if unsafe { bindings::uvm_seam_flash_suspends() } {
+            if seam::suspends() {
                 return Err(EAGAIN);
             }
             let woken = self

@@ -6,7 +6,7 @@ use super::bindings;
 use super::dev::Dev;
 use super::tier::{current, goes_on_for, is_attached, workers};
 use crate::driver::flash::Counter;
-use crate::ffi::time;
+use crate::ffi::{seam, time};
 use crate::policy::flash::table::Trim;
 use crate::policy::flash::trim::{self, Machine};
 use crate::policy::flash::Table;
@@ -26,17 +26,12 @@ impl Machine for Trimming<'_> {
     fn is_idle(&mut self) -> bool {
         // Who suspends, or detaches, waits for this.
         // SAFETY: by the type's invariant.
-        unsafe {
-            !bindings::uvm_seam_flash_suspends()
-                && is_attached(current(), self.0)
-                && !goes_on_for(current(), self.0)
-        }
+        !seam::suspends()
+            && unsafe { is_attached(current(), self.0) && !goes_on_for(current(), self.0) }
     }
 
     fn is_hurried(&mut self) -> bool {
-        // SAFETY: no preconditions.
-        let suspends = unsafe { bindings::uvm_seam_flash_suspends() };
-        suspends || time::rest()
+        seam::suspends() || time::rest()
     }
 
     fn tell(&mut self) {

@@ -54,8 +54,8 @@ pub fn reclaimed_from(
 impl RootChunks {
     /// Follows a change of `chunk`.
     pub fn change(&mut self, chunk: Chunk, change: Change) -> Result<(), NoSuchChunk> {
-        if change != Change::Pinned {
-            self.leaves(chunk, false);
+        if change != Change::Pinned && self.is_leaving(chunk) {
+            self.eviction_fails(chunk);
         }
         match change {
             Change::Free { zeroed } => {
@@ -101,8 +101,12 @@ impl RootChunks {
     }
 
     /// The eviction of `chunk` is over; `got` if it succeeded. The chunk is nobody's then, also if its owner has freed it
-    /// meanwhile, of which no change tells. A chunk that stays has told of a change, and its eviction does not count.
+    /// meanwhile, of which no change tells. A chunk that stays has told so by a change: the next eviction of that
+    /// chunk may have begun since, which this end does not concern.
     pub fn eviction_over(&mut self, chunk: Chunk, got: bool) -> Result<(), NoSuchChunk> {
+        if self.has_failed(chunk) && !got {
+            return Ok(());
+        }
         self.eviction_counts(chunk, got);
         if self.is_leaving(chunk) {
             self.leaves(chunk, false);
@@ -268,6 +272,54 @@ mod tests {
         roots.eviction_over(0, false).unwrap();
         roots.eviction_over(7, false).unwrap();
         assert_eq!(roots.needed_in(1), Some(0));
+    }
+
+    /// The memory manager puts the chunk back under the list lock, and tells of the end afterwards, without that lock.
+    /// RM's eviction of a range takes the list lock alone as it begins.
+    #[test]
+    fn the_end_of_a_failed_eviction_says_nothing_of_the_next() {
+        for change in [Change::Stays, Change::Whole(HOLDER), Change::Split] {
+            let (mut roots, owner) = chunks(2);
+            roots.set_room(1);
+            roots.begins(owner);
+            roots.used_by(1, HOLDER).unwrap();
+            roots.begin_eviction(0);
+            roots.change(0, change).unwrap();
+            roots.begin_eviction(0);
+            roots.eviction_over(0, false).unwrap();
+            assert!(roots.is_leaving(0), "{change:?}: the second has it");
+            roots.change(0, Change::Stays).unwrap();
+            let holder = if change == Change::Split { 0 } else { HOLDER };
+            assert_eq!(roots.resident_of(0), holder, "{change:?}");
+            roots.eviction_over(0, false).unwrap();
+            assert_eq!(roots.resident_of(0), holder, "{change:?}");
+            assert!(!roots.is_leaving(0), "{change:?}");
+            // Neither counts; the room is for one, and the third and the fourth do.
+            for kernels in [Some(0), None] {
+                roots.begin_eviction(0);
+                roots.eviction_over(0, true).unwrap();
+                assert_eq!(roots.resident_of(0), 0, "{change:?}");
+                assert_eq!(roots.needed_in(1), kernels, "{change:?}");
+                roots.change(0, Change::Whole(HOLDER)).unwrap();
+            }
+        }
+    }
+
+    /// A failure that is told twice, or a change that comes in between, must not hide that an eviction got the chunk.
+    #[test]
+    fn an_eviction_that_gets_its_chunk_is_over_whatever_was_told() {
+        let (mut roots, _) = chunks(1);
+        roots.begin_eviction(0);
+        roots.change(0, Change::Stays).unwrap();
+        roots.begin_eviction(0);
+        roots.eviction_over(0, true).unwrap();
+        assert!(!roots.is_leaving(0));
+        assert_eq!(roots.resident_of(0), 0);
+        // Nothing of what was told is left.
+        roots.change(0, Change::Whole(HOLDER)).unwrap();
+        roots.begin_eviction(0);
+        roots.eviction_over(0, false).unwrap();
+        assert!(!roots.is_leaving(0));
     }
 
     #[test]

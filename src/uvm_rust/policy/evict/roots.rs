@@ -91,6 +91,8 @@ pub struct RootChunks {
     evictions: u64,
     /// Whether an eviction of each chunk is under way that counts there.
     counted: TryVec<bool>,
+    /// Whether a change of each chunk has told that an eviction failed, whose end is not told yet.
+    failed: TryVec<bool>,
     /// The default policy is asked, whichever is in force.
     by_default: bool,
     /// Chunks that may hold something at the same time.
@@ -120,6 +122,7 @@ impl RootChunks {
             last_owner: 0,
             evictions: 0,
             counted: TryVec::filled(chunks as usize, false)?,
+            failed: TryVec::filled(chunks as usize, false)?,
             by_default: false,
             room: chunks,
             chosen: None,
@@ -324,6 +327,14 @@ impl RootChunks {
         }
     }
 
+    /// Removes all owners that are the process `holder`, which has announced nothing yet. One that was there before may
+    /// have had its number, and gone without a word.
+    pub fn remove_owners_of(&mut self, holder: Holder) {
+        while let Some(owner) = self.announces(holder).map(|p| p.owner) {
+            self.remove_owner(owner);
+        }
+    }
+
     /// Notes that the process of an owner begins another kernel. The announcement calls this at once: otherwise chunks that
     /// the kernel asks for would count as the last kernel's until the prefetcher learns of it. False if the owner is gone.
     pub fn begins(&mut self, owner: Owner) -> bool {
@@ -360,6 +371,21 @@ impl RootChunks {
         if counted.is_some_and(core::mem::take) && !got {
             self.evictions = self.evictions.saturating_sub(1);
         }
+    }
+
+    /// The eviction of `chunk` fails: the chunk stays, and the eviction counts no more.
+    pub(super) fn eviction_fails(&mut self, chunk: Chunk) {
+        self.leaves(chunk, false);
+        self.eviction_counts(chunk, false);
+        if let Some(failed) = self.failed.get_mut(chunk as usize) {
+            *failed = true;
+        }
+    }
+
+    /// Whether a change of `chunk` has told that its eviction failed. The answer is given once.
+    pub(super) fn has_failed(&mut self, chunk: Chunk) -> bool {
+        let failed = self.failed.get_mut(chunk as usize);
+        failed.is_some_and(core::mem::take)
     }
 
     /// Whether `chunk` was taken for an eviction, of which no change has told the end.

@@ -14,14 +14,15 @@
 //! ```
 //!
 //! The records of blocks and of owners lie in memory of their own, which [`Records`] finds: nothing is
-//! allocated here, and each operation takes a time that the number of blocks has no part in.
+//! allocated here, and each operation takes a time that the number of blocks has no part in. What each fault asks
+//! takes a time that the number of owners has no part in either: only those who spill, or give up copies, look at all owners.
 //!
 //! Locking: the caller's, one call at a time; it may be a spinlock.
 //!
 //! # Invariants
 //!
 //! - **T-count**: the host memory of the tier is the sum of its owners', and that of an owner the sum of
-//!   its blocks'.
+//!   its blocks'. `have_some` owners have any.
 //! - **T-gone**: a block that was removed, and an owner, is in no list.
 
 use super::list::{Links, List};
@@ -182,6 +183,8 @@ pub struct Tier<B, O, D> {
     queue_length: u32,
     host_pages: u64,
     host_peak: u64,
+    /// Owners that have host memory.
+    have_some: u64,
     copies_noted: u64,
     detachings: u32,
     /// What owners that are gone have not paid for.
@@ -197,6 +200,7 @@ impl<B, O, D> Default for Tier<B, O, D> {
             queue_length: 0,
             host_pages: 0,
             host_peak: 0,
+            have_some: 0,
             copies_noted: 0,
             detachings: 0,
             debts: Debts::default(),
@@ -292,7 +296,12 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         let owner = record.owner;
         let change = |of: u64| of.saturating_sub(before).saturating_add(u64::from(pages));
         let owner = records.owner(owner);
+        let had_some = owner.host_pages > 0;
         owner.host_pages = change(owner.host_pages);
+        self.have_some = self
+            .have_some
+            .saturating_add(u64::from(!had_some && owner.host_pages > 0))
+            .saturating_sub(u64::from(had_some && owner.host_pages == 0));
         self.host_pages = change(self.host_pages);
         self.host_peak = self.host_peak.max(self.host_pages);
     }
@@ -304,14 +313,8 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
 
     /// What an owner has of host memory, and how many have any, itself among them.
     fn mine<R: Records<Block = B, Owner = O>>(&self, records: &mut R, owner: O) -> (u64, u64) {
-        let mut owners = 0;
-        let mut next = self.owners.first();
-        while let Some(other) = next {
-            let record = records.owner(other);
-            owners += u64::from(other == owner || record.host_pages > 0);
-            next = record.all.next();
-        }
-        (records.owner(owner).host_pages, owners)
+        let mine = records.owner(owner).host_pages;
+        (mine, self.have_some.saturating_add(u64::from(mine == 0)))
     }
 
     /// Whether too much host memory is in use, the owner has its share of it, and waiting may help. Who

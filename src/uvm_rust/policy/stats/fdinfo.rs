@@ -58,13 +58,33 @@ pub struct Told {
     pub counts: Snapshot,
 }
 
+/// The number by which readers know the VA space that was made as number `made`. It is the only one of its number
+/// among 2^32, and says to nobody who lacks the secret `key` how many others were made.
+pub fn client_id(made: u32, key: u64) -> u32 {
+    // A Feistel network: whatever mixes a half, no two numbers become the same.
+    let mut halves = (made >> 16, made & 0xffff);
+    for round in 0..4 {
+        let (left, right) = halves;
+        let mixed = mix(key ^ (round << 32 | u64::from(right)));
+        halves = (right, left ^ (mixed >> 48) as u32);
+    }
+    halves.0 << 16 | halves.1
+}
+
+/// A number each of whose bits depends on all bits of `of` (SplitMix64).
+fn mix(of: u64) -> u64 {
+    let of = (of ^ (of >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let of = (of ^ (of >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    of ^ (of >> 31)
+}
+
 /// Writes what there is of a VA space.
 ///
 /// `client` is a number that no other VA space has; `gpus` are those that were registered in it, `None` if nothing is
 /// counted; `ssd` is how many bytes its tenant has on the SSD tier's device, `None` without one.
 pub fn show(
     out: &mut dyn Write,
-    client: u64,
+    client: u32,
     gpus: Option<impl Iterator<Item = Told> + Clone>,
     ssd: Option<u64>,
 ) -> fmt::Result {
@@ -205,6 +225,21 @@ mod tests {
         assert_eq!(of("nvidia-uvm-gpu1-resident"), "150");
         assert_eq!(of("drm-resident-vidmem"), "150");
         assert_eq!(lines.len(), 6 + 4 + 5 + 3 * 5);
+    }
+
+    /// Readers tell VA spaces apart by it, and add up what each has. A process with two of its own that are made one after
+    /// the other learns nothing from their numbers, which a count would tell.
+    #[test]
+    fn a_client_has_a_number_of_its_own_that_counts_nobody() {
+        for key in [0, 1, 0xdead_beef_0bad_cafe] {
+            let ids = (0..40_000).map(|made| client_id(made, key));
+            let distinct: std::collections::BTreeSet<_> = ids.clone().collect();
+            assert_eq!(distinct.len(), 40_000, "{key}");
+            let up = ids.clone().zip(ids.skip(1)).filter(|(a, b)| a < b).count();
+            assert!((18_000..22_000).contains(&up), "{key}: {up} are in order");
+        }
+        let others = (0..1000).filter(|made| client_id(*made, 1) == client_id(*made, 2));
+        assert!(others.count() < 10, "the key says nothing");
     }
 
     #[test]

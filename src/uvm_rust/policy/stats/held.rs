@@ -24,6 +24,8 @@ const REACH: usize = 16;
 struct Place {
     holder: AtomicU64,
     chunks: AtomicU32,
+    /// A process whose row begins here found no place, so that no count of such a process is told from then on.
+    lost: AtomicBool,
 }
 
 impl Place {
@@ -46,8 +48,6 @@ pub struct Held {
     of: TryVec<AtomicU32>,
     /// Twice as many as chunks, and a power of two. A process is in one of the [`REACH`] places from its hash on.
     places: TryVec<Place>,
-    /// A process found no place, so that from then on no count is told.
-    lost: AtomicBool,
 }
 
 impl Held {
@@ -63,13 +63,10 @@ impl Held {
             places.push(Place {
                 holder: AtomicU64::new(0),
                 chunks: AtomicU32::new(0),
+                lost: AtomicBool::new(false),
             })?;
         }
-        Ok(Self {
-            of,
-            places,
-            lost: AtomicBool::new(false),
-        })
+        Ok(Self { of, places })
     }
 
     /// `chunk` is `holder`'s from now on, or nobody's if that is 0.
@@ -90,7 +87,10 @@ impl Held {
             return;
         }
         let Some(at) = self.place_for(holder) else {
-            return self.lost.store(true, Relaxed);
+            if let Some(first) = self.first_of(holder) {
+                first.lost.store(true, Relaxed);
+            }
+            return;
         };
         if let Some(place) = self.places.get(at) {
             of.store(at as u32, Relaxed);
@@ -103,7 +103,13 @@ impl Held {
     pub fn bytes(&self, holder: u64) -> Option<u64> {
         let mut near = self.row(holder).filter_map(|at| self.places.get(at));
         let chunks = near.find_map(|place| place.count_for(holder, || ()));
-        (!self.lost.load(Relaxed)).then_some(u64::from(chunks.unwrap_or(0)) * CHUNK)
+        let lost = self.first_of(holder)?.lost.load(Relaxed);
+        (!lost).then_some(u64::from(chunks.unwrap_or(0)) * CHUNK)
+    }
+
+    /// The place at which the row of `holder` begins.
+    fn first_of(&self, holder: u64) -> Option<&Place> {
+        self.row(holder).next().and_then(|at| self.places.get(at))
     }
 
     /// The place of `holder`, which is made its own if it has none.
@@ -138,6 +144,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::vec;
+    use std::vec::Vec;
 
     #[test]
     fn a_chunk_counts_for_who_has_it_now() {
@@ -173,7 +180,14 @@ mod tests {
             held.places[at].chunks.store(1, Relaxed);
         }
         held.give(0, more.into());
-        assert_eq!((held.bytes(more.into()), held.bytes(100)), (None, None));
+        assert_eq!(held.bytes(more.into()), None);
+        // A process that has its place is still told its own.
+        let known = |holder: &u64| row(*holder) != row(more.into());
+        let others: Vec<_> = (100..100 + REACH as u64).filter(known).collect();
+        assert!(!others.is_empty());
+        for holder in others {
+            assert_eq!(held.bytes(holder), Some(CHUNK));
+        }
     }
 
     proptest! {

@@ -389,6 +389,31 @@ fn who_announces_no_more_holds_nothing_back_for_ever() {
     assert_eq!((roots.needed_in(1), roots.needed_in(2)), (Some(0), None));
 }
 
+/// A process is known by the address of its VA space. One that unregisters the GPU before it ends withdraws nothing, and
+/// the next process may get that address.
+#[test]
+fn who_gets_the_number_of_one_that_is_gone_inherits_nothing() {
+    let mut roots = evictable(4);
+    let other = of_the_same_list(0);
+    let kept = roots.add_owner(other);
+    let gone = [HOLDER, HOLDER].map(|h| roots.add_owner(h));
+    begin(&mut roots, kept, 1);
+    gone.into_iter().for_each(|o| begin(&mut roots, o, 1));
+    roots.expect(2, gone[1], 9);
+    roots.remove_owners_of(HOLDER);
+    roots.used_by(0, HOLDER).unwrap();
+    roots.used_by(1, other).unwrap();
+    let standing = [0, 1, 2].map(|c| roots.standing(c));
+    assert_eq!(
+        standing,
+        [Standing::Unknown, Standing::Running, Standing::Unknown]
+    );
+    assert!(!roots.begins(gone[0]) && !roots.begins(gone[1]) && roots.begins(kept));
+    // Nobody is no process.
+    roots.remove_owners_of(0);
+    assert!(roots.begins(kept));
+}
+
 /// A holder of the same list as `HOLDER`, after `n` others.
 fn of_the_same_list(n: usize) -> Holder {
     let others = (HOLDER + 1..).filter(|h| list_of(*h) == list_of(HOLDER));

@@ -22,6 +22,8 @@ struct Live {
     /// Whose last reference is going.
     going: Vec<bool>,
     held: Vec<usize>,
+    /// How often an owner was looked at.
+    looks: u32,
 }
 
 impl Records for Live {
@@ -33,6 +35,7 @@ impl Records for Live {
     }
 
     fn owner(&mut self, of: usize) -> &mut Owner<usize, usize> {
+        self.looks += 1;
         &mut self.owners[of]
     }
 
@@ -170,6 +173,22 @@ fn who_has_less_than_its_share_neither_waits_nor_is_spilled() {
     assert_eq!(r.victim(), None, "of the one that has less");
     r.tier.detach();
     assert!(!r.must_wait(rich));
+}
+
+/// All faults ask under one lock, so each tenant must not make all of them slower.
+#[test]
+fn a_fault_looks_at_as_many_tenants_however_many_there_are() {
+    let looks = |tenants: usize| {
+        let mut r = Rig::default();
+        let blocks: Vec<_> = (0..tenants).map(|_| r.with(&[200]).1[0]).collect();
+        r.tier.attach(1, 100, 1);
+        r.live.looks = 0;
+        assert!(r.must_wait(0));
+        r.note(blocks[0], 100);
+        assert!(r.ask(blocks[0]).is_some());
+        r.live.looks
+    };
+    assert_eq!(looks(1), looks(100));
 }
 
 #[test]

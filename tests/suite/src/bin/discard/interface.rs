@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The calls: NVIDIA's flags and errors, and our batch.
 
+use std::os::fd::AsRawFd;
+use std::time::Duration;
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
-use vgpu_client::{driver_version, Discard, DiscardRange, NvStatus, BLOCK, PAGE};
+use vgpu_client::{driver_version, Discard, DiscardBatch, DiscardRange, NvStatus, BLOCK, PAGE};
 
 use crate::rig::{Rig, WORDS};
 use crate::NONE;
@@ -14,6 +16,16 @@ pub(crate) fn run(suite: &mut Suite) {
         "UVM_RUST_DISCARD_BATCH: what it refuses",
         NONE,
         batch_refusals,
+    );
+    suite.test(
+        "UVM_RUST_DISCARD_BATCH: a place that is not writable",
+        NONE,
+        read_only,
+    );
+    suite.test(
+        "UVM_RUST_DISCARD_BATCH: does not keep the system awake",
+        NONE,
+        suspended,
     );
 }
 
@@ -150,5 +162,117 @@ fn batch_refusals() -> Outcome {
     let (batch, result) = rig.process.discard_batch(&[], Discard::Lazy);
     result?;
     ensure!(batch.blocks_discarded == 0, "no range discards nothing");
+    Ok(Pass::Ok)
+}
+
+/// Makes the call once, also where it is to be made again; its errno, or 0.
+fn raw(rig: &Rig, batch: *mut DiscardBatch) -> i32 {
+    let (fd, number) = (
+        rig.process.uvm_fd().as_raw_fd(),
+        uvm_uapi::UVM_RUST_DISCARD_BATCH,
+    );
+    // SAFETY: the structure of that number; the array that it names outlives the call.
+    match unsafe { libc::ioctl(fd, number as libc::Ioctl, batch) } {
+        0 => 0,
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(-1),
+    }
+}
+
+fn batch_of(ranges: &[DiscardRange]) -> DiscardBatch {
+    DiscardBatch {
+        size: size_of::<DiscardBatch>() as u32,
+        flags: uvm_uapi::UVM_RUST_DISCARD_EAGER,
+        ranges: ranges.as_ptr() as u64,
+        range_count: ranges.len() as u32,
+        range_size: size_of::<DiscardRange>() as u32,
+        ..Default::default()
+    }
+}
+
+/// Who cannot be told what was discarded has nothing discarded.
+fn read_only() -> Outcome {
+    let rig = Rig::new()?;
+    if !rig.counts_evictions() {
+        skip!("NVIDIA's driver has no such call");
+    }
+    let buffer = rig.buffer(1)?;
+    rig.gpu_write(&buffer, 1)?;
+    let ranges = [DiscardRange {
+        base: buffer.address(),
+        length: BLOCK,
+    }];
+    let batch = batch_of(&ranges);
+    // SAFETY: new memory of a page, which this function alone knows, and which it gives back at its end.
+    let errno = unsafe {
+        let (read, write) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+        let anywhere = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = libc::mmap(std::ptr::null_mut(), PAGE as usize, write, anywhere, -1, 0);
+        ensure!(page != libc::MAP_FAILED, "no memory");
+        let place = page.cast::<DiscardBatch>();
+        place.write(batch);
+        let protected = libc::mprotect(page, PAGE as usize, read) == 0;
+        let errno = raw(&rig, place);
+        libc::munmap(page, PAGE as usize);
+        ensure!(protected, "mprotect failed");
+        errno
+    };
+    ensure!(errno == libc::EFAULT, "errno {errno}, not EFAULT");
+    ensure!(
+        !rig.is_discarded(&buffer, 0)?,
+        "it is discarded, and nobody was told"
+    );
+    Ok(Pass::Ok)
+}
+
+/// A call of many ranges ends when the system is to sleep, says how far it came, and is made again as it is.
+fn suspended() -> Outcome {
+    const RANGES: usize = 1 << 18;
+    let rig = Rig::new()?;
+    if !rig.counts_evictions() {
+        skip!("NVIDIA's driver has no such call");
+    }
+    let buffer = rig.buffer(1)?;
+    rig.gpu_write(&buffer, 1)?;
+    let range = DiscardRange {
+        base: buffer.address(),
+        length: BLOCK,
+    };
+    let ranges = vec![range; RANGES];
+    let mut batch = batch_of(&ranges);
+    // The GPU sleeps again and again, until it meets the call.
+    let errno = std::thread::scope(|scope| {
+        // A call that comes while the system sleeps is refused, and writes nothing.
+        let calling = scope.spawn(|| loop {
+            batch.first_failed = !0;
+            let errno = raw(&rig, &mut batch);
+            if errno != libc::EAGAIN || batch.first_failed != !0 {
+                return errno;
+            }
+        });
+        while !calling.is_finished() {
+            rig.gpu.suspend(Duration::from_millis(20))?;
+        }
+        let errno = calling.join().map_err(|_| "a thread panicked")?;
+        Ok::<_, uvm_suite::Failure>(errno)
+    })?;
+    let done = batch.first_failed as usize;
+    ensure!(
+        errno == libc::EAGAIN,
+        "errno {errno}, not EAGAIN: the system waited for {RANGES} ranges"
+    );
+    ensure!(
+        (1..RANGES).contains(&done) && batch.size == size_of::<DiscardBatch>() as u32,
+        "{batch:?}"
+    );
+    let met = batch.blocks_discarded + batch.blocks_skipped;
+    ensure!(met == done as u64, "{met} blocks of {done} ranges");
+    // What is left is asked for, less of it than a guest does in a second.
+    batch.range_count = 100;
+    let errno = raw(&rig, &mut batch);
+    ensure!(
+        (errno, batch.first_failed) == (0, 100),
+        "{errno}: {batch:?}"
+    );
+    ensure!(rig.is_discarded(&buffer, 0)?, "it is not discarded");
     Ok(Pass::Ok)
 }
