@@ -256,20 +256,18 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
-    // Who cannot be told what was discarded has nothing discarded.
-    (batch.first_failed, batch.blocks_discarded) = (0, 0);
-    (batch.blocks_skipped, batch.blocks_partial) = (0, 0);
-    uaccess::write_sized(arg, batch, size)?;
+    // Who cannot be told what was discarded has nothing discarded. What is written is what was there.
+    uaccess::write_with_size(arg, batch, size, size as u32)?;
     let mut counts = NO_BLOCKS;
     batch.first_failed = batch.range_count;
     let mut result = Ok(());
     for index in 0..batch.range_count {
-        // The caller comes back, and gets further by a range at least.
-        result = if index > 0 && seam::suspends() {
-            Err(EAGAIN)
-        } else {
-            discard_element((file, space), &batch, index, &mut counts)
-        };
+        if index > 0 && seam::suspends() {
+            // Nothing is written: the structure may be in managed memory, where a CPU's fault waits for the suspend
+            // to be over, which waits for this call.
+            return Err(EAGAIN);
+        }
+        result = discard_element((file, space), &batch, index, &mut counts);
         if result.is_err() {
             batch.first_failed = index;
             break;
@@ -278,10 +276,6 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
     batch.blocks_discarded = counts.discarded;
     batch.blocks_skipped = counts.skipped;
     batch.blocks_partial = counts.partial;
-    if result == Err(EAGAIN) {
-        // As it was, so that the same call can be made again as it is.
-        return uaccess::write_with_size(arg, batch, size, size as u32).and(result);
-    }
     uaccess::write_sized(arg, batch, size)?;
     result
 }
