@@ -5,10 +5,10 @@
 use super::stats::{Gpu, Space as Stats};
 #[cfg(not(uvm_native))]
 use super::{prefetch::Process, tenant::Held};
-#[cfg(not(uvm_native))]
-use crate::ffi::{flash::Moves, gpu::GpuHandle};
 use crate::ffi::seam;
 use crate::ffi::space::Home;
+#[cfg(not(uvm_native))]
+use crate::ffi::{flash::Moves, gpu::GpuHandle};
 use crate::policy::stats::fdinfo::client_id;
 use crate::policy::stats::Cause;
 use core::fmt::{self, Write};

@@ -7,9 +7,9 @@
 //! from before it takes a request up to after its completion is there. Who ends the queues of work waits for the
 //! workers, and so holds none of the locks that a worker takes: it is the end of a VA space, before that is locked.
 
+use super::current;
 use super::moves::step;
 use super::tier::OwnerHandle;
-use super::current;
 use crate::driver::tenant::{Held, Tenant};
 use crate::ffi::event::Event;
 use crate::ffi::seam::{self, PmLock};
