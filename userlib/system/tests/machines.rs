@@ -341,7 +341,7 @@ fn processes_are_read_as_the_driver_writes_them() {
 }
 
 /// What Linux and the driver say of a file, with these lines of the driver's.
-fn text_of(client: u64, lines: &[&str]) -> String {
+fn text_of(client: u32, lines: &[&str]) -> String {
     format!("{FILE}drm-client-id:\t{client}\n{}\n", lines.join("\n"))
 }
 
@@ -354,7 +354,7 @@ fn asked(machine: &Machine) -> BTreeMap<u32, FdInfo> {
 }
 
 /// What the driver's own code writes of a GPU, each count with a number of its own.
-fn written(client: u64, gpu: u32, ssd: u64) -> String {
+fn written(client: u32, gpu: u32, ssd: u64) -> String {
     let traffic = |first: u64| {
         std::array::from_fn(|cause| Traffic {
             bytes: first + cause as u64,
