@@ -160,6 +160,8 @@ impl Driver {
             self.roots.evicted(chunk).unwrap();
         }
         self.roots.change(chunk, Change::Pinned).unwrap();
+        // Before the chunk comes back by a change, which is that of an eviction that has failed.
+        self.roots.eviction_over(chunk, true).unwrap();
         let block = &mut self.blocks[b as usize];
         block.chunk = Some(chunk);
         if let Some(state) = &mut block.state {
