@@ -430,6 +430,9 @@ pytorch() {
 	unmodified
 }
 
+# before_callers FOLDER: the path of a Python that finds what is there first, then what its caller's finds.
+before_callers() { echo "$1${CALLERS_PATH:+:$CALLERS_PATH}"; }
+
 # What pip installs of the wheel, if the kit has one, else the package as cargo builds it: with the arrays
 # of other libraries, and the plans inside PyTorch.
 packages() {
@@ -437,11 +440,11 @@ packages() {
 	if [ -f "${wheel[0]}" ]; then
 		site=$TMP/site
 		part wheel 0 "$PYTHON" -m pip install --quiet --no-index --no-deps --target "$site" "${wheel[0]}"
-		part torch-wheel 0 env PYTHONPATH="$site${CALLERS_PATH:+:$CALLERS_PATH}" "$PYTHON" "$1/gpu_torch.py"
+		part torch-wheel 0 env PYTHONPATH="$(before_callers "$site")" "$PYTHON" "$1/gpu_torch.py"
 	else
 		skip wheel "the kit has none (make wheel-uvmrust)"
 	fi
-	path=$site${CALLERS_PATH:+:$CALLERS_PATH}
+	path=$(before_callers "$site")
 	part arrays 0 env PYTHONPATH="$path" "$PYTHON" "$1/gpu_arrays.py"
 	facts arrays '.' 40
 	part torch-offload 0 env PYTHONPATH="$path" UVMSIM="$KIT/bin/uvmsim" "$PYTHON" "$1/gpu_offload.py"
@@ -518,7 +521,8 @@ run_all() {
 	trap 'rm -rf "$TMP"' EXIT
 	export KIT OUT TMP PYTHON UVMRUST_KIT=$KIT TMPDIR=$TMP PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 	CALLERS_PATH=${PYTHONPATH:-}
-	export PYTHONPATH=$KIT/python${CALLERS_PATH:+:$CALLERS_PATH}
+	PYTHONPATH=$(before_callers "$KIT/python")
+	export PYTHONPATH
 	export LD_LIBRARY_PATH=$KIT/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	export -f about_the_machine announced as_json example losses plan scraped selftest while_busy have
 	chmod +x "$KIT"/bin/* "$KIT"/tests/* 2>/dev/null

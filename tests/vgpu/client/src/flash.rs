@@ -9,7 +9,7 @@ use std::path::Path;
 use uvm_uapi as uapi;
 
 use crate::uvm::Uuid;
-use crate::{Error, Process, Result};
+use crate::{ffi, Error, Process, Result};
 
 /// What the SSD tier did; the header says what each means.
 pub use uapi::uvm_rust_flash_stats as FlashStats;
@@ -36,6 +36,17 @@ pub struct Flash<'a> {
     pub flags: u32,
 }
 
+/// The name of the call that detaches.
+const DETACH: &str = "UVM_RUST_FLASH_DETACH";
+
+/// What that call takes.
+fn detach() -> FlashDetach {
+    FlashDetach {
+        size: size_of::<FlashDetach>() as u32,
+        flags: 0,
+    }
+}
+
 impl Process {
     /// Attaches a device as SSD tier.
     pub fn flash_attach(&self, flash: Flash<'_>) -> Result<()> {
@@ -57,15 +68,7 @@ impl Process {
 
     /// Brings all back from it and lets it go.
     pub fn flash_detach(&self) -> Result<()> {
-        let mut detach = FlashDetach {
-            size: size_of::<FlashDetach>() as u32,
-            flags: 0,
-        };
-        self.ask(
-            "UVM_RUST_FLASH_DETACH",
-            uapi::UVM_RUST_FLASH_DETACH,
-            &mut detach,
-        )
+        self.ask(DETACH, uapi::UVM_RUST_FLASH_DETACH, &mut detach())
     }
 
     /// The same, which the client does not repeat where the system is about to sleep: EAGAIN then.
@@ -74,15 +77,8 @@ impl Process {
     ///
     /// Those of the call.
     pub fn flash_detach_once(&self) -> Result<()> {
-        let mut detach = FlashDetach {
-            size: size_of::<FlashDetach>() as u32,
-            flags: 0,
-        };
-        self.ask_once(
-            "UVM_RUST_FLASH_DETACH",
-            uapi::UVM_RUST_FLASH_DETACH,
-            &mut detach,
-        )
+        let number = uapi::UVM_RUST_FLASH_DETACH;
+        ffi::ioctl(self.uvm_fd(), number, &mut detach()).map_err(|e| Error::os(DETACH, e))
     }
 
     pub fn flash_stats(&self) -> Result<FlashStats> {

@@ -121,16 +121,6 @@ impl Process {
         ffi::uvm_ioctl(self.uvm_fd(), number, params).map_err(|e| Error::os(name, e))
     }
 
-    /// The same, once: it may be refused while the system sleeps, or is about to.
-    pub(crate) fn ask_once<T: bytemuck::AnyBitPattern>(
-        &self,
-        name: &'static str,
-        number: u32,
-        params: &mut T,
-    ) -> Result<()> {
-        ffi::ioctl(self.uvm_fd(), number, params).map_err(|e| Error::os(name, e))
-    }
-
     /// Makes one of UVM's calls.
     pub fn call<P: Params>(&self, params: &mut P) -> Result<()> {
         params
