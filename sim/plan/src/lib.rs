@@ -41,8 +41,8 @@
 //! those kernels run. In `kernels` and `at` they are kernels of their own, and what they write
 //! are tensors of their own, numbered on from the trace's in the order of writing.
 //!
-//! `start`, `launch` and `tensor` are in the plans of programs that were recorded ([`Program`]):
-//! `launch` for each kernel, in order. They are in version 1 only: whatever may know a program
+//! `start`, `launch` and `tensor` are in the plans of programs that were recorded ([`Program`]),
+//! before the requests: `launch` for each kernel, in order. They are in version 1 only: whatever may know a program
 //! by its launches cannot make it run some again.
 
 mod program;
@@ -184,6 +184,8 @@ impl fmt::Display for Plan {
         let (kernels, span) = (self.kernels.value, self.span.value);
         writeln!(f, "uvmplan {version}\nmeta trace {}", self.trace)?;
         writeln!(f, "kernels {kernels}\nspan {span}")?;
+        // Before the requests, so that a plan that is cut off anywhere is not taken for a plan of a range.
+        self.program.iter().try_for_each(|p| write!(f, "{p}"))?;
         for a in &self.again {
             writeln!(f, "again {} {}", a.before, a.kernel)?;
         }
@@ -196,7 +198,7 @@ impl fmt::Display for Plan {
                 "at {kernel} {word} {tensor} {offset} {bytes}{blank}{tier}"
             )?;
         }
-        self.program.iter().try_for_each(|p| write!(f, "{p}"))
+        Ok(())
     }
 }
 
@@ -353,6 +355,14 @@ mod tests {
         at 2 prefetch 7 4096 4096\nat 0 evict 1 0 4096 host\nat 2 evict 1 0 4096 ssd\n\
         at 2 discard 3 8192 8192\nat 0 copy 2 4096 4096 ssd\n";
 
+    /// The plan of a program that was recorded, as it is written.
+    fn recorded() -> String {
+        let program = "start 0\nlaunch 0 a\nlaunch 1 ?\nlaunch 2 a\n\
+            tensor 1 alloc12\ntensor 7 other.0\ntensor 3 kernel2.1\n";
+        let (head, requests) = GOOD.split_at(GOOD.find("at ").unwrap());
+        head.replace("# a comment\n", "") + program + requests
+    }
+
     #[test]
     fn what_is_written_is_read_again() {
         let plan: Plan = GOOD.parse().unwrap();
@@ -372,26 +382,38 @@ mod tests {
     #[test]
     fn a_recorded_program_is_written_and_read_again() {
         assert_eq!(GOOD.parse::<Plan>().unwrap().program, None);
-        let text = GOOD.replace("# a comment\n", "")
-            + "start 0\nlaunch 0 a\nlaunch 1 ?\nlaunch 2 a\n\
-               tensor 1 alloc12\ntensor 7 other.0\ntensor 3 kernel2.1\n";
+        let text = recorded();
         let plan: Plan = text.parse().unwrap();
         assert_eq!(plan.to_string(), text);
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
         let program = plan.program.unwrap();
-        assert_eq!((program.start, program.launches[2].line), (0, 13));
+        assert_eq!((program.start, program.launches[2].line), (0, 8));
         assert_eq!(program.names().collect::<Vec<_>>(), ["a", "?", "a"]);
         assert_eq!((program.name(1), program.name(3)), (Some("?"), None));
         // Of no allocation that could be known again is `other.0`.
         let keys: Vec<_> = program.keys().collect();
         let step = Key::Step { kernel: 2, nth: 1 };
         assert_eq!(keys, [(1, Key::Program(12)), (3, step)]);
-        assert_eq!((program.tensors[1].of, program.tensors[1].line), (7, 15));
+        assert_eq!((program.tensors[1].of, program.tensors[1].line), (7, 10));
         // Where the records are does not matter.
-        let (head, rest) = text.split_at(text.find("start").unwrap());
-        let (first, head) = head.split_at("uvmplan 1\n".len());
-        let other: Plan = format!("{first}{rest}{head}").parse().unwrap();
+        let (first, rest) = text.split_at(text.find("start").unwrap());
+        let (program, requests) = rest.split_at(rest.find("at ").unwrap());
+        let other: Plan = format!("{first}{requests}{program}").parse().unwrap();
         assert_eq!(other.to_string(), text);
+    }
+
+    /// Its requests would drop what is in another place.
+    #[test]
+    fn a_recorded_program_s_plan_is_never_taken_for_one_of_a_range() {
+        let text = recorded();
+        let mut read = 0;
+        for end in 0..text.len() {
+            if let Ok(plan) = text[..end].parse::<Plan>() {
+                assert!(plan.program.is_some() || plan.requests.is_empty(), "{end}");
+                read += 1;
+            }
+        }
+        assert!(read > 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | `UVMRUST_ANNOUNCE_EVERY` | GPU time from one announcement to the next in a stream, at least, in microseconds; `0`: each kernel is announced | 400 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
 //! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`, `followed.rs`) | none |
+//! | `UVMRUST_PLAN_PID` | the one process that carries out a plan of a range; `uvmrun` sets it | any |
 //! | `UVMRUST_RECORD` | folder for a record of the program (`record.rs`); `uvmrun` makes it | none |
 
 use std::path::PathBuf;
@@ -35,6 +36,9 @@ pub(crate) struct Config {
     pub hash_args: bool,
     /// The file with the plan to carry out; `None` if there is none.
     pub plan: Option<PathBuf>,
+    /// The one process that carries out a plan of a range; `None`: any does. Programs that the program
+    /// starts inherit its environment, and are not laid out as the plan says.
+    pub plan_pid: Option<u32>,
     /// The folder in which each process records itself.
     pub record: Option<PathBuf>,
 }
@@ -102,6 +106,7 @@ impl Config {
             announce_every_us,
             hash_args: on("UVMRUST_ARGS"),
             plan: path("UVMRUST_PLAN"),
+            plan_pid: var("UVMRUST_PLAN_PID").and_then(|pid| pid.trim().parse().ok()),
             record,
         }
     }
@@ -170,6 +175,7 @@ mod tests {
             announce_every_us: 400,
             hash_args: true,
             plan: None,
+            plan_pid: None,
             record: None,
         };
         assert_eq!(with(&[]), all);

@@ -7,7 +7,8 @@
 //! the program has its tensors there where the plan says. From then on each launch is a
 //! kernel of the step: what the plan asks for before it is done by a host function, in the
 //! order of the stream, just before the kernel. It is for one stream, and for the GPU that
-//! is current at the first launch.
+//! is current at the first launch. The plan ends with its range: what the program allocates
+//! next is laid out as nobody knows, and what the plan drops would be lost there.
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -23,46 +24,43 @@ use crate::memory::{self, Asked};
 /// A plan under way.
 struct Running {
     plan: &'static Plan,
-    /// Where its range begins; 0: the program has none yet. Changed under the lock of `in_range`.
+    /// Where its range begins; 0: there is none yet, or none any more. Changed under the lock of `in_range`.
     base: AtomicU64,
-    /// Launches in the range, in the lowest [`LAUNCH_BITS`], and above them its epoch. Both are one
-    /// number, so that no launch has its number of one range and its epoch of another.
+    /// Launches in the range.
     launches: AtomicU64,
     /// Whether CUDA is to be asked if the range is still there ([`Running::settle`]).
     doubtful: AtomicBool,
     gpu: OnceLock<[u8; 16]>,
     /// Made by the first launch that asks for something; `None`: there is no thread for it.
     moves: OnceLock<Option<Moves>>,
-    /// Held while requests are carried out in the range, and to change which it is. CUDA does
-    /// not promise that a free waits for the stream ("this API may perform implicit
+    /// Held while requests are carried out in the range, and to change whether there is one. CUDA
+    /// does not promise that a free waits for the stream ("this API may perform implicit
     /// synchronization", `cuMemFree`): what is freed waits for this instead, and what comes
-    /// later in the stream finds another range, or none. CUDA is never called with it held.
+    /// later in the stream finds no range. CUDA is never called with it held.
     in_range: PerProcess<Mutex<Range>>,
 }
 
 /// What is known of the plan's range.
 #[derive(Debug, Default)]
 struct Range {
-    /// Counts the ranges, so that a launch of one before does nothing in this one.
-    epoch: u16,
     /// CUDA's number of the allocation, if CUDA tells it.
     id: Option<u64>,
     /// Calls under way that may end the range. Nothing is carried out meanwhile.
     leaving: u32,
     /// Calls that may have ended it, so far.
     doubts: u64,
-    /// No other range is taken. It is not known what became of one: the program may have it still, and
-    /// what the plan drops would be lost in memory that is not the plan's. Or a launch was refused.
+    /// The plan has ended: its range is gone, it is not known what became of the range, or a launch was
+    /// refused.
     over: bool,
 }
 
-/// A call of CUDA's that may end the range, which had this epoch when the call began.
+/// A call of CUDA's that may end the range.
 #[must_use]
-pub(crate) struct Ending(u16);
+pub(crate) struct Ending(());
 
-/// A launch that was counted in the range of this epoch.
+/// A launch that was counted.
 #[must_use]
-pub(crate) struct Counted(u16);
+pub(crate) struct Counted(());
 
 /// The process's plan, if it was given one that can be read.
 pub(crate) fn plan() -> Option<&'static Plan> {
@@ -87,6 +85,10 @@ fn running() -> Option<&'static Running> {
     static RUNNING: OnceLock<Option<Running>> = OnceLock::new();
     Config::get().plan.as_ref()?;
     let start = || {
+        let is_other = |pid| pid != std::process::id();
+        if Config::get().plan_pid.is_some_and(is_other) {
+            return None;
+        }
         let plan = plan().filter(|plan| plan.program().is_none())?;
         Some(Running::new(plan))
     };
@@ -111,9 +113,8 @@ pub(crate) fn may_end() -> Option<Ending> {
     running()?.ending(|_| true)
 }
 
-/// Says that such a call is over; `freed`: CUDA has freed that address. Then the next allocation that
-/// fits is the range, and the plan begins anew there. Else CUDA is asked before anything is carried
-/// out again.
+/// Says that such a call is over; `freed`: CUDA has freed that address, and the plan ends. Else CUDA is
+/// asked before anything is carried out again.
 pub(crate) fn ended(ending: Option<Ending>, freed: bool) {
     if let (Some(running), Some(ending)) = (running(), ending) {
         running.ended(ending, freed);
@@ -135,8 +136,8 @@ pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream) -> Option<Counte
     if running.base.load(Relaxed) == 0 {
         return None;
     }
-    let (n, data) = running.launched();
-    let counted = Some(Counted((data >> LAUNCH_BITS) as u16));
+    let n = running.launches.fetch_add(1, Relaxed);
+    let counted = Some(Counted(()));
     if running.plan.before(n).is_empty() || running.gpu(cuda).is_none() {
         return counted;
     }
@@ -144,22 +145,17 @@ pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream) -> Option<Counte
     let _ = Uvm::process().backend();
     // SAFETY: the data is a number, good for ever. An error is left to the launch
     // that follows, which will meet it too.
-    let _ = unsafe { cuda.host_func(stream, carry_out, data as *mut c_void) };
+    let _ = unsafe { cuda.host_func(stream, carry_out, n as *mut c_void) };
     counted
 }
 
 /// Says whether CUDA has taken a launch. Where it has not, nobody knows which of the plan's kernels the
 /// program launches next, and the plan ends.
 pub(crate) fn after_launch(counted: Option<Counted>, launched: bool) {
-    if let (Some(counted), Some(running), false) = (counted, running(), launched) {
-        running.refused(counted);
+    if let (Some(Counted(())), Some(running), false) = (counted, running(), launched) {
+        running.refused();
     }
 }
-
-/// Bits of a launch's number in what a host function is given. The epoch is above: a launch
-/// of 2^16 ranges before counts as one of this range. After 2^48 launches in one range they count
-/// as another's, and nothing is done before them.
-const LAUNCH_BITS: u32 = 48;
 
 impl Running {
     const fn new(plan: &'static Plan) -> Self {
@@ -198,11 +194,6 @@ impl Running {
         let mut range = self.lock();
         if self.base.load(Relaxed) == 0 && !range.over {
             range.id = id;
-            // Not that of the range before, which 2^48 launches may have left behind.
-            let last = (self.launches.load(Relaxed) >> LAUNCH_BITS) as u16;
-            range.epoch = last.wrapping_add(1);
-            let begin = u64::from(range.epoch) << LAUNCH_BITS;
-            self.launches.store(begin, Relaxed);
             self.base.store(base, Relaxed);
         }
     }
@@ -219,21 +210,20 @@ impl Running {
             range != 0 && base < range_end && range < end
         };
         if is() {
-            let _range = self.lock();
+            let mut range = self.lock();
             if is() {
-                self.end();
+                self.end(&mut range);
             }
         }
     }
 
     /// CUDA has refused a launch that was counted.
-    fn refused(&self, Counted(epoch): Counted) {
+    fn refused(&self) {
         let mut range = self.lock();
-        if self.base.load(Relaxed) == 0 || range.epoch != epoch {
+        if self.base.load(Relaxed) == 0 {
             return;
         }
-        range.over = true;
-        self.end();
+        self.end(&mut range);
         eprintln!(
             "uvmrust: the plan ends here: CUDA has refused a launch, so that it is not known where in \
              the plan the program is"
@@ -249,26 +239,27 @@ impl Running {
         let mut range = self.lock();
         may().then(|| {
             range.leaving += 1;
-            Ending(range.epoch)
+            Ending(())
         })
     }
 
-    fn ended(&self, Ending(epoch): Ending, freed: bool) {
+    fn ended(&self, Ending(()): Ending, freed: bool) {
         let mut range = self.lock();
         range.leaving = range.leaving.saturating_sub(1);
         if self.base.load(Relaxed) == 0 {
             return;
         }
-        if !freed {
+        if freed {
+            self.end(&mut range);
+        } else {
             range.doubts += 1;
             self.doubtful.store(true, Relaxed);
-        } else if epoch == range.epoch {
-            self.end();
         }
     }
 
-    /// Ends the range, under the lock.
-    fn end(&self) {
+    /// Ends the range, and with it the plan.
+    fn end(&self, range: &mut Range) {
+        range.over = true;
         self.base.store(0, Relaxed);
         self.doubtful.store(false, Relaxed);
     }
@@ -295,10 +286,9 @@ impl Running {
         match (asked, range.id) {
             (Asked::Id(now), Some(id)) if now == id => self.doubtful.store(false, Relaxed),
             // Its address may be another's by now.
-            (Asked::Nothing, _) | (Asked::Id(_), Some(_)) => self.end(),
+            (Asked::Nothing, _) | (Asked::Id(_), Some(_)) => self.end(&mut range),
             (Asked::Unknown, _) | (Asked::Id(_), None) => {
-                range.over = true;
-                self.end();
+                self.end(&mut range);
                 eprintln!(
                     "uvmrust: the plan ends here: it is not known whether the memory that it is \
                      for is still there"
@@ -307,20 +297,12 @@ impl Running {
         }
     }
 
-    /// Counts a launch: its number, and what its host function is given.
-    fn launched(&self) -> (u64, u64) {
-        let data = self.launches.fetch_add(1, Relaxed);
-        (data & ((1 << LAUNCH_BITS) - 1), data)
-    }
-
-    /// Does something with the number of a launch and the range in which it was, which is
-    /// not freed meanwhile; nothing if it is gone.
-    fn in_range<T>(&self, data: u64, work: impl FnOnce(u64, u64) -> T) -> Option<T> {
+    /// Does something with the beginning of the range, which is not freed meanwhile; nothing if it is gone.
+    fn in_range<T>(&self, work: impl FnOnce(u64) -> T) -> Option<T> {
         let range = self.lock();
         let base = self.base.load(Relaxed);
         let there = range.leaving == 0 && !self.doubtful.load(Relaxed) && base != 0;
-        let same = data >> LAUNCH_BITS == u64::from(range.epoch);
-        (there && same).then(|| work(data & ((1 << LAUNCH_BITS) - 1), base))
+        there.then(|| work(base))
     }
 
     fn gpu(&self, cuda: &Cuda) -> Option<[u8; 16]> {
@@ -333,7 +315,7 @@ impl Running {
 }
 
 /// Runs in the stream before a launch. Calls nothing of CUDA, as it must not.
-unsafe extern "C" fn carry_out(data: *mut c_void) {
+unsafe extern "C" fn carry_out(launch: *mut c_void) {
     static SAID: Once = Once::new();
     let Some(running) = running() else { return };
     let uvm = Uvm::process();
@@ -343,8 +325,8 @@ unsafe extern "C" fn carry_out(data: *mut c_void) {
     };
     // SAFETY: the range is not freed meanwhile. That the plan is for this program, and drops
     // only what no kernel reads, is for who gave it to say.
-    let done = running.in_range(data as u64, |n, base| unsafe {
-        uvm.carry_out(running.plan.before(n), base, gpu, moves)
+    let done = running.in_range(|base| unsafe {
+        uvm.carry_out(running.plan.before(launch as u64), base, gpu, moves)
     });
     let done = done.unwrap_or(Ok(())).err().map(|error| error.to_string());
     let moved = || moves.failed().1.map(|failed| failed.to_string());
@@ -356,7 +338,7 @@ unsafe extern "C" fn carry_out(data: *mut c_void) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     const SPAN: usize = 4096;
 
@@ -377,78 +359,71 @@ mod tests {
         }
     }
 
-    /// The range in which a launch's requests are carried out.
-    fn range(running: &Running, data: u64) -> Option<(u64, u64)> {
-        running.in_range(data, |n, base| (n, base))
+    /// The range in which requests are carried out just now.
+    fn range(running: &Running) -> Option<u64> {
+        running.in_range(|base| base)
     }
 
     #[test]
-    fn what_was_launched_in_one_range_does_nothing_in_the_next() {
+    fn a_plan_ends_with_its_range() {
         let running = running();
-        running.allocated(1 << 21, SPAN, id);
-        let (first, second) = (running.launched().1, running.launched().1);
-        assert_eq!(range(&running, first), Some((0, 1 << 21)));
-        free(&running, 1 << 22, true);
-        assert_eq!(range(&running, second), Some((1, 1 << 21)));
-        free(&running, 1 << 21, true);
-        assert_eq!(range(&running, second), None);
-        // At the same address, as CUDA gives it out.
-        running.allocated(1 << 21, SPAN, id);
-        assert_eq!(range(&running, second), None);
-        assert_eq!(range(&running, running.launched().1), Some((0, 1 << 21)));
-        free(&running, 1 << 21, true);
+        assert_eq!(range(&running), None);
         running.allocated(1 << 22, SPAN - 1, id);
-        assert_eq!(range(&running, running.launched().1), None);
+        assert_eq!(range(&running), None);
+        running.allocated(1 << 21, SPAN, id);
+        running.allocated(1 << 23, SPAN, id);
+        assert_eq!(range(&running), Some(1 << 21));
+        free(&running, 1 << 22, true);
+        assert_eq!(range(&running), Some(1 << 21));
+        free(&running, 1 << 21, true);
+        assert_eq!(range(&running), None);
+        // Neither what is there next, nor what is anywhere else, is laid out as the plan says.
+        for base in [1 << 21, 1 << 24] {
+            running.allocated(base, SPAN, id);
+            assert_eq!(range(&running), None);
+        }
     }
 
     #[test]
     fn a_range_that_cuda_does_not_free_stays_the_range() {
         let running = running();
         running.allocated(1 << 21, SPAN, id);
-        let first = running.launched().1;
         let ending = running.ending(|base| base == 1 << 21).unwrap();
         // Neither while CUDA is at it nor before it is asked what came of it.
-        assert_eq!(range(&running, first), None);
+        assert_eq!(range(&running), None);
         running.settle(id);
-        assert_eq!(range(&running, first), None);
+        assert_eq!(range(&running), None);
         running.ended(ending, false);
-        assert_eq!(range(&running, first), None);
+        assert_eq!(range(&running), None);
         // The first that comes finds out.
         running.allocated(1 << 22, SPAN, id);
-        assert_eq!(range(&running, first), Some((0, 1 << 21)));
-        assert_eq!(range(&running, running.launched().1), Some((1, 1 << 21)));
+        assert_eq!(range(&running), Some(1 << 21));
     }
 
     #[test]
     fn a_range_is_gone_if_cuda_knows_it_no_more() {
-        for gone in [Asked::Nothing, Asked::Id(1)] {
+        for gone in [Asked::Nothing, Asked::Id(1), Asked::Unknown] {
             let running = running();
             running.allocated(1 << 21, SPAN, id);
-            let first = running.launched().1;
             let ending = running.ending(|_| true).unwrap();
             // Memory of another thread's, which may be of the context that is destroyed.
             running.allocated(1 << 22, SPAN, id);
             running.ended(ending, false);
             running.settle(|_| gone);
-            assert_eq!(range(&running, first), None);
+            assert_eq!(range(&running), None);
             running.allocated(1 << 23, SPAN, id);
-            assert_eq!(range(&running, first), None);
-            assert_eq!(range(&running, running.launched().1), Some((0, 1 << 23)));
+            assert_eq!(range(&running), None);
         }
     }
 
     #[test]
-    fn no_range_is_taken_if_it_is_not_known_what_became_of_one() {
-        let unknown: fn(u64) -> Asked = |_| Asked::Unknown;
-        for (at_first, later) in [(id as fn(u64) -> Asked, unknown), (unknown, id)] {
-            let running = running();
-            running.allocated(1 << 21, SPAN, at_first);
-            let first = running.launched().1;
-            free(&running, 1 << 21, false);
-            running.allocated(1 << 22, SPAN, later);
-            assert_eq!(range(&running, first), None);
-            assert_eq!(range(&running, running.launched().1), None);
-        }
+    fn a_range_without_a_number_is_over_with_the_first_doubt() {
+        let running = running();
+        running.allocated(1 << 21, SPAN, |_| Asked::Unknown);
+        assert_eq!(range(&running), Some(1 << 21));
+        free(&running, 1 << 21, false);
+        running.settle(id);
+        assert_eq!(range(&running), None);
     }
 
     /// A call that ends while another goes on says nothing of the other's.
@@ -456,14 +431,13 @@ mod tests {
     fn nothing_is_carried_out_until_the_last_of_several_calls_is_over() {
         let running = running();
         running.allocated(1 << 21, SPAN, id);
-        let first = running.launched().1;
         let (one, other) = (running.ending(|_| true), running.ending(|_| true));
         running.ended(one.unwrap(), false);
         running.settle(id);
-        assert_eq!(range(&running, first), None);
+        assert_eq!(range(&running), None);
         running.ended(other.unwrap(), false);
         running.settle(id);
-        assert_eq!(range(&running, first), Some((0, 1 << 21)));
+        assert_eq!(range(&running), Some(1 << 21));
         // What comes and goes while CUDA is asked may have ended it since.
         running.ended(running.ending(|_| true).unwrap(), false);
         running.settle(|base| {
@@ -471,9 +445,9 @@ mod tests {
             running.ended(late, false);
             id(base)
         });
-        assert_eq!(range(&running, first), None);
+        assert_eq!(range(&running), None);
         running.settle(id);
-        assert_eq!(range(&running, first), Some((0, 1 << 21)));
+        assert_eq!(range(&running), Some(1 << 21));
     }
 
     /// Whatever call it was that has freed it: none that we know is.
@@ -489,110 +463,46 @@ mod tests {
         ] {
             let running = running();
             running.allocated(base, SPAN, id);
-            let first = running.launched().1;
             // CUDA has a number for what is there now, as for what was.
             running.allocated(other, size, id);
-            assert_eq!(range(&running, first), None, "{other:#x} {size}");
-            let now = (size >= SPAN).then_some((0, other));
-            assert_eq!(range(&running, running.launched().1), now);
+            assert_eq!(range(&running), None, "{other:#x} {size}");
         }
         let running = running();
         running.allocated(base, SPAN, id);
         for (other, size) in [(base - 64, 64), (base + SPAN as u64, SPAN)] {
             running.allocated(other, size, id);
-            let launch = running.launched();
-            assert_eq!(range(&running, launch.1), Some((launch.0, base)));
+            assert_eq!(range(&running), Some(base));
         }
     }
 
     #[test]
     fn a_plan_ends_with_a_launch_that_is_refused() {
         let running = running();
+        running.refused();
         running.allocated(1 << 21, SPAN, id);
-        let first = running.launched().1;
-        let counted = |data: u64| Counted((data >> LAUNCH_BITS) as u16);
-        free(&running, 1 << 21, true);
-        running.allocated(1 << 22, SPAN, id);
-        // One of the range before says nothing of this one.
-        running.refused(counted(first));
-        let (second, third) = (running.launched().1, running.launched().1);
-        assert_eq!(range(&running, second), Some((0, 1 << 22)));
-        running.refused(counted(second));
-        assert_eq!(range(&running, third), None);
+        assert_eq!(range(&running), Some(1 << 21));
+        running.refused();
+        assert_eq!(range(&running), None);
         running.allocated(1 << 23, SPAN, id);
-        assert_eq!(range(&running, running.launched().1), None);
+        assert_eq!(range(&running), None);
     }
 
     #[test]
     fn what_cuda_does_not_know_is_not_taken() {
         let running = running();
         running.allocated(1 << 21, SPAN, |_| Asked::Nothing);
-        assert_eq!(range(&running, running.launched().1), None);
+        assert_eq!(range(&running), None);
         running.allocated(1 << 22, SPAN, |_| Asked::Unknown);
-        assert_eq!(range(&running, running.launched().1), Some((0, 1 << 22)));
-    }
-
-    /// However the threads take their turns, no launch has the epoch of the one and the number of the
-    /// other.
-    #[test]
-    fn a_launch_is_counted_in_one_range() {
-        /// Ranges in which a launch is to be seen, as far as there is time.
-        const RANGES: u64 = 20_000;
-        let running = running();
-        running.allocated(1 << 21, SPAN, id);
-        let (over, seen) = (AtomicBool::new(false), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            let launching = scope.spawn(|| {
-                let mut next = None;
-                while !over.load(Relaxed) {
-                    let (n, data) = running.launched();
-                    assert_eq!(n, data & ((1 << LAUNCH_BITS) - 1));
-                    // A number too large, or twice, would drop what a kernel before is to read.
-                    assert!(n == 0 || next == Some(data), "{data:#x} for {next:#x?}");
-                    if next != Some(data) {
-                        seen.fetch_add(1, Relaxed);
-                    }
-                    next = Some(data + 1);
-                }
-            });
-            let began = Instant::now();
-            while !launching.is_finished()
-                && seen.load(Relaxed) < RANGES
-                && began.elapsed() < Duration::from_secs(5)
-            {
-                free(&running, 1 << 21, true);
-                running.allocated(1 << 21, SPAN, id);
-            }
-            over.store(true, Relaxed);
-        });
-    }
-
-    #[test]
-    fn a_range_has_no_more_launches_than_can_be_counted() {
-        let running = running();
-        running.allocated(1 << 21, SPAN, id);
-        let last = (2 << LAUNCH_BITS) - 1;
-        running.launches.store(last, Relaxed);
-        assert_eq!(
-            range(&running, running.launched().1),
-            Some(((1 << LAUNCH_BITS) - 1, 1 << 21))
-        );
-        let beyond = running.launched().1;
-        assert_eq!(range(&running, beyond), None);
-        free(&running, 1 << 21, true);
-        running.allocated(1 << 21, SPAN, id);
-        assert_eq!(range(&running, beyond), None);
-        assert_eq!(range(&running, running.launched().1), Some((0, 1 << 21)));
+        assert_eq!(range(&running), Some(1 << 22));
     }
 
     #[test]
     fn a_range_is_not_freed_while_requests_are_carried_out_in_it() {
         let running = running();
         running.allocated(1 << 21, SPAN, id);
-        let data = running.launched().1;
         let freed = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let done = running.in_range(data, |_, _| {
+            let done = running.in_range(|_| {
                 scope.spawn(|| {
                     free(&running, 1 << 21, true);
                     freed.store(true, Relaxed);
@@ -603,6 +513,6 @@ mod tests {
             assert_eq!(done, Some(false));
         });
         assert!(freed.load(Relaxed));
-        assert_eq!(range(&running, data), None);
+        assert_eq!(range(&running), None);
     }
 }

@@ -33,6 +33,18 @@ fn run_with(
     moved: u64,
     variables: &[(&str, &str)],
 ) -> (Output, Vec<String>) {
+    run_by(name, plan, driver, moved, variables, &[])
+}
+
+/// The same, started by these words.
+fn run_by(
+    name: &str,
+    plan: &str,
+    driver: &str,
+    moved: u64,
+    variables: &[(&str, &str)],
+    by: &[&str],
+) -> (Output, Vec<String>) {
     static BUILT: Once = Once::new();
     let folder = tmp("cuda-plan");
     let built = tmp("plan-program");
@@ -46,6 +58,7 @@ fn run_with(
         .arg(file)
         .args(["--managed-min", "1M", "--library"])
         .arg(cdylib("uvmrust-preload", false))
+        .args(by)
         .arg(built)
         .env("LD_PRELOAD", folder.join("libcuda.so.1"))
         .env("LD_LIBRARY_PATH", &folder)
@@ -148,9 +161,9 @@ fn ends(how: &str, set: &[(&str, &str)]) -> (Output, Vec<String>) {
     (done, text.lines().map(str::to_owned).collect())
 }
 
-/// What the plan drops would be lost in memory that is not the plan's.
+/// What the plan drops would be lost in memory that is not laid out as the plan says.
 #[test]
-fn another_allocation_becomes_the_range_only_if_the_first_is_gone() {
+fn no_other_allocation_becomes_the_range() {
     if !have_cc() {
         return;
     }
@@ -275,6 +288,22 @@ fn nothing_is_done_without_a_range_for_the_plan() {
     let (done, log) = run("large", &large, "ours", 0);
     assert!(done.status.success(), "{done:?}");
     assert_eq!((bytes(&log, "prefetch "), bytes(&log, "spill ")), (0, 0));
+}
+
+/// Its environment is inherited, and its plan is not for what it starts.
+#[test]
+fn a_program_that_the_program_starts_has_no_plan() {
+    if !have_cc() {
+        return;
+    }
+    let by = ["sh", "-c", "\"$0\"; exit $?"];
+    let (done, log) = run_by("child", PLAN, "ours", 0, &[], &by);
+    assert!(done.status.success() && said(&done).is_empty(), "{done:?}");
+    assert!(log.iter().any(|l| l.starts_with("kernel")), "{log:?}");
+    assert!(
+        !log.iter().any(|l| l.starts_with("discard") || l.starts_with("prefetch")),
+        "{log:?}"
+    );
 }
 
 #[test]

@@ -211,6 +211,10 @@ fn prepare(options: &Options) -> Result<Command, String> {
         // The program may go elsewhere before it is read.
         let whole = path.canonicalize().map_err(|e| told(e.to_string()))?;
         command.env(name, whole);
+        // The program takes this process's place, and its number; but one that is recorded is a child.
+        if options.record.is_none() {
+            command.env("UVMRUST_PLAN_PID", std::process::id().to_string());
+        }
     }
     let library = library(options.library.as_deref())?;
     command.env("LD_PRELOAD", before(&library, env::var_os("LD_PRELOAD")));
