@@ -301,7 +301,8 @@ fn a_program_that_the_program_starts_has_no_plan() {
     assert!(done.status.success() && said(&done).is_empty(), "{done:?}");
     assert!(log.iter().any(|l| l.starts_with("kernel")), "{log:?}");
     assert!(
-        !log.iter().any(|l| l.starts_with("discard") || l.starts_with("prefetch")),
+        !log.iter()
+            .any(|l| l.starts_with("discard") || l.starts_with("prefetch")),
         "{log:?}"
     );
 }

@@ -21,7 +21,9 @@ on the GPU anyhow; to move what the program holds itself would free nothing.
 
 The plan knows a step by the order in which autograd saves and uses tensors, not by addresses. In
 a step that is another one, nothing moves from there on, and what is away comes when it is used.
-So a plan that does not fit costs time or memory, and no byte.
+So a plan that does not fit costs time or memory, and no byte. What a program must not do with
+saved tensors meanwhile, userlib/README.md says: use them in streams that autograd does not know
+of, and change them unseen by autograd.
 """
 
 import contextlib

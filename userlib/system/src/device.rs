@@ -50,7 +50,7 @@ impl fmt::Display for NodeError {
 }
 
 /// Where UVM is opened; tests have their own.
-pub trait Device {
+pub trait Device: Send {
     /// A descriptor that is initialised, and closed when it is dropped.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ pub trait Device {
 
 /// A descriptor of UVM that is this program's own: it has no memory there, and its only use
 /// is to be asked.
-pub trait Descriptor {
+pub trait Descriptor: Send {
     /// What our driver offers; `None`: it is not ours.
     ///
     /// # Errors

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The counts over HTTP, for Prometheus: one request a connection, one connection at a time,
-//! each with little time and little room, so that nobody who can connect keeps it for
-//! himself or fills the memory.
+//! The counts over HTTP, for Prometheus: one request a connection, each with little time and
+//! little room. Where more connections come than are served at once, the oldest is closed: whoever
+//! asks at once is answered, whatever others hold open.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest request that is read.
@@ -17,18 +19,93 @@ const HEADERS: usize = 64;
 /// How long a request may take to come, and an answer to go.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The most connections that are served at once.
+const AT_ONCE: usize = 64;
+
+/// How long counts are new: those who ask within this time get the same. A look at them takes time of the
+/// machine's, and tells what happens from one moment to the next, which is more than Prometheus asks for.
+const NEW: Duration = Duration::from_secs(1);
+
 /// Serves what `text` gives until the process is ended.
-pub(crate) fn listen(address: SocketAddr, mut text: impl FnMut() -> String) -> io::Result<()> {
+pub(crate) fn listen(address: SocketAddr, text: impl FnMut() -> String + Send) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
-    eprintln!("uvmtop: http://{}/metrics", listener.local_addr()?);
-    loop {
-        match listener.accept() {
-            // Who goes away, or is too slow, has lost his answer; nobody else has.
-            Ok((stream, _)) => drop(serve(stream, &mut text)),
-            Err(error) if is_passing(&error) => std::thread::sleep(Duration::from_millis(50)),
+    let address = listener.local_addr()?;
+    eprintln!("uvmtop: http://{address}/metrics");
+    serve_all(&listener, &Pages::new(text, address.ip().is_loopback()))
+}
+
+/// Serves all who connect, side by side, until the listener fails.
+fn serve_all<F: FnMut() -> String + Send>(
+    listener: &TcpListener,
+    pages: &Pages<F>,
+) -> io::Result<()> {
+    let mut served: VecDeque<TcpStream> = VecDeque::new();
+    std::thread::scope(|scope| loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if is_passing(&error) => {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
             Err(error) => return Err(error),
+        };
+        if served.len() == AT_ONCE {
+            // One that is over already does not notice.
+            if let Some(oldest) = served.pop_front() {
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+        }
+        // Who goes away, or is too slow, has lost his answer; nobody else has.
+        let Ok(other) = stream.try_clone() else {
+            continue;
+        };
+        let begun = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let _ = serve(stream, pages);
+        });
+        if begun.is_ok() {
+            served.push_back(other);
+        }
+    })
+}
+
+/// What is served.
+struct Pages<F> {
+    /// Where the counts are from, and those of the last look, with when that was.
+    counts: Mutex<(F, Option<(Instant, String)>)>,
+    /// Whether only this machine is served. Then a request for another host's name is refused: it is
+    /// from a browser whose page has had its own name changed to an address of this machine.
+    local: bool,
+}
+
+impl<F: FnMut() -> String> Pages<F> {
+    const fn new(text: F, local: bool) -> Self {
+        let counts = Mutex::new((text, None));
+        Self { counts, local }
+    }
+
+    fn counts(&self) -> String {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (text, last) = &mut *counts;
+        match last {
+            Some((at, text)) if at.elapsed() < NEW => text.clone(),
+            _ => last.insert((Instant::now(), text())).1.clone(),
         }
     }
+
+    fn is_for(&self, host: Option<&[u8]>) -> bool {
+        let Some(host) = host.filter(|_| self.local) else {
+            return true;
+        };
+        std::str::from_utf8(host).is_ok_and(|host| is_local(host.trim()))
+    }
+}
+
+/// Whether a `Host` header, with or without a port, is an address or this machine's name for itself.
+fn is_local(host: &str) -> bool {
+    let is_address = host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok();
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    is_address || bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
 }
 
 /// Errors of accept(2) that are of one connection, or of a moment.
@@ -42,32 +119,51 @@ fn is_passing(error: &io::Error) -> bool {
         )
 }
 
-/// Answers one request, within [`PATIENCE`] however slowly its bytes come.
-pub(crate) fn serve(mut stream: TcpStream, text: &mut dyn FnMut() -> String) -> io::Result<()> {
+/// Answers one request: it has [`PATIENCE`] to come, and the answer as long to go, however slowly their
+/// bytes do.
+fn serve<F: FnMut() -> String>(stream: TcpStream, pages: &Pages<F>) -> io::Result<()> {
+    let done = talk(&stream, pages);
+    // To close it is not enough: `serve_all` has it open too.
+    let ended = stream.shutdown(Shutdown::Both);
+    done.and(ended)
+}
+
+fn talk<F: FnMut() -> String>(mut stream: &TcpStream, pages: &Pages<F>) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
     let answer = loop {
-        if let Some(answer) = answer(&request, text) {
+        if let Some(answer) = answer(&request, pages) {
             break answer;
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(left(deadline)?))?;
         let mut piece = [0; 1024];
         match stream.read(&mut piece)? {
             0 => return Ok(()),
             read => request.extend_from_slice(&piece[..read]),
         }
     };
-    stream.write_all(answer.as_bytes())?;
-    stream.shutdown(std::net::Shutdown::Write)
+    let (deadline, mut rest) = (Instant::now() + PATIENCE, answer.as_bytes());
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(rest)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => rest = &rest[written..],
+        }
+    }
+    Ok(())
+}
+
+/// The time until then, if there is any.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left)
 }
 
 /// The answer to a request; `None`: it has not come in full.
-fn answer(request: &[u8], text: &mut dyn FnMut() -> String) -> Option<String> {
+fn answer<F: FnMut() -> String>(request: &[u8], pages: &Pages<F>) -> Option<String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(request) {
@@ -85,8 +181,14 @@ fn answer(request: &[u8], text: &mut dyn FnMut() -> String) -> Option<String> {
     let head = parsed.method == Some("HEAD");
     let path = parsed.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
+    let mut given = parsed.headers.iter();
+    let host = given.find(|header| header.name.eq_ignore_ascii_case("host"));
+    if !pages.is_for(host.map(|header| header.value)) {
+        let what = "ask for localhost, or for the address\n";
+        return Some(page("403 Forbidden", what, head));
+    }
     Some(match (parsed.method, path) {
-        (Some("GET" | "HEAD"), "/metrics") => page("200 OK", &text(), head),
+        (Some("GET" | "HEAD"), "/metrics") => page("200 OK", &pages.counts(), head),
         (Some("GET" | "HEAD"), "/") => page("200 OK", "The counts are at /metrics.\n", head),
         (Some("GET" | "HEAD"), _) => page("404 Not Found", "/metrics is all there is\n", head),
         _ => page(
@@ -111,8 +213,12 @@ fn page(status: &str, text: &str, head: bool) -> String {
 mod tests {
     use super::*;
 
+    fn pages(text: &'static str) -> Pages<impl FnMut() -> String + Send> {
+        Pages::new(move || text.to_owned(), true)
+    }
+
     fn asked(request: &str) -> Option<String> {
-        answer(request.as_bytes(), &mut || "counts 1\n".into())
+        answer(request.as_bytes(), &pages("counts 1\n"))
     }
 
     fn status(request: &str) -> String {
@@ -122,7 +228,7 @@ mod tests {
 
     #[test]
     fn requests_and_answers() {
-        let get = asked("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let get = asked("GET /metrics HTTP/1.1\r\nHost: [::1]:9\r\n\r\n").unwrap();
         assert!(get.starts_with("HTTP/1.1 200 OK\r\n"), "{get}");
         assert!(get.contains("Content-Length: 9\r\n"), "{get}");
         assert!(get.ends_with("\r\n\r\ncounts 1\n"), "{get}");
@@ -146,12 +252,101 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_another_host_is_refused() {
+        let get = |host: &str| format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let ours = [
+            "localhost:9",
+            "LOCALHOST",
+            "127.0.0.1:9",
+            "127.0.0.1",
+            "[::1]",
+            "[::1]:9",
+        ];
+        for host in ours {
+            assert_eq!(status(&get(host)), "HTTP/1.1 200 OK", "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9",
+            "localhost.evil.example",
+            "",
+        ] {
+            assert_eq!(status(&get(host)), "HTTP/1.1 403 Forbidden", "{host}");
+        }
+        // Who listens on all addresses has a name.
+        let all = Pages::new(String::new, false);
+        let said = answer(get("gpu1.example:9").as_bytes(), &all).unwrap();
+        assert!(said.starts_with("HTTP/1.1 200 OK"));
+    }
+
+    #[test]
+    fn those_who_ask_at_once_get_one_look() {
+        let mut looks = 0;
+        let pages = Pages::new(
+            || {
+                looks += 1;
+                looks.to_string()
+            },
+            true,
+        );
+        let since = Instant::now();
+        let both = (pages.counts(), pages.counts());
+        if since.elapsed() < NEW {
+            assert_eq!(both, ("1".into(), "1".into()));
+        }
+        std::thread::sleep(NEW);
+        assert_ne!(pages.counts(), both.1);
+    }
+
+    /// Connections that say nothing, as many as the queue of those who wait holds.
+    #[test]
+    fn who_asks_is_served_beside_many_who_say_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve_all(&listener, &pages("counts 3\n")));
+        let _silent: Vec<_> = (0..120)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let since = Instant::now();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut said = String::new();
+        client.read_to_string(&mut said).unwrap();
+        assert!(said.ends_with("\r\n\r\ncounts 3\n"), "{said}");
+        // One after the other they take four minutes.
+        assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
+    }
+
+    #[test]
+    fn who_reads_slowly_is_not_waited_for_long() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let reads = std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            // 40 MB in pieces would take half an hour.
+            while client.read(&mut piece).is_ok_and(|read| read > 0) {
+                std::thread::sleep(Duration::from_millis(200));
+                if client.take_error().is_ok_and(|e| e.is_some()) {
+                    break;
+                }
+            }
+        });
+        let since = Instant::now();
+        let many = Pages::new(|| "x".repeat(40_000_000), true);
+        assert!(serve(stream, &many).is_err());
+        assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
+        drop(reads);
+    }
+
+    #[test]
     fn who_says_nothing_is_not_waited_for_long() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let since = Instant::now();
-        assert!(serve(stream, &mut || String::new()).is_err());
+        assert!(serve(stream, &pages("")).is_err());
         // On a busy machine, too.
         assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
     }
@@ -171,7 +366,7 @@ mod tests {
             client.read_to_string(&mut said).unwrap();
             said
         });
-        serve(stream, &mut || "counts 2\n".into()).unwrap();
+        serve(stream, &pages("counts 2\n")).unwrap();
         assert!(asks.join().unwrap().ends_with("\r\n\r\ncounts 2\n"));
     }
 }

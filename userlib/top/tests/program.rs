@@ -239,18 +239,20 @@ fn prometheus_asks() {
     let address = line.trim().strip_prefix("uvmtop: http://").unwrap();
     let address = address.strip_suffix("/metrics").unwrap();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    for _ in 0..2 {
+    let mut said = [String::new(), String::new()];
+    for said in &mut said {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             .unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
+        stream.read_to_string(said).unwrap();
+    }
+    program.kill().unwrap();
+    program.wait().unwrap();
+    for said in said {
         assert!(
             said.contains("uvm_rust_module_info{module=\"none\""),
             "{said}"
         );
     }
-    program.kill().unwrap();
-    program.wait().unwrap();
 }

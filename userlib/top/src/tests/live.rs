@@ -2,11 +2,10 @@
 
 //! What is asked of a driver, and when.
 
-use std::cell::RefCell;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use uvmrust_system::{Descriptor, Device, NodeError, Root, Uuid};
 
@@ -26,12 +25,12 @@ struct Said {
 }
 
 #[derive(Clone, Default)]
-struct Fake(Rc<RefCell<Said>>);
+struct Fake(Arc<Mutex<Said>>);
 
 impl Device for Fake {
     fn open(&self) -> Result<Box<dyn Descriptor>, NodeError> {
-        self.0.borrow_mut().log.push("open");
-        match self.0.borrow().node.clone() {
+        self.0.lock().unwrap().log.push("open");
+        match self.0.lock().unwrap().node.clone() {
             Some(error) => Err(error),
             None => Ok(Box::new(self.clone())),
         }
@@ -47,15 +46,15 @@ impl Descriptor for Fake {
     }
     fn register(&mut self, gpu: Uuid) -> io::Result<()> {
         assert_eq!(gpu.to_string(), T4);
-        self.0.borrow_mut().log.push("register");
+        self.0.lock().unwrap().log.push("register");
         Ok(())
     }
     fn unregister(&mut self, _: Uuid) -> io::Result<()> {
-        self.0.borrow_mut().log.push("unregister");
+        self.0.lock().unwrap().log.push("unregister");
         Ok(())
     }
     fn stats(&self, _: Uuid) -> io::Result<uvmrust::uapi::Stats> {
-        let said = self.0.borrow();
+        let said = self.0.lock().unwrap();
         match said.error {
             Some(error) => Err(io::Error::from_raw_os_error(error)),
             None => Ok(uvmrust::uapi::Stats {
@@ -65,7 +64,7 @@ impl Descriptor for Fake {
         }
     }
     fn flash(&self) -> io::Result<uvmrust::uapi::FlashStats> {
-        match self.0.borrow().flash {
+        match self.0.lock().unwrap().flash {
             stats if stats.slots == 0 => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
             stats => Ok(stats),
         }
@@ -111,7 +110,7 @@ impl Machine {
     }
 
     fn log(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.fake.0.borrow_mut().log)
+        std::mem::take(&mut self.fake.0.lock().unwrap().log)
     }
 }
 
@@ -133,7 +132,7 @@ fn a_gpu_is_registered_while_somebody_else_has_it() {
     );
 
     machine.registered(1);
-    machine.fake.0.borrow_mut().faults = 7;
+    machine.fake.0.lock().unwrap().faults = 7;
     let sample = machine.live.sample();
     assert_eq!(sample.gpus[0].counts.unwrap().faults, 7);
     assert_eq!(machine.log(), ["register"]);
@@ -157,7 +156,7 @@ fn a_gpu_is_registered_while_somebody_else_has_it() {
 fn who_may_not_see_others_keeps_no_gpu() {
     let mut machine = Machine::new("denied");
     machine.registered(1);
-    machine.fake.0.borrow_mut().error = Some(libc::EPERM);
+    machine.fake.0.lock().unwrap().error = Some(libc::EPERM);
     let sample = machine.live.sample();
     assert!(sample.gpus[0].counts.is_none());
     assert!(
@@ -180,12 +179,12 @@ fn errors_are_said() {
     ] {
         let mut machine = Machine::new("errors");
         machine.registered(1);
-        machine.fake.0.borrow_mut().error = Some(error);
+        machine.fake.0.lock().unwrap().error = Some(error);
         let notes = machine.live.sample().notes;
         assert!(notes.len() == 1 && notes[0].contains(says), "{notes:?}");
     }
     let mut machine = Machine::new("node");
-    machine.fake.0.borrow_mut().node = Some(NodeError::Denied);
+    machine.fake.0.lock().unwrap().node = Some(NodeError::Denied);
     let sample = machine.live.sample();
     assert_eq!(sample.device, Some(NodeError::Denied));
     assert!(
@@ -194,7 +193,7 @@ fn errors_are_said() {
         sample.notes
     );
     // It may be mended meanwhile.
-    machine.fake.0.borrow_mut().node = None;
+    machine.fake.0.lock().unwrap().node = None;
     assert_eq!(machine.live.sample().device, None);
     assert_eq!(machine.log(), ["open", "open"]);
 }
@@ -224,7 +223,7 @@ fn nvidias_module_is_asked_nothing() {
 fn the_ssd_is_shown_as_far_as_it_is_told() {
     let mut machine = Machine::new("ssd");
     assert_eq!(machine.live.sample().ssd, None);
-    machine.fake.0.borrow_mut().flash = uvmrust::uapi::FlashStats {
+    machine.fake.0.lock().unwrap().flash = uvmrust::uapi::FlashStats {
         attached: 1,
         slots: 4,
         pages_mine: 2,
@@ -232,8 +231,8 @@ fn the_ssd_is_shown_as_far_as_it_is_told() {
     };
     let ssd = machine.live.sample().ssd.unwrap();
     assert_eq!((ssd.bytes, ssd.bytes_mine, ssd.all), (8 << 20, 8192, None));
-    machine.fake.0.borrow_mut().flash.free_slots = 3;
-    machine.fake.0.borrow_mut().flash.pages = 5;
+    machine.fake.0.lock().unwrap().flash.free_slots = 3;
+    machine.fake.0.lock().unwrap().flash.pages = 5;
     let all = machine.live.sample().ssd.unwrap().all.unwrap();
     assert_eq!(all.bytes_used, 5 * 4096);
 }
