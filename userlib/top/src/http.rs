@@ -68,7 +68,7 @@ fn serve_all<F: FnMut() -> String + Send>(
     })
 }
 
-/// What is served.
+/// The pages that are served, and to whom.
 struct Pages<F> {
     /// Where the counts are from, and those of the last look, with when that was.
     counts: Mutex<(F, Option<(Instant, String)>)>,
