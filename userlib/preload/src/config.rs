@@ -12,7 +12,7 @@
 //! | `UVMRUST_ANNOUNCE_EVERY` | GPU time from one announcement to the next in a stream, at least, in microseconds; `0`: each kernel is announced | 400 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
 //! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`, `followed.rs`) | none |
-//! | `UVMRUST_PLAN_PID` | the one process that carries out a plan of a range; `uvmrun` sets it | any |
+//! | `UVMRUST_PLAN_PID` | the one process that carries out a plan of a range, or `parent:` and its parent; `uvmrun` sets it | any |
 //! | `UVMRUST_RECORD` | folder for a record of the program (`record.rs`); `uvmrun` makes it | none |
 
 use std::path::PathBuf;
@@ -36,9 +36,9 @@ pub(crate) struct Config {
     pub hash_args: bool,
     /// The file with the plan to carry out; `None` if there is none.
     pub plan: Option<PathBuf>,
-    /// The one process that carries out a plan of a range; `None`: any does. Programs that the program
-    /// starts inherit its environment, and are not laid out as the plan says.
-    pub plan_pid: Option<u32>,
+    /// Whether this process carries out a plan of a range. Programs that the planned one starts inherit
+    /// its environment, and are not laid out as the plan says.
+    pub plan_is_ours: bool,
     /// The folder in which each process records itself.
     pub record: Option<PathBuf>,
 }
@@ -106,10 +106,19 @@ impl Config {
             announce_every_us,
             hash_args: on("UVMRUST_ARGS"),
             plan: path("UVMRUST_PLAN"),
-            plan_pid: var("UVMRUST_PLAN_PID").and_then(|pid| pid.trim().parse().ok()),
+            plan_is_ours: var("UVMRUST_PLAN_PID").is_none_or(|who| is_ours(&who)),
             record,
         }
     }
+}
+
+/// Whether a process's number, or `parent:` and its parent's, is that of this process.
+fn is_ours(who: &str) -> bool {
+    let (number, own) = match who.strip_prefix("parent:") {
+        Some(number) => (number, std::os::unix::process::parent_id()),
+        None => (who, std::process::id()),
+    };
+    number.parse() == Ok(own)
 }
 
 /// PyTorch's large pool starts above this (`DeepUM` §5.2).
@@ -175,7 +184,7 @@ mod tests {
             announce_every_us: 400,
             hash_args: true,
             plan: None,
-            plan_pid: None,
+            plan_is_ours: true,
             record: None,
         };
         assert_eq!(with(&[]), all);
@@ -184,6 +193,18 @@ mod tests {
         assert_eq!((off.managed_min, off.announce), (None, false));
         let plan = with(&[("UVMRUST_PLAN", "a.uvmplan")]).plan;
         assert_eq!(plan, Some("a.uvmplan".into()));
+        let own = std::process::id();
+        for (who, ours) in [
+            (own.to_string(), true),
+            ("1".into(), own == 1),
+            (format!("parent:{own}"), false),
+            (
+                format!("parent:{}", std::os::unix::process::parent_id()),
+                true,
+            ),
+        ] {
+            assert_eq!(is_ours(&who), ours, "{who}");
+        }
         let record = with(&[("UVMRUST_RECORD", "/tmp/a")]);
         assert_eq!(record.record, Some("/tmp/a".into()));
         assert_eq!(

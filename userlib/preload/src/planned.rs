@@ -85,11 +85,14 @@ fn running() -> Option<&'static Running> {
     static RUNNING: OnceLock<Option<Running>> = OnceLock::new();
     Config::get().plan.as_ref()?;
     let start = || {
-        let is_other = |pid| pid != std::process::id();
-        if Config::get().plan_pid.is_some_and(is_other) {
+        let plan = plan().filter(|plan| plan.program().is_none())?;
+        if !Config::get().plan_is_ours {
+            eprintln!(
+                "uvmrust: the plan is for the program that uvmrun has started, and not for this one, \
+                 which that has started"
+            );
             return None;
         }
-        let plan = plan().filter(|plan| plan.program().is_none())?;
         Some(Running::new(plan))
     };
     RUNNING.get_or_init(start).as_ref()
@@ -232,7 +235,11 @@ impl Running {
 
     fn ending(&self, which: impl Fn(u64) -> bool) -> Option<Ending> {
         // One that begins while a context is destroyed may be of this context, and counts.
-        let may = || which(self.base.load(Relaxed));
+        let may = || match self.base.load(Relaxed) {
+            // A call on address 0 is none on the range that another thread is about to have.
+            0 => false,
+            base => which(base),
+        };
         if !may() {
             return None;
         }
@@ -375,6 +382,7 @@ mod tests {
         assert_eq!(range(&running), Some(1 << 21));
         free(&running, 1 << 22, true);
         assert_eq!(range(&running), Some(1 << 21));
+        assert!(super::Running::new(running.plan).ending(|_| true).is_none());
         free(&running, 1 << 21, true);
         assert_eq!(range(&running), None);
         // Neither what is there next, nor what is anywhere else, is laid out as the plan says.

@@ -199,6 +199,8 @@ fn leave(status: u8) -> ! {
 fn prepare(options: &Options) -> Result<Command, String> {
     let mut command = Command::new(&options.program);
     command.args(&options.arguments);
+    // Of another that has started this one.
+    command.env_remove("UVMRUST_PLAN_PID");
     for (name, value) in &options.set {
         if *name != "UVMRUST_PLAN" {
             command.env(name, value);
@@ -212,9 +214,13 @@ fn prepare(options: &Options) -> Result<Command, String> {
         let whole = path.canonicalize().map_err(|e| told(e.to_string()))?;
         command.env(name, whole);
         // The program takes this process's place, and its number; but one that is recorded is a child.
-        if options.record.is_none() {
-            command.env("UVMRUST_PLAN_PID", std::process::id().to_string());
-        }
+        let own = std::process::id();
+        let parent = if options.record.is_some() {
+            "parent:"
+        } else {
+            ""
+        };
+        command.env("UVMRUST_PLAN_PID", format!("{parent}{own}"));
     }
     let library = library(options.library.as_deref())?;
     command.env("LD_PRELOAD", before(&library, env::var_os("LD_PRELOAD")));

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The counts over HTTP, for Prometheus: one request a connection, each with little time and
-//! little room. Where more connections come than are served at once, the oldest is closed: whoever
-//! asks at once is answered, whatever others hold open.
+//! little room. Of connections that have not asked yet, the oldest is closed where there are too
+//! many: whoever asks at once is answered, whatever others hold open.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest request that is read.
@@ -19,8 +20,11 @@ const HEADERS: usize = 64;
 /// How long a request may take to come, and an answer to go.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most connections that are served at once.
-const AT_ONCE: usize = 64;
+/// The most connections that have not asked yet.
+const SILENT: usize = 64;
+
+/// The most that wait for a look at the machine, which may never end.
+const WAITING: usize = 64;
 
 /// How long counts are new: those who ask within this time get the same. A look at them takes time of the
 /// machine's, and tells what happens from one moment to the next, which is more than Prometheus asks for.
@@ -39,39 +43,55 @@ fn serve_all<F: FnMut() -> String + Send>(
     listener: &TcpListener,
     pages: &Pages<F>,
 ) -> io::Result<()> {
-    let mut served: VecDeque<TcpStream> = VecDeque::new();
+    let mut silent: VecDeque<(TcpStream, Arc<AtomicBool>)> = VecDeque::new();
     std::thread::scope(|scope| loop {
-        let stream = match listener.accept() {
+        let accepted = listener.accept();
+        silent.retain(|(_, asked)| !asked.load(Relaxed));
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) if is_passing(&error) => {
+                close(silent.pop_front());
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             }
             Err(error) => return Err(error),
         };
-        if served.len() == AT_ONCE {
-            // One that is over already does not notice.
-            if let Some(oldest) = served.pop_front() {
-                let _ = oldest.shutdown(Shutdown::Both);
-            }
+        if silent.len() == SILENT {
+            close(silent.pop_front());
         }
         // Who goes away, or is too slow, has lost his answer; nobody else has.
         let Ok(other) = stream.try_clone() else {
             continue;
         };
-        let begun = std::thread::Builder::new().spawn_scoped(scope, move || {
-            let _ = serve(stream, pages);
-        });
-        if begun.is_ok() {
-            served.push_back(other);
+        let asked = Arc::new(AtomicBool::new(false));
+        silent.push_back((other, Arc::clone(&asked)));
+        let serves = move || {
+            let _ = serve(stream, pages, &asked);
+            // Also of one that has said nothing.
+            asked.store(true, Relaxed);
+        };
+        if std::thread::Builder::new()
+            .spawn_scoped(scope, serves)
+            .is_err()
+        {
+            silent.pop_back();
         }
     })
+}
+
+/// Ends a connection that has said nothing, if there is one; the thread that serves it notices.
+fn close(silent: Option<(TcpStream, Arc<AtomicBool>)>) {
+    if let Some((stream, _)) = silent {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
 }
 
 /// The pages that are served, and to whom.
 struct Pages<F> {
     /// Where the counts are from, and those of the last look, with when that was.
     counts: Mutex<(F, Option<(Instant, String)>)>,
+    /// How many wait for the counts.
+    waiting: AtomicUsize,
     /// Whether only this machine is served. Then a request for another host's name is refused: it is
     /// from a browser whose page has had its own name changed to an address of this machine.
     local: bool,
@@ -79,17 +99,26 @@ struct Pages<F> {
 
 impl<F: FnMut() -> String> Pages<F> {
     const fn new(text: F, local: bool) -> Self {
-        let counts = Mutex::new((text, None));
-        Self { counts, local }
+        Self {
+            counts: Mutex::new((text, None)),
+            waiting: AtomicUsize::new(0),
+            local,
+        }
     }
 
-    fn counts(&self) -> String {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (text, last) = &mut *counts;
-        match last {
-            Some((at, text)) if at.elapsed() < NEW => text.clone(),
-            _ => last.insert((Instant::now(), text())).1.clone(),
-        }
+    /// The counts; `None`: too many wait for them already.
+    fn counts(&self) -> Option<String> {
+        let before = self.waiting.fetch_add(1, Relaxed);
+        let counts = (before < WAITING).then(|| {
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let (text, last) = &mut *counts;
+            match last {
+                Some((at, text)) if at.elapsed() < NEW => text.clone(),
+                _ => last.insert((Instant::now(), text())).1.clone(),
+            }
+        });
+        self.waiting.fetch_sub(1, Relaxed);
+        counts
     }
 
     fn is_for(&self, host: Option<&[u8]>) -> bool {
@@ -115,24 +144,45 @@ fn is_passing(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
         || matches!(
             error.raw_os_error(),
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+            Some(
+                libc::EMFILE
+                    | libc::ENFILE
+                    | libc::ENOBUFS
+                    | libc::ENOMEM
+                    | libc::ENETDOWN
+                    | libc::EPROTO
+                    | libc::ENOPROTOOPT
+                    | libc::EHOSTDOWN
+                    | libc::ENONET
+                    | libc::EHOSTUNREACH
+                    | libc::EOPNOTSUPP
+                    | libc::ENETUNREACH
+            )
         )
 }
 
 /// Answers one request: it has [`PATIENCE`] to come, and the answer as long to go, however slowly their
 /// bytes do.
-fn serve<F: FnMut() -> String>(stream: TcpStream, pages: &Pages<F>) -> io::Result<()> {
-    let done = talk(&stream, pages);
+fn serve<F: FnMut() -> String>(
+    stream: TcpStream,
+    pages: &Pages<F>,
+    asked: &AtomicBool,
+) -> io::Result<()> {
+    let done = talk(&stream, pages, asked);
     // To close it is not enough: `serve_all` has it open too.
     let ended = stream.shutdown(Shutdown::Both);
     done.and(ended)
 }
 
-fn talk<F: FnMut() -> String>(mut stream: &TcpStream, pages: &Pages<F>) -> io::Result<()> {
+fn talk<F: FnMut() -> String>(
+    mut stream: &TcpStream,
+    pages: &Pages<F>,
+    asked: &AtomicBool,
+) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();
     let answer = loop {
-        if let Some(answer) = answer(&request, pages) {
+        if let Some(answer) = answer(&request, pages, asked) {
             break answer;
         }
         stream.set_read_timeout(Some(left(deadline)?))?;
@@ -162,13 +212,17 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     Ok(left)
 }
 
-/// The answer to a request; `None`: it has not come in full.
-fn answer<F: FnMut() -> String>(request: &[u8], pages: &Pages<F>) -> Option<String> {
+/// The answer to a request; `None`: it has not come in full. `asked` is set when it has.
+fn answer<F: FnMut() -> String>(
+    request: &[u8],
+    pages: &Pages<F>,
+    asked: &AtomicBool,
+) -> Option<String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(request) {
         Ok(httparse::Status::Partial) if request.len() < LONGEST => return None,
-        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Complete(_)) => asked.store(true, Relaxed),
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
             return Some(page(
                 "431 Request Header Fields Too Large",
@@ -188,7 +242,10 @@ fn answer<F: FnMut() -> String>(request: &[u8], pages: &Pages<F>) -> Option<Stri
         return Some(page("403 Forbidden", what, head));
     }
     Some(match (parsed.method, path) {
-        (Some("GET" | "HEAD"), "/metrics") => page("200 OK", &pages.counts(), head),
+        (Some("GET" | "HEAD"), "/metrics") => match pages.counts() {
+            Some(text) => page("200 OK", &text, head),
+            None => page("503 Service Unavailable", "many are waiting\n", head),
+        },
         (Some("GET" | "HEAD"), "/") => page("200 OK", "The counts are at /metrics.\n", head),
         (Some("GET" | "HEAD"), _) => page("404 Not Found", "/metrics is all there is\n", head),
         _ => page(
@@ -218,7 +275,11 @@ mod tests {
     }
 
     fn asked(request: &str) -> Option<String> {
-        answer(request.as_bytes(), &pages("counts 1\n"))
+        answer(
+            request.as_bytes(),
+            &pages("counts 1\n"),
+            &AtomicBool::default(),
+        )
     }
 
     fn status(request: &str) -> String {
@@ -275,7 +336,12 @@ mod tests {
         }
         // Who listens on all addresses has a name.
         let all = Pages::new(String::new, false);
-        let said = answer(get("gpu1.example:9").as_bytes(), &all).unwrap();
+        let said = answer(
+            get("gpu1.example:9").as_bytes(),
+            &all,
+            &AtomicBool::default(),
+        )
+        .unwrap();
         assert!(said.starts_with("HTTP/1.1 200 OK"));
     }
 
@@ -292,29 +358,57 @@ mod tests {
         let since = Instant::now();
         let both = (pages.counts(), pages.counts());
         if since.elapsed() < NEW {
-            assert_eq!(both, ("1".into(), "1".into()));
+            assert_eq!(both, (Some("1".into()), Some("1".into())));
         }
         std::thread::sleep(NEW);
         assert_ne!(pages.counts(), both.1);
     }
 
-    /// Connections that say nothing, as many as the queue of those who wait holds.
+    /// More connections that say nothing than may, and than wait to be accepted.
     #[test]
     fn who_asks_is_served_beside_many_who_say_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || serve_all(&listener, &pages("counts 3\n")));
-        let _silent: Vec<_> = (0..120)
-            .map(|_| TcpStream::connect(address).unwrap())
-            .collect();
+        let connect = |_| TcpStream::connect(address).unwrap();
+        let mut silent: Vec<_> = (0..SILENT * 4).map(connect).collect();
         let since = Instant::now();
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut said = String::new();
         client.read_to_string(&mut said).unwrap();
         assert!(said.ends_with("\r\n\r\ncounts 3\n"), "{said}");
-        // One after the other they take four minutes.
+        // One after the other they take eight minutes.
         assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
+        assert!(silent[0].read(&mut [0]).is_ok_and(|read| read == 0));
+    }
+
+    /// A look at the machine that does not end costs a few threads, however many ask.
+    #[test]
+    fn no_more_wait_for_a_look_than_may() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let never = || loop {
+            std::thread::park();
+        };
+        std::thread::spawn(move || serve_all(&listener, &Pages::new(never, true)));
+        let ask = |_| {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.set_nonblocking(true).unwrap();
+            let _ = client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+            client
+        };
+        let clients: Vec<_> = (0..WAITING * 2).map(ask).collect();
+        let waits = |client: &&TcpStream| {
+            let read = client.peek(&mut [0]);
+            read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
+        let waiting = || clients.iter().filter(waits).count();
+        let since = Instant::now();
+        while waiting() > WAITING && since.elapsed() < PATIENCE * 30 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(waiting() <= WAITING, "{}", waiting());
     }
 
     #[test]
@@ -323,21 +417,17 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        let reads = std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            // 40 MB in pieces would take half an hour.
-            while client.read(&mut piece).is_ok_and(|read| read > 0) {
-                std::thread::sleep(Duration::from_millis(200));
-                if client.take_error().is_ok_and(|e| e.is_some()) {
-                    break;
-                }
+        // Fast enough for no write to take two seconds; all of it would take two minutes.
+        std::thread::spawn(move || {
+            let mut piece = vec![0; 256 << 10];
+            while client.read_exact(&mut piece).is_ok() {
+                std::thread::sleep(Duration::from_millis(500));
             }
         });
         let since = Instant::now();
-        let many = Pages::new(|| "x".repeat(40_000_000), true);
-        assert!(serve(stream, &many).is_err());
+        let many = Pages::new(|| "x".repeat(64 << 20), true);
+        assert!(serve(stream, &many, &AtomicBool::default()).is_err());
         assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
-        drop(reads);
     }
 
     #[test]
@@ -346,7 +436,7 @@ mod tests {
         let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let since = Instant::now();
-        assert!(serve(stream, &pages("")).is_err());
+        assert!(serve(stream, &pages(""), &AtomicBool::default()).is_err());
         // On a busy machine, too.
         assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
     }
@@ -366,7 +456,7 @@ mod tests {
             client.read_to_string(&mut said).unwrap();
             said
         });
-        serve(stream, &pages("counts 2\n")).unwrap();
+        serve(stream, &pages("counts 2\n"), &AtomicBool::default()).unwrap();
         assert!(asks.join().unwrap().ends_with("\r\n\r\ncounts 2\n"));
     }
 }

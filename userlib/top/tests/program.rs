@@ -239,17 +239,18 @@ fn prometheus_asks() {
     let address = line.trim().strip_prefix("uvmtop: http://").unwrap();
     let address = address.strip_suffix("/metrics").unwrap();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    let mut said = [String::new(), String::new()];
-    for said in &mut said {
+    let said = ["localhost", "127.0.0.1:1", "evil.example"].map(|host| {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            .unwrap();
-        stream.read_to_string(said).unwrap();
-    }
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    });
     program.kill().unwrap();
     program.wait().unwrap();
-    for said in said {
+    assert!(said[2].starts_with("HTTP/1.1 403 "), "{}", said[2]);
+    for said in &said[..2] {
         assert!(
             said.contains("uvm_rust_module_info{module=\"none\""),
             "{said}"
