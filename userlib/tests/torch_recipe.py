@@ -105,6 +105,7 @@ def by_hand():
     is told."""
     kept = tensor(3)
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         copy = torch.empty(SIZE, dtype=torch.uint8, device="cuda:0")
         copy.copy_(kept, non_blocking=True)

@@ -105,7 +105,8 @@ struct uvmrust_batch {
  *                    last three numbers are 0
  * @done:             ranges done; after an error, index of the range that failed.
  *                    With UVMRUST_BACKEND_CUDA, ranges are done in groups of up to
- *                    64, and this is the first of the group
+ *                    64, and this is the first of the group. After UVMRUST_EBUSY,
+ *                    ranges from this one on may be discarded as well
  * @blocks_discarded: 2 MiB blocks of which all that was asked for is discarded
  * @blocks_skipped:   blocks left as they were
  * @blocks_partial:   blocks discarded in part

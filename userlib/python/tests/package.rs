@@ -41,6 +41,8 @@ fn package() -> &'static Path {
 /// What one of the skips in Python says.
 const NO_CUDA_CORE: &str = "no cuda.core (pip install cuda-core cuda-bindings)";
 
+const NO_RMM: &str = "no RMM (pip install rmm-cu12)";
+
 /// Runs a file of tests in Python, which must hold, by this command; what it says.
 fn run_by(mut python: Command, name: &str, arguments: &[&str]) -> String {
     let done = python
@@ -92,6 +94,14 @@ fn the_package_with_a_real_cuda_core() {
     }
     let skips = run("test_uvmrust.py", &["-k", "cuda_core"]);
     assert!(skips.is_empty(), "{skips:?}");
+}
+
+#[test]
+fn the_package_with_a_real_rmm() {
+    if !have_cc() || !have_python() || !have("import rmm.mr", NO_RMM) {
+        return;
+    }
+    run("test_allocator.py", &["-k", "real_rmm", "-k", "of_rmms"]);
 }
 
 #[test]

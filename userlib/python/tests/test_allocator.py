@@ -18,6 +18,12 @@ if not INSTALLED and "UVMRUST_PACKAGE" in os.environ:
     sys.path.insert(0, os.environ["UVMRUST_PACKAGE"])
 EXPECT = os.environ.get("UVMRUST_EXPECT")
 
+try:
+    import rmm
+    import rmm.mr
+except ImportError:
+    rmm = None
+
 FAKE = os.path.join(stub.HERE, "fake")
 LENGTH = 4 << 20
 
@@ -333,6 +339,11 @@ class PyTorchThatCanNot(unittest.TestCase):
         self.refused("del torch._Allocator.set_record_stream_fn", "too old")
 
 
+def with_a_real_rmm(test):
+    """Without RMM there is no test of this name, and package.rs says so."""
+    return None if rmm is None else test
+
+
 def rmm_stream(handle):
     """RMM's stream of a handle."""
     return rmm_stream_type(type("", (), {"__cuda_stream__": lambda self: (0, handle)})())
@@ -371,6 +382,54 @@ class Rmm(OnStub):
             uvmrust.rmm.resource().allocate(1 << 60, rmm_stream(0))
         uvmrust.rmm.resource().deallocate(0, 10, rmm_stream(0))
 
+    @with_a_real_rmm
+    def test_a_real_rmms_own_resources_stand_on_it(self):
+        """Those that need no CUDA runtime: RMM's own asks the driver for what no documentation names."""
+        stream, held = rmm_stream(self.stream), uvmrust.torch.stats()["held_bytes"]
+        counting = rmm.mr.StatisticsResourceAdaptor(uvmrust.rmm.resource())
+        pool = rmm.mr.PoolMemoryResource(counting, initial_pool_size=16 << 20)
+        address = pool.allocate(LENGTH, stream)
+        self.memory(address).put(self.stream, 5)
+        self.wait(self.stream)
+        self.assertEqual(set(self.memory(address).words(LENGTH // 8)), {5})
+        self.assertEqual(counting.allocation_counts.current_bytes, 16 << 20)
+        pool.deallocate(address, LENGTH, stream)
+        del pool
+        gc.collect()
+        counts = counting.allocation_counts
+        self.assertEqual((counts.current_bytes, counts.total_count), (0, 1))
+        limited = rmm.mr.LimitingResourceAdaptor(counting, LENGTH)
+        with self.assertRaises(MemoryError):
+            limited.allocate(LENGTH + 1, stream)
+        uvmrust.torch.trim(0)
+        self.assertLessEqual(uvmrust.torch.stats()["held_bytes"], held)
+
+    @with_a_real_rmm
+    def test_a_real_buffer_of_rmms(self):
+        """It is in managed memory of ours, by its `__cuda_array_interface__` too."""
+        stream, before = rmm_stream(self.stream), uvmrust.torch.stats()
+        buffer = rmm.DeviceBuffer(size=LENGTH, stream=stream, mr=uvmrust.rmm.resource())
+        memory = self.memory(buffer.ptr)
+        memory.put(self.stream, 6)
+        done = uvmrust.discard_and_prefetch(buffer, to=0, stream=stream)
+        self.assertIs(done, EXPECT != "none")
+        self.wait(self.stream)
+        kept = {"none": {6}, "uvm-rust": {0, 6}}.get(EXPECT)
+        if kept is not None:
+            self.assertLessEqual(set(memory.words(LENGTH // 8)), kept)
+        memory.put(self.stream, 7)
+        self.wait(self.stream)
+        self.assertEqual(set(memory.words(LENGTH // 8)), {7})
+        address = buffer.ptr
+        del buffer
+        gc.collect()
+        again = rmm.DeviceBuffer(size=LENGTH, stream=stream, mr=uvmrust.rmm.resource())
+        self.assertEqual(again.ptr, address)
+        after = uvmrust.torch.stats()
+        counted = [after[name] - before[name] for name in ("mallocs", "reused")]
+        self.assertEqual(counted[0], 2)
+        self.assertGreaterEqual(counted[1], 1)
+
     def test_the_header_is_there(self):
         header = os.path.join(uvmrust.rmm.include(), "uvmrust_rmm.hpp")
         self.assertTrue(os.path.isfile(header), header)
@@ -386,10 +445,9 @@ if __name__ == "__main__":
     import fake_torch as torch
 
     sys.modules["torch"] = torch
-    try:
-        import rmm.mr
+    if rmm is not None:
         from rmm.pylibrmm.stream import Stream as rmm_stream_type
-    except ImportError:
+    else:
         import fake_rmm
 
         sys.modules["rmm"] = fake_rmm

@@ -516,6 +516,16 @@ class Small(Case):
         self.assertEqual(self.gpu.waits, ["program", "one", "two", "one"])
         self.assertEqual(self.gpu.uses, ["side", "main", "two"])
 
+    def test_less_than_nothing_in_flight_is_nothing(self):
+        x = self.input()
+        self.forward(x)[1].sum().backward()
+        wanted, x = x.grad, self.input()
+        executor = self.executor(chance=0.0, in_flight=-1)
+        with executor.step():
+            self.forward(x)[1].sum().backward()
+        self.assertTrue(torch.equal(x.grad, wanted), f"SEED={SEED}")
+        self.assertEqual(self.gpu.waits, ["program", "main"])
+
     def test_a_stream_that_saves_what_is_anothers_is_told_of(self):
         executor = self.executor(plan=PLAN.replace("evict", "other"))
         with executor.step():

@@ -465,7 +465,6 @@ class Executor(_Hooks):
                 self._forget(entry)
                 self._counts["out_bytes"] += entry.size
                 self._leaving.append((weakref.ref(entry), entry.out, entry.size))
-        self._give_up()
 
     def _give_up(self, waited_for=None):
         """Gives up what has been copied, and what was waited for."""

@@ -5,9 +5,13 @@
 //!
 //! The steps are those of the simulator's zoo (`sim/zoo`), built from shapes: in the order of
 //! kernels, weights and optimizer state first and for good, then what a step makes, from its
-//! first use to its last. They are no recordings of PyTorch, whose temporaries are more.
-//! `ALL=1 cargo test --release -p uvmrust-torch --test caching -- --nocapture` prints the table
-//! of all of them; without ALL it is those that take little time.
+//! first use to its last.
+//!
+//! What a real PyTorch has allocated is there as well (`caching/*.txt`), with its temporaries:
+//! `userlib/tests/record_allocations.py` records it. `RECORDED=FOLDER` adds other recordings.
+//!
+//! `ALL=1 cargo test --release -p uvmrust-torch --test caching -- --nocapture` prints the tables
+//! with all of the zoo; without ALL it is those that take little time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,6 +23,12 @@ use uvmrust::{Range, Result};
 use uvmrust_torch::{Allocator, Capture, Device, Queue, StreamId};
 use uvmsim_zoo::{Entry, Options, Precision, NETS};
 
+#[path = "caching/model.rs"]
+mod model;
+
+use model::Event::{self, Alloc, Free};
+use model::{recordings, Model, Outcome, Recording};
+
 /// Networks with few enough tensors for each run of the tests, of each family.
 const QUICK: [&str; 7] = [
     "alexnet",
@@ -29,114 +39,6 @@ const QUICK: [&str; 7] = [
     "bert-base",
     "dlrm",
 ];
-
-/// An allocation or a free, by a number of the sequence's own.
-#[derive(Clone, Copy)]
-enum Event {
-    Alloc(usize, u64),
-    Free(usize),
-}
-use Event::{Alloc, Free};
-
-/// What came of a sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Outcome {
-    /// Calls of CUDA to allocate.
-    allocs: u64,
-    /// The most bytes had from CUDA at once.
-    reserved: u64,
-}
-
-/// A segment of the model's.
-struct Segment {
-    small: bool,
-    /// Bytes, and whether they are free.
-    blocks: Vec<(u64, bool)>,
-    /// Of the largest free block, to look no further.
-    largest: u64,
-}
-
-impl Segment {
-    fn changed(&mut self) {
-        let free = self.blocks.iter().filter(|block| block.1);
-        self.largest = free.map(|block| block.0).max().unwrap_or(0);
-    }
-}
-
-/// PyTorch's caching allocator without options, as c10/cuda/CUDACachingAllocator.cpp has it
-/// (2.9): `round_size`, `get_pool`, `get_free_block`, `get_allocation_size`, `should_split`,
-/// `free_block` and `try_merge_blocks`; one stream. Nothing is ever given back to CUDA, as
-/// there where memory suffices. Written for this test, and slow: lists that are searched.
-#[derive(Default)]
-struct Model {
-    segments: Vec<Segment>,
-    given: HashMap<usize, (usize, u64)>,
-    outcome: Outcome,
-}
-
-impl Model {
-    fn alloc(&mut self, id: usize, bytes: u64) {
-        let size = bytes.max(512).next_multiple_of(512);
-        let small = size <= 1 << 20;
-        // The smallest that is large enough; of several, that of the lowest address. Segments
-        // are at rising addresses.
-        let mut best: Option<(u64, usize, usize)> = None;
-        let fits = |segment: &Segment| segment.small == small && segment.largest >= size;
-        for (s, segment) in self.segments.iter().enumerate().filter(|(_, s)| fits(s)) {
-            for (b, &(length, free)) in segment.blocks.iter().enumerate() {
-                let fits = free && length >= size;
-                if fits && best.is_none_or(|(smallest, ..)| length < smallest) {
-                    best = Some((length, s, b));
-                }
-            }
-        }
-        let (length, s, b) = best.unwrap_or_else(|| {
-            let length = match size {
-                _ if small => 2 << 20,
-                _ if size < 10 << 20 => 20 << 20,
-                _ => size.next_multiple_of(2 << 20),
-            };
-            self.outcome.allocs += 1;
-            self.outcome.reserved += length;
-            let (blocks, largest) = (vec![(length, true)], length);
-            self.segments.push(Segment {
-                small,
-                blocks,
-                largest,
-            });
-            (length, self.segments.len() - 1, 0)
-        });
-        let blocks = &mut self.segments[s].blocks;
-        let rest = length - size;
-        if (small && rest >= 512) || rest > 1 << 20 {
-            blocks[b] = (size, false);
-            blocks.insert(b + 1, (rest, true));
-        } else {
-            blocks[b].1 = false;
-        }
-        let offset = blocks[..b].iter().map(|(length, _)| length).sum();
-        self.segments[s].changed();
-        self.given.insert(id, (s, offset));
-    }
-
-    fn free(&mut self, id: usize) {
-        let (s, offset) = self.given.remove(&id).unwrap();
-        let blocks = &mut self.segments[s].blocks;
-        let (mut at, mut before) = (0, 0);
-        while before < offset {
-            before += blocks[at].0;
-            at += 1;
-        }
-        blocks[at].1 = true;
-        if blocks.get(at + 1).is_some_and(|block| block.1) {
-            blocks[at].0 += blocks.remove(at + 1).0;
-        }
-        if at > 0 && blocks[at - 1].1 {
-            blocks[at - 1].0 += blocks.remove(at).0;
-        }
-        self.segments[s].changed();
-    }
-}
 
 /// A GPU with room for all, or, with a size, one of which others use nothing.
 #[derive(Default)]
@@ -196,8 +98,8 @@ impl Device for &Gpu {
     }
 }
 
-/// The allocations of some steps of a network, and the most bytes asked for at once.
-fn sequence(net: &Entry, steps: usize) -> (Vec<Event>, u64) {
+/// The allocations of some steps of a network.
+fn sequence(net: &Entry, steps: usize) -> Vec<Event> {
     let options = Options::new(net.batch, Precision::Fp32);
     let step = net.build(&options).trace;
     let lives = step.lifetimes();
@@ -229,15 +131,24 @@ fn sequence(net: &Entry, steps: usize) -> (Vec<Event>, u64) {
             events.extend(dead[k].iter().map(|&id| Free(id)));
         }
     }
+    events
+}
+
+/// The most bytes asked for at once.
+fn asked(events: &[Event]) -> u64 {
     let (mut now, mut most) = (0, 0);
-    for event in &events {
+    let mut sizes = HashMap::new();
+    for event in events {
         match *event {
-            Alloc(_, bytes) => now += bytes,
-            Free(id) => now -= step.tensors[id].bytes,
+            Alloc(id, bytes) => {
+                sizes.insert(id, bytes);
+                now += bytes;
+            }
+            Free(id) => now -= sizes[&id],
         }
         most = most.max(now);
     }
-    (events, most)
+    most
 }
 
 fn play(events: &[Event], allocator: &mut Allocator<&Gpu>) {
@@ -257,106 +168,76 @@ fn play(events: &[Event], allocator: &mut Allocator<&Gpu>) {
     }
 }
 
+/// Plays a sequence on a GPU with room for all and on one with half of that, and prints its line.
+/// Where all fits, ours has no more of CUDA's memory than PyTorch's, in no more calls.
+fn compare(name: &str, events: &[Event]) {
+    let model = Model::play(events);
+    let asked = asked(events);
+    let gpu = Gpu::default();
+    let mut ours = Allocator::new(&gpu);
+    play(events, &mut ours);
+    let did = *gpu.did.borrow();
+    let stats = ours.device_stats(0);
+    let outcome = Outcome {
+        allocs: did.allocs,
+        reserved: stats.reserved_bytes.peak,
+    };
+    assert!(
+        outcome.reserved <= model.reserved && outcome.allocs <= model.allocs,
+        "{name}: {outcome:?} {model:?}"
+    );
+    // And nothing else is called.
+    let called = (did.discards, did.prefetches, did.others);
+    assert_eq!(called, (0, 0, 0), "{name}");
+    assert_eq!(stats.requested_bytes.peak, asked, "{name}");
+
+    // On a GPU with half of that, there is something to discard.
+    let half = Gpu {
+        bytes: Some(asked / 2),
+        ..Gpu::default()
+    };
+    let mut short = Allocator::new(&half);
+    play(events, &mut short);
+    let discarded = short.device_stats(0).discarded_bytes;
+    let discards = half.did.borrow().discards;
+    assert!(discarded > 0 && discards > 0, "{name}");
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!(
+        "{name:16} {:9.1} {:9.1} {:9.1} {:9.1} {:7} {:7} {:7}  {discards} of {:.0} MiB",
+        mib(asked),
+        mib(stats.allocated_bytes.peak),
+        mib(model.reserved),
+        mib(outcome.reserved),
+        events.iter().filter(|e| matches!(e, Alloc(..))).count(),
+        model.allocs,
+        outcome.allocs,
+        mib(discarded),
+    );
+}
+
+fn heading() {
+    println!(
+        "{:16} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7}  discards with half",
+        "MiB at most", "asked", "given", "PyTorch", "ours", "allocs", "PyTorch", "ours"
+    );
+}
+
 #[test]
 fn it_is_no_worse_than_pytorchs_own_when_all_fits() {
-    println!(
-        "{:16} {:>9} {:>9} {:>9} {:>7} {:>7}  discards with half",
-        "net", "MiB", "PyTorch", "ours", "calls", "ours"
-    );
+    heading();
     let all = std::env::var_os("ALL").is_some();
     for net in NETS.iter().filter(|net| all || QUICK.contains(&&*net.name)) {
-        let (events, asked) = sequence(net, 2);
-        let mut model = Model::default();
-        for event in &events {
-            match *event {
-                Alloc(id, bytes) => model.alloc(id, bytes),
-                Free(id) => model.free(id),
-            }
-        }
-        let gpu = Gpu::default();
-        let mut ours = Allocator::new(&gpu);
-        play(&events, &mut ours);
-        let did = *gpu.did.borrow();
-        let stats = ours.device_stats(0);
-        let outcome = Outcome {
-            allocs: did.allocs,
-            reserved: stats.reserved_bytes.peak,
-        };
-        assert!(
-            outcome.reserved <= model.outcome.reserved,
-            "{}: {outcome:?} {:?}",
-            net.name,
-            model.outcome
-        );
-        assert!(
-            outcome.allocs <= model.outcome.allocs,
-            "{}: {outcome:?} {:?}",
-            net.name,
-            model.outcome
-        );
-        // And nothing else is called.
-        assert_eq!(
-            (did.discards, did.prefetches, did.others),
-            (0, 0, 0),
-            "{}",
-            net.name
-        );
-        assert_eq!(stats.requested_bytes.peak, asked, "{}", net.name);
-
-        // On a GPU with half of that, there is something to discard.
-        let half = Gpu {
-            bytes: Some(asked / 2),
-            ..Gpu::default()
-        };
-        let mut short = Allocator::new(&half);
-        play(&events, &mut short);
-        let discarded = short.device_stats(0).discarded_bytes;
-        assert!(
-            discarded > 0 && half.did.borrow().discards > 0,
-            "{}",
-            net.name
-        );
-        let m = |bytes: u64| bytes >> 20;
-        println!(
-            "{:16} {:9} {:9} {:9} {:7} {:7}  {} of {} MiB",
-            net.name,
-            m(asked),
-            m(model.outcome.reserved),
-            m(outcome.reserved),
-            model.outcome.allocs,
-            outcome.allocs,
-            half.did.borrow().discards,
-            m(discarded),
-        );
+        compare(&net.name, &sequence(net, 2));
     }
 }
 
-/// The model does what is known of PyTorch's allocator.
 #[test]
-fn the_model_splits_and_merges() {
-    let mut model = Model::default();
-    model.alloc(0, 3 << 20);
-    model.alloc(1, 5 << 20);
-    model.alloc(2, 100);
-    assert_eq!(
-        model.outcome,
-        Outcome {
-            allocs: 2,
-            reserved: 22 << 20
-        }
-    );
-    model.free(0);
-    model.alloc(3, 8 << 20);
-    assert_eq!(model.given[&3], (0, 8 << 20), "behind, where there is room");
-    model.free(1);
-    model.alloc(4, 7 << 20);
-    assert_eq!(model.given[&4], (0, 0), "both together");
-    model.alloc(5, 11 << 20);
-    assert_eq!(
-        model.outcome,
-        Outcome {
-            allocs: 3,
-            reserved: 34 << 20
-        }
-    );
+fn nor_on_what_a_real_pytorch_has_allocated() {
+    heading();
+    let recordings = recordings();
+    assert!(recordings.len() >= 2);
+    for Recording { name, path, events } in recordings {
+        assert!(events.len() > 1000, "{}", path.display());
+        compare(&name, &events);
+    }
 }

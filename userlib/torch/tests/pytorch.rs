@@ -5,17 +5,23 @@
 //! (what `pip install torch` gives on Linux; no GPU): `UVMRUST_TORCH_PYTHON` names the
 //! Python that has it, else it is looked for in the cache and on the path. Without one
 //! this skips, and says so.
+//!
+//! PyTorch's own allocator plays the recordings of `caching.rs` there as well.
 
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../tests/harness.rs"]
 mod harness;
 
+#[path = "caching/model.rs"]
+mod model;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::{cc, cdylib, have_cc, python_package, skipped, source, tmp, top};
+use model::{Model, Outcome};
 
 /// What NVIDIA's header for hosts includes of a compiler that is not there.
 const HOST_DEFINES: &str = "
@@ -86,8 +92,8 @@ fn refusals(library: &Path, wanted: BTreeSet<String>, file: &Path) {
 }
 
 /// The stub driver and runtime, with all that this PyTorch looks for by name.
-fn stubs(packages: &Path) -> (PathBuf, PathBuf) {
-    let folder = tmp("pytorch");
+fn stubs(name: &str, packages: &Path) -> (PathBuf, PathBuf) {
+    let folder = tmp(name);
     std::fs::create_dir_all(folder.join("crt")).unwrap();
     std::fs::write(folder.join("crt/host_defines.h"), HOST_DEFINES).unwrap();
     let torch = packages.join("torch/lib");
@@ -171,39 +177,74 @@ fn libraries_of_nvidia(packages: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path().join("lib")).collect()
 }
 
-#[test]
-fn a_real_pytorch_keeps_its_data_with_the_guides_recipe() {
+/// A Python with PyTorch for CUDA 12, and the folder of its packages; says so if there is none.
+#[track_caller]
+fn have_pytorch() -> Option<(PathBuf, PathBuf)> {
     if !have_cc() {
-        return;
+        return None;
     }
-    let Some((python, packages)) = python() else {
-        return skipped(
+    let found = python();
+    if found.is_none() {
+        skipped(
             "no PyTorch for CUDA 12 (pip install torch, 3 GB; UVMRUST_TORCH_PYTHON \
              names a Python that has it)",
         );
+    }
+    found
+}
+
+/// What `python` says on the stubs, and whether it succeeded.
+fn run_on(stubs: &(PathBuf, PathBuf), python: &mut Command) -> (bool, String) {
+    let both = std::env::join_paths([&stubs.0, &stubs.1]).unwrap();
+    let done = python.env("LD_PRELOAD", both).output().unwrap();
+    let said = [done.stdout, done.stderr].map(|s| String::from_utf8_lossy(&s).into_owned());
+    (done.status.success(), said.concat())
+}
+
+/// The model by which ours is judged (`caching.rs`) does as a real PyTorch's allocator.
+#[test]
+fn the_model_of_pytorchs_allocator_is_right() {
+    let Some((python, packages)) = have_pytorch() else {
+        return;
     };
-    let (driver, runtime) = stubs(&packages);
+    let recordings = model::recordings();
+    let mut command = Command::new(&python);
+    command.arg(source("torch_caching.py"));
+    command.args(recordings.iter().map(|recording| &recording.path));
+    let (success, said) = run_on(&stubs("pytorch-own", &packages), &mut command);
+    assert!(success, "{said}");
+    for recording in recordings {
+        let Outcome { allocs, reserved } = Model::play(&recording.events);
+        let line = format!("{} {allocs} {reserved}", recording.name);
+        assert!(
+            said.lines().any(|own| own == line),
+            "{line}, and not {said}"
+        );
+        println!("{line}");
+    }
+}
+
+#[test]
+fn a_real_pytorch_keeps_its_data_with_the_guides_recipe() {
+    let Some((python, packages)) = have_pytorch() else {
+        return;
+    };
+    let stubs = stubs("pytorch", &packages);
     let package = python_package();
     let allocator = cdylib("uvmrust-torch", false);
     // The recipe with the library, and the same by the Python package.
     for wired in [allocator, package] {
         for uvm in ["ours", "native"] {
-            let done = Command::new(&python)
+            let mut command = Command::new(&python);
+            command
                 .arg(source("torch_recipe.py"))
                 .arg(top().join("docs/discard-guide.md"))
                 .arg(&wired)
-                .env(
-                    "LD_PRELOAD",
-                    std::env::join_paths([&driver, &runtime]).unwrap(),
-                )
                 .env("STUB_UVM", uvm)
-                .env("UVMRUST_FD", "900")
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&done.stdout);
-            let errors = String::from_utf8_lossy(&done.stderr);
+                .env("UVMRUST_FD", "900");
+            let (success, said) = run_on(&stubs, &mut command);
             let case = format!("{} {uvm}", wired.display());
-            assert!(done.status.success(), "{case}: {said}{errors}");
+            assert!(success, "{case}: {said}");
             println!("{case}: {said}");
         }
     }

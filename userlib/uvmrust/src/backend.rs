@@ -52,7 +52,9 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Ranges done. Where this is less than all, it is the index of the one that
-    /// failed; CUDA fails or does up to 64 as a whole, where they are ascending and apart.
+    /// failed; CUDA fails or does up to 64 as a whole, where they are ascending and apart. Of the
+    /// call that [`Error::Busy`] ended uvm-rust's driver says none, and ranges behind this one may be
+    /// discarded.
     pub done: usize,
     /// Whether the driver counted ([`Backend::UvmRust`] does); else the next three
     /// are 0.

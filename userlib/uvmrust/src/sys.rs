@@ -156,7 +156,8 @@ unsafe impl Sys for Linux {
                 return Ok(());
             }
             let error = std::io::Error::last_os_error().raw_os_error();
-            // UVM takes no call while the system sleeps, or is about to.
+            // UVM takes no call while the system sleeps, or is about to. A batch that this ends
+            // says of no range that it is done: all of it is asked for again.
             let since = since.get_or_insert_with(Instant::now);
             if error != Some(libc::EAGAIN) || since.elapsed() >= self.patience() {
                 return Err(error.unwrap_or(libc::EIO));
