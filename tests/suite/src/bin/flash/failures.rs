@@ -107,19 +107,20 @@ impl Dm {
             .env("DM_DISABLE_UDEV", "1")
             .stdin(Stdio::piped())
             .spawn()?;
-        let silence = Silence(child);
+        let silence = Silence(child, Instant::now());
         dmsetup(&["suspend", "--nolockfs", "--noflush", Self::NAME])?;
         Ok(silence)
     }
 }
 
 /// A device that answers again, also to what it was asked in between, when this says so.
-pub(crate) struct Silence(Child);
+/// Since when: a program that ends the silence by itself may still run when others have gone on.
+pub(crate) struct Silence(Child, Instant);
 
 impl Silence {
     /// Ends it; fails if it has ended by itself, as somebody waited for the device.
     pub(crate) fn end(mut self) -> Done {
-        let silent = self.0.try_wait()?.is_none();
+        let silent = self.0.try_wait()?.is_none() && self.1.elapsed() < PATIENCE;
         drop(self.0.stdin.take());
         let status = self.0.wait()?;
         ensure!(status.success(), "dmsetup resume: {status}");
