@@ -6,13 +6,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, DiscardBatch, DiscardRange, Gpu, Kernel, Op, Process, BLOCK, PAGE};
 
-use crate::failures::{has_dmsetup, while_it_is_silent, Dm, Silence, PATIENCE};
-use crate::rig::{Done, WORDS};
+use crate::failures::{has_dmsetup, wait_for_device, while_it_is_silent, Dm, Silence};
+use crate::rig::WORDS;
 use crate::SILENT;
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -28,16 +28,26 @@ pub(crate) fn run(suite: &mut Suite) {
 struct Page(*mut libc::c_void);
 
 impl Page {
-    /// The first page of the device, which begins with `bytes`. Whoever needs it has to read it from there.
+    /// Where on the device: far from where udev looks for names at any new one, which would have it in memory.
+    const AT: u64 = 37 << 20;
+
+    /// A page of the device, which begins with `bytes`. Whoever needs it has to read it from there.
     fn of(device: &Dm, bytes: &[u8]) -> Result<Self, Failure> {
         let file = OpenOptions::new().read(true).write(true).open(&device.0)?;
-        file.write_all_at(bytes, 0)?;
+        file.write_all_at(bytes, Self::AT)?;
         file.sync_all()?;
         let fd = file.as_raw_fd();
         // SAFETY: new memory.
         let page = unsafe {
             let (write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
-            libc::mmap(null_mut(), PAGE as usize, write, own, fd, 0)
+            libc::mmap(
+                null_mut(),
+                PAGE as usize,
+                write,
+                own,
+                fd,
+                Self::AT as libc::off_t,
+            )
         };
         ensure!(page != libc::MAP_FAILED, "no memory");
         let page = Self(page);
@@ -167,22 +177,4 @@ fn sleeps_meanwhile(
         result?;
         Ok(errno)
     })
-}
-
-/// Waits until a thread of this process waits for the device: it sleeps, and no signal wakes it, for ten looks in a row.
-fn wait_for_device(thread: libc::pid_t) -> Done {
-    let (start, mut asleep) = (Instant::now(), 0);
-    while asleep < 10 {
-        ensure!(start.elapsed() < PATIENCE / 3, "the call waits for nothing");
-        std::thread::sleep(Duration::from_millis(10));
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
-        let stat = stat.map_err(|_| "the call did not wait for the device")?;
-        let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        asleep = if state.starts_with('D') {
-            asleep + 1
-        } else {
-            0
-        };
-    }
-    Ok(())
 }
