@@ -650,6 +650,16 @@ pub(super) unsafe fn must_wait(owner: OwnerHandle) -> bool {
     }
 }
 
+/// The tenant writes nothing any more; what it has to pay is kept for whoever is the same tenant next.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(in crate::ffi) unsafe fn tenant_leaves(owner: OwnerHandle) {
+    // SAFETY: by this function's contract.
+    unsafe { owner.with(|state, live| state.owner_leaves(live, owner)) };
+}
+
 /// Whether the tenant may write by call again.
 ///
 /// # Safety
