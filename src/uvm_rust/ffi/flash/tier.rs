@@ -86,7 +86,8 @@ pub(crate) struct Owner {
     movers: Mutex<u32>,
     /// Those that carry out requests for it, by lane; made and ended with the lock of `movers`.
     lanes: [WorkQueue; 2],
-    /// It is about to go: whoever reads for it begins nothing more. It does not change again.
+    /// It is about to go: whoever reads for it waits neither for a turn with the device nor for a set of buffers. A read
+    /// that has begun is waited for. It does not change again.
     ending: AtomicBool,
 }
 
