@@ -207,6 +207,8 @@ struct uvm_rust_discard_range {
  *   E2BIG   unknown fields of this element that are not 0
  *   ENXIO   the range is not, as a whole, managed memory of this file descriptor
  *   EINTR   a fatal signal came
+ *   EAGAIN  the system sleeps, or is about to. @size stays as the caller gave it,
+ *           so that the same call can be made again, which begins anew
  *   ENOMEM  no memory for the state of a block
  *   EOPNOTSUPP  a GPU that cannot fault (before Pascal) is registered with this
  *           file descriptor: it could not come back to what was unmapped. Met at
@@ -215,11 +217,9 @@ struct uvm_rust_discard_range {
  * Errors found before the first range (the list at the top of this file;
  * EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller
  * that sets @first_failed to ~0 beforehand can tell the two EOPNOTSUPP apart.
- * A structure that is not writable is one of them: nothing is discarded. So
- * does EAGAIN between two ranges, where the system is about to sleep: those
- * before it stay discarded, and the same call can be made again, which begins
- * anew. EFAULT after ranges were discarded is left to who makes the structure
- * unwritable during the call.
+ * A structure that is not writable is one of them: nothing is discarded. EFAULT
+ * after ranges were discarded is left to who makes the structure unwritable
+ * during the call.
  */
 struct uvm_rust_discard_batch {
 	__u32 size;

@@ -36,6 +36,13 @@ static void note(const char *what)
 static struct mm_struct *const the_mm = (struct mm_struct *)&did;
 void uvm_va_space_down_read(uvm_va_space_t *va_space) { note("d"); }
 void uvm_va_space_up_read(uvm_va_space_t *va_space) { note("u"); }
+void uvm_up_read(uvm_rw_semaphore_t *lock) { note("P"); }
+
+bool uvm_down_read_trylock(uvm_rw_semaphore_t *lock)
+{
+	note(lock->sem.waiters ? "w" : "p");
+	return !lock->sem.waiters;
+}
 
 struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space)
 {
@@ -364,6 +371,14 @@ static void lock_tests(void)
 	did[0] = uvm_seam_suspends();
 	g_uvm_global.pm.lock.sem.waiters = 0;
 	say("who suspends waits for the lock of power management", did[0] == 1 && !uvm_seam_suspends());
+	did[0] = 0;
+	g_uvm_global.pm.lock.sem.waiters = 1;
+	if (uvm_seam_pm_trylock())
+		note("wrong");
+	g_uvm_global.pm.lock.sem.waiters = 0;
+	if (uvm_seam_pm_trylock())
+		uvm_seam_pm_unlock();
+	say("and nobody takes it who comes meanwhile", !strcmp(did, "wpP"));
 }
 
 /* What a discard asks of a VA space, whoever carries it out. */
@@ -392,7 +407,7 @@ static void space_tests(void)
 
 int main(void)
 {
-	printf("TAP version 13\n1..20\n");
+	printf("TAP version 13\n1..21\n");
 	discard_tests();
 	event_tests();
 	list_tests();

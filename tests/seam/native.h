@@ -38,7 +38,10 @@ void uvm_va_space_down_read(uvm_va_space_t *va_space);
 void uvm_va_space_up_read(uvm_va_space_t *va_space);
 
 struct rw_semaphore { int waiters; };
+typedef struct { struct rw_semaphore sem; } uvm_rw_semaphore_t;
 int rwsem_is_contended(struct rw_semaphore *sem);
+bool uvm_down_read_trylock(uvm_rw_semaphore_t *lock);
+void uvm_up_read(uvm_rw_semaphore_t *lock);
 
 struct uvm_global {
 	struct {
@@ -46,7 +49,7 @@ struct uvm_global {
 		struct list_head list;
 	} va_spaces;
 	struct {
-		struct { struct rw_semaphore sem; } lock;
+		uvm_rw_semaphore_t lock;
 	} pm;
 };
 extern struct uvm_global g_uvm_global;

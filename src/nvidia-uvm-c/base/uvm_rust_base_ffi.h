@@ -113,6 +113,9 @@ void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
 long uvm_test_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 UVM_RUST_C_BODY(uvm_test_ioctl);
 
+/* UVM_RUST_DISCARD_BATCH. Caller holds none of upstream's locks. */
+long uvm_rust_discard_batch(struct file *filp, unsigned long arg);
+
 /* Of an open file of the driver's, for /proc/PID/fdinfo. The caller keeps the file, and holds none of upstream's locks. */
 void uvm_rust_show_fdinfo(struct seq_file *seq, struct file *filp);
 

@@ -280,6 +280,16 @@ bool uvm_seam_suspends(void)
 	return rwsem_is_contended(&g_uvm_global.pm.lock.sem);
 }
 
+bool uvm_seam_pm_trylock(void)
+{
+	return uvm_down_read_trylock(&g_uvm_global.pm.lock);
+}
+
+void uvm_seam_pm_unlock(void)
+{
+	uvm_up_read(&g_uvm_global.pm.lock);
+}
+
 void uvm_seam_sleep(__u64 us)
 {
 	fsleep(us);

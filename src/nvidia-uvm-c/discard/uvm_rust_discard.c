@@ -29,16 +29,6 @@ void uvm_rust_on_block_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, u
 
 /* --- looking blocks up ------------------------------------------------------------- */
 
-bool uvm_seam_pm_trylock(void)
-{
-	return uvm_down_read_trylock(&g_uvm_global.pm.lock);
-}
-
-void uvm_seam_pm_unlock(void)
-{
-	uvm_up_read(&g_uvm_global.pm.lock);
-}
-
 bool uvm_seam_space_trylock(struct uvm_seam_space *space)
 {
 	return uvm_down_read_trylock(&((uvm_va_space_t *)space)->lock);

@@ -15,6 +15,7 @@ use crate::ffi::bindings as uapi;
 use crate::ffi::status::Status;
 use crate::ffi::{seam, trace, uaccess};
 use crate::policy::discard::{self as policy, Failure};
+use core::mem::size_of;
 use kernel::prelude::*;
 
 #[cfg(not(uvm_native))]
@@ -245,8 +246,14 @@ fn discard_by(
     }
 }
 
-/// Does `UVM_RUST_DISCARD_BATCH`, many ranges in one call.
+/// Does `UVM_RUST_DISCARD_BATCH`, many ranges in one call. Caller holds no lock.
+///
+/// A fault on the process' memory may wait for whom the process likes, or for who suspends the system. For this
+/// reason memory is copied without a lock, and the lock of power management is taken for one range at a time.
 pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
+    if !seam::healthy() {
+        return Err(EIO);
+    }
     let (mut batch, size) = params::read_sized::<uapi::uvm_rust_discard_batch>(
         arg,
         uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1,
@@ -262,11 +269,6 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
     batch.first_failed = batch.range_count;
     let mut result = Ok(());
     for index in 0..batch.range_count {
-        if index > 0 && seam::suspends() {
-            // Nothing is written: the structure may be in managed memory, where a CPU's fault waits for the suspend
-            // to be over, which waits for this call.
-            return Err(EAGAIN);
-        }
         result = discard_element((file, space), &batch, index, &mut counts);
         if result.is_err() {
             batch.first_failed = index;
@@ -276,7 +278,10 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
     batch.blocks_discarded = counts.discarded;
     batch.blocks_skipped = counts.skipped;
     batch.blocks_partial = counts.partial;
-    uaccess::write_sized(arg, batch, size)?;
+    // After EAGAIN the same call can be made again, with the size that the caller gave.
+    let known = size_of::<uapi::uvm_rust_discard_batch>();
+    let told = if result == Err(EAGAIN) { size } else { known };
+    uaccess::write_with_size(arg, batch, size, told as u32)?;
     result
 }
 
@@ -313,6 +318,8 @@ fn discard_element(
         return Err(EINVAL);
     }
     let eager = batch.flags & uapi::UVM_RUST_DISCARD_EAGER != 0;
+    // The system sleeps, or somebody waits to suspend it.
+    let _pm = seam::PmLock::try_read().ok_or(EAGAIN)?;
     match discard_range(of, range.base, range.length, eager, counts) {
         status::OK => Ok(()),
         status::NO_MEMORY => Err(ENOMEM),

@@ -3,7 +3,7 @@
 //! The ioctls of `include/uapi/uvm_rust_ioctl.h`.
 //!
 //! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
-//! driver that is going away gets between.
+//! driver that is going away gets between. `UVM_RUST_DISCARD_BATCH` takes that lock by itself (discard.rs).
 
 use super::{discard, evict, params};
 #[cfg(not(uvm_native))]
@@ -93,26 +93,29 @@ const _: () = {
 
 /// Does what an ioctl asks for that upstream does not know: 0, or what went wrong. `None` if it is none of ours.
 pub(crate) fn answer(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<c_long> {
-    let number = |result: Result| result.map_or_else(|e| c_long::from(e.to_errno()), |()| 0);
     // An upstream with a discard of its own answers its own numbers.
     #[cfg(not(uvm_native))]
     if let Some(result) = discard::dispatch(file, cmd, arg) {
-        return Some(number(result));
+        return Some(errno(result));
     }
     // After a fatal error the driver does nothing any more, so the call asks first.
     if is_ours(cmd) && !seam::healthy() {
-        return Some(number(Err(EIO)));
+        return Some(errno(Err(EIO)));
     }
-    dispatch(file, cmd, arg).map(number)
+    dispatch(file, cmd, arg).map(errno)
 }
 
-/// Whether an ioctl that upstream does not know is one of ours.
+/// What an ioctl returns: 0, or the negative errno.
+pub(crate) fn errno(result: Result) -> c_long {
+    result.map_or_else(|e| c_long::from(e.to_errno()), |()| 0)
+}
+
+/// Whether an ioctl that upstream does not know is one of ours, and comes here.
 fn is_ours(cmd: u32) -> bool {
     matches!(
         cmd,
         uapi::UVM_RUST_GET_VERSION
             | uapi::UVM_RUST_GET_STATS
-            | uapi::UVM_RUST_DISCARD_BATCH
             | uapi::UVM_RUST_ANNOUNCE
             | uapi::UVM_RUST_GET_PREFETCH_STATS
             | uapi::UVM_RUST_FLASH_ATTACH
@@ -129,7 +132,6 @@ fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
         uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
-        uapi::UVM_RUST_DISCARD_BATCH => discard::batch(file, arg),
         _ => return dispatch_hooked(file, cmd, arg),
     })
 }

@@ -130,8 +130,8 @@ impl Process {
         }
     }
 
-    /// Makes void what a VA space of the same address has announced on `gpu`. A VA space that ends withdraws its marks from
-    /// the GPUs that it has then, and not from one that was unregistered before.
+    /// Makes void what was announced on `gpu` by this VA space before the GPU was unregistered, or by one of the same
+    /// address. A VA space that ends withdraws its marks from the GPUs that it has then, and from no others.
     pub(crate) fn begins_on(&self, gpu: GpuHandle<'_>) {
         let holder = self.home.space().holder();
         let _ = with_queues(gpu, |queues, _| queues.remove_owners_of(holder));

@@ -3,8 +3,8 @@
 //! The registry of tenants (`policy/tenants.rs`), which the prefetcher's tables and the SSD tier's
 //! quotas are limited by.
 //!
-//! Locks: `Registry` is a mutex. It is taken inside the VA space's lock, and no lock is taken inside it. All processes
-//! share it. Memory that is charged to one of them is allocated before the mutex is taken, so that no process waits for
+//! Locks: `Registry` is a mutex. It is taken inside the VA space's lock, and the SSD tier's spinlock alone is taken
+//! inside it. All processes share it. Memory that is charged to one of them is allocated before the mutex is taken, so that no process waits for
 //! another's memory limit. `shares` is a mutex that only the tenant's own descriptors take.
 
 use crate::ffi::seam;
@@ -139,7 +139,12 @@ impl core::ops::Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let last = self.registry.lock().release(self.tenant.who);
+        let mut registry = self.registry.lock();
+        let last = registry.release(self.tenant.who);
+        if let Some(tenant) = &last {
+            tenant.flash.leaves();
+        }
+        drop(registry);
         // The last holder frees the tenant here, outside the lock.
         drop(last);
     }

@@ -6,10 +6,14 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::{bindings, seam};
-use crate::driver::{fdinfo, ioctl};
+use crate::driver::{discard, fdinfo, ioctl};
 use core::ffi::{c_long, c_ulong};
 
-super::check_exports!(uvm_test_ioctl, uvm_rust_show_fdinfo);
+super::check_exports!(
+    uvm_test_ioctl,
+    uvm_rust_discard_batch,
+    uvm_rust_show_fdinfo
+);
 
 #[no_mangle]
 unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
@@ -19,6 +23,13 @@ unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_
         // SAFETY: I-call.
         unsafe { bindings::uvm_test_ioctl__c(filp, cmd, arg) }
     })
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_discard_batch(filp: *mut bindings::file, arg: c_ulong) -> c_long {
+    // SAFETY: I-call.
+    let file = unsafe { seam::File::new(filp) };
+    ioctl::errno(discard::batch(&file, arg as usize))
 }
 
 #[no_mangle]

@@ -47,6 +47,7 @@ pub(crate) use moves::move_range;
 pub(crate) use queue::Moves;
 pub(super) use room::park;
 pub(crate) use split::Split;
+pub(super) use tier::tenant_leaves;
 pub(crate) use tier::{current, BlockHandle, DeviceHandle, Owner, OwnerHandle};
 
 /// Who reads for GPU faults that were put off, as long as there is a tier.

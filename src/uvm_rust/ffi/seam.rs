@@ -180,16 +180,15 @@ pub(crate) fn random() -> u64 {
 }
 
 /// Whether somebody waits to suspend the system, who waits for this call, too. All other calls are refused meanwhile.
+#[cfg(not(uvm_native))]
 pub(crate) fn suspends() -> bool {
     // SAFETY: no preconditions.
     unsafe { bindings::uvm_seam_suspends() }
 }
 
 /// The lock of power management, held in read mode until this is dropped.
-#[cfg(not(uvm_native))]
 pub(crate) struct PmLock(());
 
-#[cfg(not(uvm_native))]
 impl PmLock {
     /// Takes it, if it can be had at once: this thread neither delays a suspend nor waits behind one.
     pub(crate) fn try_read() -> Option<Self> {
@@ -200,7 +199,6 @@ impl PmLock {
     }
 }
 
-#[cfg(not(uvm_native))]
 impl Drop for PmLock {
     fn drop(&mut self) {
         // SAFETY: `try_read` took it.

@@ -3,7 +3,7 @@
 //! Tenants: the registry, whom memory is charged to, and what they are to the SSD tier.
 
 use super::bindings;
-use super::flash::{current, Owner, OwnerHandle};
+use super::flash::{current, tenant_leaves, Owner, OwnerHandle};
 use super::slot::Slot;
 use crate::driver::tenant::{new_registry, Held, Registry};
 use crate::policy::tenants::Who;
@@ -85,6 +85,18 @@ impl FlashOwner {
             unsafe { Owner::destroy(made) };
         }
         Ok(())
+    }
+}
+
+impl FlashOwner {
+    /// Nobody holds the tenant any more, which so writes nothing. The caller holds the registry's lock: nobody is the
+    /// same tenant anew before what this one has to pay is noted.
+    pub(crate) fn leaves(&self) {
+        let owner = self.0.load(Acquire);
+        if !owner.is_null() {
+            // SAFETY: by the type's invariant it is there, until `drop`.
+            unsafe { tenant_leaves(OwnerHandle::new(owner)) };
+        }
     }
 }
 

@@ -7,3 +7,15 @@ struct file_operations uvm_fops = {
 + .show_fdinfo = uvm_rust_show_fdinfo,
   .owner = THIS_MODULE,
 };
+
+// A batch of ranges is copied from and to its process without the lock of power management.
+@@
+identifier filp, cmd, arg, ret;
+@@
+uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+  long ret;
++ if (cmd == UVM_RUST_DISCARD_BATCH)
++ 	return uvm_rust_discard_batch(filp, arg);
+  ...
+}

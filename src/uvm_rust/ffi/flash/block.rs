@@ -535,8 +535,8 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
     }
 }
 
-/// What was asked for of a block, and has not come; and for whom the one reads it that reads for `reader`, if it
-/// does.
+/// What was asked for of a block, and has not come; and for whom somebody reads it whose reads are for `reader`. `None`
+/// leaves it alone (`Wants::read_by`).
 ///
 /// # Safety
 ///

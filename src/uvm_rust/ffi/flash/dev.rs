@@ -84,6 +84,23 @@ impl Set {
         Some(Self::new(dev, who, io))
     }
 
+    /// Takes one unless `is_stopped` says, now and then, that nobody wants it any more; `None` then. It stands in no
+    /// line, so that who stands in one comes first. No va_block is locked.
+    pub(super) fn take_unless(
+        dev: &Arc<Dev>,
+        who: Who,
+        is_stopped: impl Fn() -> bool,
+    ) -> Option<Self> {
+        while !is_stopped() {
+            let progress = dev.progress();
+            if let Some(set) = Self::try_take(dev, who) {
+                return Some(set);
+            }
+            dev.wait(progress, LOOK_MS);
+        }
+        None
+    }
+
     /// Takes one, and may wait for it. No va_block is locked.
     pub(super) fn take(dev: &Arc<Dev>, who: Who) -> Self {
         Self::new(dev, who, pool::take(&mut InLine(dev), who))

@@ -11,6 +11,7 @@ use super::spill::move_out;
 use super::tier::{count_of_device, current, has_device, may_write, wrote, OwnerHandle};
 use super::{bindings, READERS};
 use crate::driver::discard::status;
+use crate::driver::evict;
 use crate::driver::flash::Counter;
 use crate::ffi::prefetch::Migration;
 use crate::ffi::space::gpu_of;
@@ -362,6 +363,12 @@ impl Machine for Moving<'_> {
         if self.home {
             // SAFETY: the block is locked. What flash has stays there.
             pages &= unsafe { pages_of(self.block, null_mut()) }.reached.set();
+        }
+        // A call waits for memory as a fault does. A worker takes what there is (Q-room of `policy/flash/queue.rs`).
+        let is_guess = !self.home && matches!(self.by, By::Worker(_));
+        let guess = is_guess.then(evict::guess);
+        if matches!(guess, Some(None)) {
+            return Fetched::NoMemory;
         }
         for run in pages.runs() {
             let (first, outer) = (run.first(), run.outer());

@@ -20,7 +20,7 @@ use crate::ffi::vaspace::VaSpace;
 use crate::ffi::work::{Kind, Work};
 use crate::mem::ProcessVec;
 use crate::policy::flash::moves::Failed;
-use crate::policy::flash::queue::{self, turn, Job, Lane, Machine, When};
+use crate::policy::flash::queue::{self, turn, Job, Lane, Machine, When, LATER_MS};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -30,9 +30,6 @@ use kernel::time::Jiffies;
 
 /// The requests of a VA space; who is told of a completion besides those that wait.
 pub(crate) type Queue = queue::Queue<Arc<Event>>;
-
-/// Milliseconds until a worker looks again that could not go on.
-const LATER_MS: u64 = 10;
 
 /// Until who waits for completions looks whether the system is to sleep: some hundredths of a second.
 const LOOK_JIFFIES: Jiffies = 25;

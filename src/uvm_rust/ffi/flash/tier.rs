@@ -86,7 +86,8 @@ pub(crate) struct Owner {
     movers: Mutex<u32>,
     /// Those that carry out requests for it, by lane; made and ended with the lock of `movers`.
     lanes: [WorkQueue; 2],
-    /// It is about to go: whoever reads for it begins nothing more. It does not change again.
+    /// It is about to go: whoever reads for it waits neither for a turn with the device nor for a set of buffers. A read
+    /// that has begun is waited for. It does not change again.
     ending: AtomicBool,
 }
 
@@ -648,6 +649,16 @@ pub(super) unsafe fn must_wait(owner: OwnerHandle) -> bool {
         of(owner.get().tier).is_attached.load(Relaxed)
             && owner.with(|state, live| state.must_wait(live, owner))
     }
+}
+
+/// The tenant writes nothing any more; what it has to pay is kept for whoever is the same tenant next.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(in crate::ffi) unsafe fn tenant_leaves(owner: OwnerHandle) {
+    // SAFETY: by this function's contract.
+    unsafe { owner.with(|state, live| state.owner_leaves(live, owner)) };
 }
 
 /// Whether the tenant may write by call again.

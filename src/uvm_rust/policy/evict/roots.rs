@@ -327,8 +327,8 @@ impl RootChunks {
         }
     }
 
-    /// Removes all owners that are the process `holder`, which has announced nothing yet. One that was there before may
-    /// have had its number, and gone without a word.
+    /// Removes all owners that are the process `holder`, which comes to the GPU, maybe once more. What it announced before
+    /// it left the GPU is over. One that was there before may have had its number, and gone without a word.
     pub fn remove_owners_of(&mut self, holder: Holder) {
         while let Some(owner) = self.announces(holder).map(|p| p.owner) {
             self.remove_owner(owner);

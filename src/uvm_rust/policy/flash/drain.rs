@@ -11,7 +11,8 @@
 //! - **N-lock**: as S-lock and S-end of `spill.rs`; the VA space's lock is only tried with the block's held.
 //! - **N-file**: the device is let go only where nothing is on it and nobody uses it: a fetch goes on
 //!   after its pages were discarded, which leaves none there.
-//! - **N-end**: a thread that is to die ends, at the next block, try or wait.
+//! - **N-end**: a thread that is to die ends, at the next block, try or wait. So does one that somebody waits for who
+//!   suspends the system.
 
 /// How often the VA space of a block is tried to be had. The blocks that follow have the tries that are left, so that
 /// a process that holds up its VA space, with a page in each of many blocks, holds up who detaches only once.
@@ -23,7 +24,7 @@ const TRIES_MORE: u32 = 20;
 /// Why the device is not let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stays {
-    /// The thread is to die.
+    /// The thread is to die, or somebody waits to suspend the system.
     Interrupted,
     /// Something is still there, or somebody uses it.
     Busy,
@@ -91,7 +92,7 @@ pub trait Machine {
     /// Forgets its state if nothing is known of its pages.
     fn drop_idle(&mut self);
 
-    /// Whether the thread is to die.
+    /// Whether the thread is to die, or somebody waits to suspend the system.
     fn dying(&mut self) -> bool;
 
     /// Sleeps for a moment: somebody writes to the VA space.

@@ -220,6 +220,8 @@ pub struct Run {
     left: u64,
     /// How much is looked at next, as nothing was touched in what came before; 0 if something was.
     reach: u64,
+    /// The last step looked at much, and found nothing.
+    looked: bool,
 }
 
 impl Run {
@@ -234,7 +236,14 @@ impl Run {
             at: base,
             left: length,
             reach: 0,
+            looked: false,
         }
+    }
+
+    /// Whether the last step went through thousands of places of va_blocks, and found none. Who moves on behalf of
+    /// others, and not at a process' own expense, rests after that.
+    pub fn looked_at_much(&self) -> bool {
+        self.looked
     }
 
     /// Whether all parts are done.
@@ -261,7 +270,9 @@ impl Run {
         let reach = self
             .left
             .min(self.reach.saturating_sub(self.at % BLOCK_BYTES));
+        self.looked = false;
         if reach > 0 && is_empty(m, self.at, reach)? {
+            self.looked = reach > LOOKED_AT / 2;
             self.passed(reach);
             self.reach = self.reach.saturating_mul(2).min(LOOKED_AT);
             return Ok(());

@@ -5,7 +5,8 @@
 //!
 //! Who reads takes a set ([`take`]) when its turn with the device ([`super::arbiter`]) has come, and gives it back
 //! ([`give_back`]). Where none is free, it waits in line. A set that comes back is granted at once to whoever is next,
-//! who takes it when it runs. So one that does not get to run ties up one set, and not the line.
+//! who takes it when it runs. So one that does not get to run ties up one set, and not the line. Who may be told to
+//! stop stands in no line, and takes what is free ([`Pool::try_take`]) when it looks again.
 //!
 //! Locking: the pool has a lock of its own, inside all others, for each use of it.
 //!

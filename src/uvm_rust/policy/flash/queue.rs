@@ -21,6 +21,10 @@
 //!   the hands of one worker or of one who reaps.
 //! - **Q-done**: a request that is done moves nothing any more; whoever is told of it finds its completion.
 //! - **Q-most**: a request has its slot until its completion was given, and there are [`MOST`] of them.
+//! - **Q-room**: a worker waits for no memory of a GPU, as it holds the VA space and keeps the system awake. It comes
+//!   again, and a request fails only if there was none for some seconds.
+//! - **Q-rest**: a worker rests after it has looked at [`moves::LOOKED_AT`] bytes that nobody ever touched. A request
+//!   may name as many terabytes as there are addresses, and the worker's time is nobody's.
 //! - **Q-end**: once the VA space has ended nothing begins, and no worker is woken.
 //!
 //! Locking: the caller's, around each call of [`Queue`]. No call of it allocates, or frees.
@@ -28,12 +32,20 @@
 mod part;
 
 use super::super::discard::BLOCK_BYTES;
+use super::super::evict::wait::HELD_MS;
 use super::moves::{self, Failed, Run, To};
 use crate::mem::ProcessVec;
 use part::{lacks, Part};
 
 /// So many requests may be under way, or done and not reaped, in one VA space.
 pub const MOST: u32 = 4096;
+
+/// Milliseconds until a worker looks again that could not go on.
+pub const LATER_MS: u64 = 10;
+
+/// So often in a row a worker looks for memory of a GPU, between which others have all locks: for as long as a fault
+/// tries chunks that are held. Later requests of the lane wait meanwhile.
+const TRIES: u32 = (HELD_MS / LATER_MS) as u32;
 
 /// The first table has so many slots.
 const FIRST: u32 = 64;
@@ -103,6 +115,10 @@ pub struct Job {
     run: Run,
     /// The GPU that is moved to, if one is.
     pub gpu: [u8; 16],
+    /// How often in a row there was no memory on that GPU.
+    tries: u32,
+    /// The last step looked at much that nobody ever touched (Q-rest).
+    looked: bool,
 }
 
 impl Job {
@@ -112,6 +128,8 @@ impl Job {
             home: Run::new(request.base, from_gpus, To::Home),
             run: Run::new(request.base, request.length, request.to),
             gpu: request.gpu,
+            tries: 0,
+            looked: false,
         }
     }
 
@@ -132,16 +150,30 @@ impl Job {
         }
     }
 
-    /// Moves the next part.
+    /// Moves the next part (Q-room).
     ///
     /// # Errors
     ///
     /// They are those of [`Run::step`], and mean the same here.
     pub fn step<M: moves::Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
-        if self.is_home_next() {
-            self.home.step(m)
+        let is_for_gpu = self.to() == To::Gpu;
+        let run = if self.is_home_next() {
+            &mut self.home
         } else {
-            self.run.step(m)
+            &mut self.run
+        };
+        let moved = run.step(m);
+        self.looked = run.looked_at_much();
+        match moved {
+            Err(Failed::NoMemory) if is_for_gpu && self.tries < TRIES => {
+                self.tries += 1;
+                Err(Failed::Again)
+            }
+            Ok(()) => {
+                self.tries = 0;
+                Ok(())
+            }
+            failed => failed,
         }
     }
 
@@ -297,7 +329,7 @@ pub struct After<E> {
 pub enum When {
     /// As soon as it can.
     Now,
-    /// In a moment: who suspends, or its rate, comes first.
+    /// In a moment: who suspends, its rate, or others come first.
     Later,
 }
 
@@ -405,6 +437,8 @@ impl<E> Queue<E> {
         self.running[at] = false;
         let again = match moved {
             Err(Failed::Again) if !lacks(Part::ComesBack) => Some(When::Later),
+            // Q-rest.
+            Ok(()) if !job.is_over() && job.looked => Some(When::Later),
             Ok(()) if !job.is_over() && !lacks(Part::AllParts) => Some(When::Now),
             _ => None,
         };

@@ -239,11 +239,16 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         owner.paid = self.debts.of(owner.user);
     }
 
+    /// An owner writes nothing any more, and will be gone. Its user goes on paying: this comes before the user can
+    /// have another owner in its place, which is added with what is left to pay.
+    pub fn owner_leaves<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, owner: O) {
+        let owner = records.owner(owner);
+        self.debts.keep(owner.user, owner.paid);
+    }
+
     /// An owner is gone, all of whose blocks are.
     pub fn remove_owner<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, owner: O) {
         self.owners.remove(owner, records, all_owners);
-        let owner = records.owner(owner);
-        self.debts.keep(owner.user, owner.paid);
     }
 
     /// A block is known from now on. One that `has_pages` on a device is the upper half of another, and

@@ -51,10 +51,10 @@ impl Wants {
         self.fetched_for == Some(Asks::Fault)
     }
 
-    /// For whom the one reads what was asked for that reads for `reader`; `None` if it leaves it alone.
+    /// For whom somebody whose reads are for `reader` reads what was asked for; `None` leaves it alone.
     ///
-    /// Others may have read it for faults, and a call has asked for more since. A call's reader reads that: the one
-    /// for faults would wait for a turn with the device behind a fault that nobody is left to read for.
+    /// A reader for calls reads all, for faults where faults wait for some. A reader for faults leaves alone what
+    /// only calls ask for: another may have read what it was woken for, and a call has asked for more since.
     pub fn read_by(&self, reader: Asks) -> Option<Asks> {
         let asks = self.fetched_for.unwrap_or(Asks::Call);
         (asks >= reader).then_some(asks)

@@ -58,8 +58,10 @@ pub struct Told {
     pub counts: Snapshot,
 }
 
-/// The number by which readers know the VA space that was made as number `made`. It is the only one of its number
-/// among 2^32, and says to nobody who lacks the secret `key` how many others were made.
+/// The number by which readers know the VA space that was made as number `made`. No other of 2^32 VA spaces has it.
+///
+/// Two numbers do not say at a glance how many VA spaces were made in between, as counts would. It is no cipher:
+/// whoever collects many numbers of its own, and computes, may find the `key`, and with that the order.
 pub fn client_id(made: u32, key: u64) -> u32 {
     // A Feistel network: whatever mixes a half, no two numbers become the same.
     let mut halves = (made >> 16, made & 0xffff);

@@ -37,8 +37,12 @@ fn grow(queue: &mut Queue<u64>, more: u32) {
     }
 }
 
-/// Moves no byte, and finds no fault.
-struct Nothing;
+/// Moves no byte, and finds no fault, but that there is no memory for so many looks. `untouched`: there are no va_blocks.
+#[derive(Default)]
+struct Nothing {
+    no_memory: u32,
+    untouched: bool,
+}
 impl moves::Machine for Nothing {
     fn take_turn(&mut self) -> bool {
         true
@@ -74,10 +78,12 @@ impl moves::Machine for Nothing {
         true
     }
     fn is_empty(&mut self, _: u64, _: u64) -> bool {
-        false
+        self.untouched
     }
     fn prepare(&mut self) -> bool {
-        true
+        let lacks_memory = self.no_memory > 0;
+        self.no_memory = self.no_memory.saturating_sub(1);
+        !lacks_memory
     }
     fn put(&mut self) {}
     fn choose(&mut self, _: u64, _: u64) -> Option<u64> {
@@ -111,7 +117,7 @@ impl moves::Machine for Nothing {
 
 /// A part of the job is done.
 fn step_of_nothing(job: &mut Job) {
-    job.step(&mut Nothing).unwrap();
+    job.step(&mut Nothing::default()).unwrap();
 }
 
 /// All parts of a job are done.
@@ -199,6 +205,72 @@ fn a_request_is_done_part_by_part_and_waits_for_who_suspends() {
     let after = q.stepped(Lane::In, job, Err(Failed::NoDevice));
     assert_eq!(after.done, Some(None));
     assert_eq!(q.reap(0).unwrap().status, Err(Failed::NoDevice));
+}
+
+#[test]
+fn who_finds_no_memory_on_a_gpu_comes_again_for_some_seconds() {
+    let mut q = queue(2);
+    let no_memory = |n| Nothing {
+        no_memory: n,
+        ..Nothing::default()
+    };
+    assert!(q.submit(&request(0, 20, To::Gpu, 0), None));
+    let mut job = q.next(Lane::In).unwrap();
+    // A part that was moved begins the count anew.
+    for _ in 0..2 {
+        let mut gpu = no_memory(TRIES);
+        for n in 0..TRIES {
+            assert_eq!(job.step(&mut gpu), Err(Failed::Again), "try {n}");
+            let after = q.stepped(Lane::In, job, Err(Failed::Again));
+            assert_eq!((after.done, after.again), (None, Some(When::Later)));
+            job = q.next(Lane::In).unwrap();
+        }
+        assert_eq!(job.step(&mut gpu), Ok(()));
+    }
+    assert!(u64::from(TRIES) * LATER_MS >= HELD_MS);
+    // In the end it fails, and so does at once what lacks memory of the host's.
+    let mut job = Job::new(&request(0, 1, To::Gpu, 1));
+    let mut gpu = no_memory(TRIES + 1);
+    for _ in 0..TRIES {
+        assert_eq!(job.step(&mut gpu), Err(Failed::Again));
+    }
+    assert_eq!(job.step(&mut gpu), Err(Failed::NoMemory));
+    let mut job = Job::new(&request(0, 1, To::Host, 2));
+    assert_eq!(job.step(&mut no_memory(1)), Err(Failed::NoMemory));
+}
+
+#[test]
+fn a_worker_rests_after_each_look_at_much_that_nobody_touched() {
+    const TIB: u64 = 1 << 40;
+    for to in [To::Device, To::Host, To::Gpu] {
+        let mut q = queue(1);
+        assert!(q.submit(&request(0, 4 * TIB / BLOCK_BYTES, to, 0), None));
+        let mut empty = Nothing {
+            untouched: true,
+            ..Nothing::default()
+        };
+        let lane = if to == To::Device {
+            Lane::Out
+        } else {
+            Lane::In
+        };
+        let (mut at_once, mut later, mut done) = (0, 0, false);
+        while !done {
+            let mut job = q.next(lane).unwrap();
+            assert_eq!(job.step(&mut empty), Ok(()));
+            let after = q.stepped(lane, job, Ok(()));
+            done = after.done.is_some();
+            match after.again {
+                Some(When::Later) => later += 1,
+                Some(When::Now) => at_once += 1,
+                None => assert!(done),
+            }
+        }
+        // What doubles up to the most costs about as much as the most alone.
+        let most = 4 * TIB / moves::LOOKED_AT;
+        assert!(at_once < 16, "{at_once} of {to:?}");
+        assert!((most - 2..=most + 2).contains(&later), "{later} of {to:?}");
+    }
 }
 
 #[test]

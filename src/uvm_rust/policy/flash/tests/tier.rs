@@ -330,11 +330,15 @@ fn who_begins_anew_goes_on_paying() {
     let mut r = Rig::default();
     let a = r.owner_of(1000);
     r.tier.wrote(&mut r.live, a, Ns(0), 16 << 20, 1);
-    r.tier.remove_owner(&mut r.live, a);
+    // It begins anew while the tier still knows of what it closed.
+    r.tier.owner_leaves(&mut r.live, a);
     let (again, other) = (r.owner_of(1000), r.owner_of(1001));
     assert!(!r.tier.may_write(&mut r.live, again, Ns(14_000_000_000)));
     assert!(r.tier.may_write(&mut r.live, again, Ns(15_000_000_000)));
     assert!(r.tier.may_write(&mut r.live, other, Ns(0)));
+    r.tier.remove_owner(&mut r.live, a);
+    let third = r.owner_of(1000);
+    assert!(!r.tier.may_write(&mut r.live, third, Ns(14_000_000_000)));
 }
 
 #[test]

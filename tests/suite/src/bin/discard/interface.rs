@@ -224,7 +224,7 @@ fn read_only() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// A call of many ranges ends when the system is to sleep, leaves its structure as it was, and is made again as it is.
+/// A call of many ranges ends when the system is to sleep, tells what it did, and is made again as it is.
 fn suspended() -> Outcome {
     const RANGES: usize = 1 << 18;
     const PATIENCE: Duration = Duration::from_secs(120);
@@ -268,11 +268,12 @@ fn suspended() -> Outcome {
         start.elapsed() <= PATIENCE,
         "no call met a suspend within {PATIENCE:?}"
     );
+    let (done, counted) = (batch.first_failed, batch.blocks_discarded);
     ensure!(
-        (batch.size, batch.first_failed, batch.blocks_discarded)
-            == (given.size, given.first_failed, given.blocks_discarded),
+        batch.size == given.size && done > 0 && done < given.range_count,
         "{batch:?}"
     );
+    ensure!(counted == done.into(), "{batch:?}");
     // Made again, with less of it than a guest does in a second.
     batch.range_count = 100;
     let errno = raw(&rig, &mut batch);

@@ -4,10 +4,12 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, this_program, Failure, Outcome, Pass, Suite};
@@ -107,19 +109,20 @@ impl Dm {
             .env("DM_DISABLE_UDEV", "1")
             .stdin(Stdio::piped())
             .spawn()?;
-        let silence = Silence(child);
+        let silence = Silence(child, Instant::now());
         dmsetup(&["suspend", "--nolockfs", "--noflush", Self::NAME])?;
         Ok(silence)
     }
 }
 
 /// A device that answers again, also to what it was asked in between, when this says so.
-pub(crate) struct Silence(Child);
+/// Since when: a program that ends the silence by itself may still run when others have gone on.
+pub(crate) struct Silence(Child, Instant);
 
 impl Silence {
     /// Ends it; fails if it has ended by itself, as somebody waited for the device.
     pub(crate) fn end(mut self) -> Done {
-        let silent = self.0.try_wait()?.is_none();
+        let silent = self.0.try_wait()?.is_none() && self.1.elapsed() < PATIENCE;
         drop(self.0.stdin.take());
         let status = self.0.wait()?;
         ensure!(status.success(), "dmsetup resume: {status}");
@@ -420,14 +423,17 @@ fn killed() -> Outcome {
 fn suspended() -> Outcome {
     let rig = Rig::new(16)?;
     let mut sleeps = 0;
-    // The program may be over before it was interrupted: once more, then.
+    // The program may be over before it was interrupted: once more, then. A sleep counts after which more was moved.
     for seed in 1..=20 {
         std::thread::scope(|scope| -> Done {
             let worker = scope.spawn(|| crate::random::run(&rig, 32, 150, seed));
             while !worker.is_finished() {
                 rig.gpu.suspend(Duration::from_millis(100))?;
-                sleeps += 1;
+                let before = rig.stats()?;
                 std::thread::sleep(Duration::from_millis(400));
+                let after = rig.stats()?;
+                let moved = |s: &vgpu_client::FlashStats| (s.spilled, s.fetched);
+                sleeps += u32::from(moved(&before) != moved(&after));
             }
             worker.join().map_err(|_| "a thread panicked")?
         })?;
@@ -441,29 +447,87 @@ fn suspended() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// Detaching ends with EAGAIN where somebody waits to suspend the system, and goes on when it is called again.
+/// Detaching ends with EAGAIN where somebody waits to suspend the system, and goes on when it is called again. The
+/// device answers only when somebody waits, so that not all can be back before.
 fn suspended_while_detaching() -> Outcome {
-    let rig = Rig::new(1 << 10)?;
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let dm = Dm::new()?;
+    let rig = Rig::with(plain(&dm.0, 1 << 10))?;
     let buffer = rig.buffer(48)?;
     write(&buffer, 173);
     rig.spill(&buffer)?;
     let all = rig.stats()?.pages;
+    let silence = dm.suspend()?;
+    let (told, tells) = channel();
     let detached = std::thread::scope(|scope| -> Result<_, Failure> {
-        let detaching = scope.spawn(|| rig.process.flash_detach_once());
-        // As soon as something has come back. It sleeps before the rest has.
-        while rig.stats()?.pages == all && !detaching.is_finished() {
-            std::thread::yield_now();
+        let (rig, told) = (&rig, told);
+        let detaching = scope.spawn(move || {
+            // SAFETY: it only tells a number.
+            let _ = told.send(unsafe { libc::gettid() });
+            rig.process.flash_detach_once()
+        });
+        let mut suspending = None;
+        let silent = while_it_is_silent(silence, || {
+            wait_for_device(tells.recv().map_err(|_| "a thread panicked")?)?;
+            suspending = Some(scope.spawn(|| rig.gpu.suspend(Duration::from_millis(100))));
+            until_refused(rig)
+        });
+        let detached = detaching.join().map_err(|_| "a thread panicked")?;
+        if let Some(suspending) = suspending {
+            suspending.join().map_err(|_| "a thread panicked")??;
         }
-        rig.gpu.suspend(Duration::from_millis(100))?;
-        Ok(detaching.join().map_err(|_| "a thread panicked")?)
+        silent?;
+        Ok(detached)
     })?;
     let errno = detached.err().and_then(|error| error.errno());
     ensure!(errno == Some(libc::EAGAIN), "detached: {errno:?}");
     let left = rig.stats()?.pages;
+    ensure!(left < all, "it did not begin");
     ensure!(left > 0, "all {all} pages came back before it slept");
     rig.process.flash_detach()?;
     check(&buffer, 173)?;
     Ok(Pass::Ok)
+}
+
+/// Waits until UVM takes no call, as somebody waits to suspend the system.
+fn until_refused(rig: &Rig) -> Done {
+    let start = Instant::now();
+    let mut version = uvm_uapi::uvm_rust_version {
+        size: size_of::<uvm_uapi::uvm_rust_version>() as u32,
+        ..Default::default()
+    };
+    let (fd, number) = (
+        rig.process.uvm_fd().as_raw_fd(),
+        uvm_uapi::UVM_RUST_GET_VERSION,
+    );
+    // SAFETY: the structure of that number.
+    while unsafe { libc::ioctl(fd, number as libc::Ioctl, &raw mut version) } == 0 {
+        ensure!(start.elapsed() < PATIENCE / 3, "nobody waits to suspend");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    ensure!(errno == Some(libc::EAGAIN), "{errno:?}");
+    Ok(())
+}
+
+/// Waits until a thread of this process waits for the silent device: it sleeps for ten looks in a row.
+pub(crate) fn wait_for_device(thread: libc::pid_t) -> Done {
+    let (start, mut asleep) = (Instant::now(), 0);
+    while asleep < 10 {
+        ensure!(start.elapsed() < PATIENCE / 3, "the call waits for nothing");
+        std::thread::sleep(Duration::from_millis(10));
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+        let stat = stat.map_err(|_| "the call did not wait for the device")?;
+        let state = stat.rsplit_once(") ").map_or("R", |(_, rest)| rest);
+        asleep = if state.starts_with(['D', 'S']) {
+            asleep + 1
+        } else {
+            0
+        };
+    }
+    Ok(())
 }
 
 /// Run by the test below, as another user.

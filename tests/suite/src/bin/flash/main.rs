@@ -16,6 +16,7 @@ mod queue;
 mod random;
 mod rig;
 mod scarce;
+mod silent;
 mod stripe;
 mod tenants;
 mod trim;
@@ -183,6 +184,7 @@ fn main() -> ExitCode {
     trim::run(&mut suite);
     stripe::run(&mut suite);
     failures::run(&mut suite);
+    silent::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);
     suite.test("a random program", NONE, || {
