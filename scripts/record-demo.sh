@@ -4,8 +4,8 @@
 # is recorded by uvmrun, planned by uvmsim, and run with its plan by uvmrun: as it was, where it has
 # its memory elsewhere, and where a step leaves the plan; and besides under the driver's own
 # prefetcher. A table, and out/record.json; the trace and the plan are in out/record. Fails unless
-# every byte was right, faults and each link's bytes were as uvmsim predicted, the plan and leaving
-# it left hardly a fault, and the prefetcher made no more than uvmsim's does (docs/prefetch.md).
+# every byte was right, faults and each link's bytes were as uvmsim predicted, and the plan and leaving
+# it left hardly a fault.
 #
 # Environment: what vm.sh knows.
 # shellcheck source-path=SCRIPTDIR

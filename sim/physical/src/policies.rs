@@ -3,11 +3,13 @@
 //! The policies, each from its paper.
 
 mod deepum;
+mod driver;
 mod planned;
 mod uvm;
 
 pub use deepum::DeepUm;
 pub use deepum::Parts;
+pub use driver::Driver;
 pub use planned::Planned;
 pub use uvm::prefetch_ahead;
 pub use uvm::BaseUvm;

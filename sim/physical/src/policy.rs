@@ -53,6 +53,12 @@ pub trait Policy {
         false
     }
 
+    /// Whether a kernel comes to a va_block only once all that the one before it needs is there, so that
+    /// a batch of faults is about one va_block, and ends with it.
+    fn block_by_block(&self) -> bool {
+        false
+    }
+
     /// Whether memory has no limit: nothing moves.
     fn unlimited(&self) -> bool {
         false

@@ -285,7 +285,10 @@ fn access(
     if s.now >= s.pump_next {
         s.pump(s.now, policy);
     }
-    let mut batched = touches;
+    let mut batched = match policy.block_by_block() {
+        true => &touches[..1],
+        false => touches,
+    };
     loop {
         let block = &s.blocks[touch.block as usize];
         if (pages - block.mapped()).is_empty() {
@@ -328,7 +331,8 @@ fn access(
 /// the batch may lose its chunk to one that comes before.
 pub(crate) fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[Touch]) {
     let faultless = policy.faultless();
-    let batch = collect(s, touches, faultless);
+    let whole = faultless || policy.block_by_block();
+    let batch = collect(s, touches, whole);
     s.evict_wait = 0;
     let mut t = s.now;
     if !faultless {

@@ -3,8 +3,8 @@
 //! The state of the machine: va_blocks, memories, links, queues.
 //!
 //! Its parts: what is known of a va_block (`block.rs`), the memories (`memory.rs`), what waits
-//! (`queues.rs`), what policies ask for (`requests.rs`), what becomes of pages (`pages.rs`),
-//! and whether it all adds up (`check.rs`).
+//! (`queues.rs`), what policies ask for (`requests.rs`), what the driver's prefetch worker does
+//! (`worker.rs`), what becomes of pages (`pages.rs`), and whether it all adds up (`check.rs`).
 
 mod block;
 mod check;
@@ -12,6 +12,7 @@ mod memory;
 mod pages;
 mod queues;
 mod requests;
+mod worker;
 
 use std::collections::VecDeque;
 
@@ -31,6 +32,7 @@ use memory::Chunks;
 use memory::Host;
 use queues::Evict;
 use queues::Queue;
+pub(crate) use worker::Tables;
 
 /// The process that uses all chunks, as the eviction queues number them.
 const HOLDER: u64 = 1;

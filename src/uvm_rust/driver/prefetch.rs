@@ -33,7 +33,10 @@ use crate::policy::evict::RootChunks;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
@@ -74,6 +77,9 @@ pub(crate) struct Process {
     /// thread that wakes the worker holds it, so that no wake-up comes after [`Process::end`] has set this.
     #[pin]
     ending: SpinLock<bool>,
+    /// How often the worker was asked to run, and how many of these requests it has met. Equal: it has nothing to do.
+    asked: AtomicU64,
+    met: AtomicU64,
     /// Held during an announcement. The value is the tenant of the first announcer, who pays for all of this memory.
     #[pin]
     announcing: Mutex<Option<Held>>,
@@ -95,6 +101,8 @@ impl Process {
                 home,
                 worker: Worker::new(),
                 ending <- new_spinlock!(false),
+                asked: AtomicU64::new(0),
+                met: AtomicU64::new(0),
                 announcing <- new_mutex!(None),
                 gpus <- new_spinlock!(KVec::new()),
             }),
@@ -207,6 +215,7 @@ impl Process {
     /// Runs the worker: one turn for each GPU. Each call ends after that, so that no process keeps a thread for itself.
     pub(crate) fn work(&self) {
         let mut more = false;
+        let asked = self.asked.load(Acquire);
         self.for_each(|prefetcher| {
             if let Some(mut turning) = Turning::new(self, prefetcher) {
                 more |= prefetcher.worker.turn(&mut turning).is_more();
@@ -215,12 +224,14 @@ impl Process {
         if more {
             self.wake();
         }
+        self.met.store(asked, Release);
     }
 
     /// Has the worker run, unless the VA space ends.
     fn wake(&self) {
         let ending = self.ending.lock();
         if !*ending {
+            self.asked.fetch_add(1, Release);
             self.worker.wake();
         }
     }
@@ -240,6 +251,12 @@ impl Process {
     /// Writes the process's part of `processes` in debugfs.
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         let mut result = Ok(());
+        if self.worker.is_made() {
+            let met = self.met.load(Acquire);
+            let is_idle = met == self.asked.load(Acquire);
+            let state = if is_idle { "idle" } else { "at work" };
+            result = writeln!(out, "prefetch worker {state}");
+        }
         self.for_each(|prefetcher| {
             if result.is_ok() {
                 result = prefetcher.show(out);

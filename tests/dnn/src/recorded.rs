@@ -9,13 +9,12 @@
 //! page holds one word that the kernels check, as in `run`.
 //!
 //! The software GPU computes in no time. What is recorded of a kernel is the time that it stands
-//! for. What the plan moves before a kernel is waited for, as if links took no time. Where the
-//! driver is to hide its work behind kernels, they last longer, as the VM's link is slower.
+//! for. What the plan moves before a kernel is waited for, as if links took no time. So is what the
+//! driver's own prefetcher moves: a kernel comes to the next block only once the worker has nothing to do.
 
 pub mod judge;
 
-use crate::run::link;
-use crate::scaled::{Bytes, MACHINE};
+use crate::scaled::Bytes;
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,14 +50,12 @@ const STEPS: u32 = 3;
 const LEARNING: u32 = 2;
 /// The step in which `train-leaves` leaves its plan, from 0.
 const LEAVES: u32 = 1;
-/// Most by which kernels last longer than they stand for. A step stands for 32 ms, so that all pauses last four
-/// minutes at most. The link of a VM that is slower by more is that of a host which is busy with other things, and
-/// which does not get quicker by being waited for; what the prefetcher does not get done then is faulted on.
-const MOST_SLOWER: f64 = 1500.0;
-/// Most that the moves before one kernel may take.
+/// Most that the moves before one kernel may take, or the driver's worker before a block.
 const MOST: Duration = Duration::from_secs(120);
 const WORDS: u64 = PAGE / 8;
 
+/// The policy of the driver's own prefetcher, which has DeepUM's method.
+pub const DEEPUM: &str = "deepum";
 /// The program that launches a kernel which its plan does not have.
 pub const LEAVING: &str = "train-leaves";
 
@@ -113,26 +110,12 @@ pub fn run(name: &str, policy: &str) -> Result<()> {
         let executor = Executor::new(plan, Uvm::process());
         executor.context("the plan was not made of a record")
     });
-    let slower = match policy {
-        "deepum" => {
-            let machine = uvmsim_machine::presets::find(MACHINE).context("no such machine")?;
-            let link = link(&process, &gpu)?;
-            let slower = machine.pcie_h2d / link;
-            let taken = slower.min(MOST_SLOWER);
-            eprintln!(
-                "{name}, {policy}: {:.1} MB/s to the GPU, {slower:.0} times slower; kernels last {taken:.0} times longer",
-                link / 1e6
-            );
-            taken
-        }
-        _ => 0.0,
-    };
     let mut training = Training {
         process: &process,
         gpu: &gpu,
         record: folder.map(|folder| Record::new(folder.as_ref())),
         executor: executor.transpose()?,
-        slower,
+        waits: policy == DEEPUM,
         places,
         addresses: Vec::new(),
         live: 0,
@@ -212,8 +195,8 @@ impl Memory {
 
 /// A kernel that goes through all of its memory at once, each from the first block to the last, as
 /// uvmsim has it of any kernel. It checks what it reads, and what it writes if that holds
-/// something, and writes `value`.
-fn streaming(reads: &[&Memory], written: &Memory, value: u64) -> Kernel {
+/// something, and writes `value`. Returns what it does with each block.
+fn streaming(reads: &[&Memory], written: &Memory, value: u64) -> Vec<Vec<Op>> {
     let mut parts = Vec::new();
     for memory in reads.iter().copied().chain([written]) {
         let blocks = memory.buffer.bytes().div_ceil(BLOCK);
@@ -222,16 +205,17 @@ fn streaming(reads: &[&Memory], written: &Memory, value: u64) -> Kernel {
         }
     }
     parts.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut kernel = Kernel::new();
-    for (_, memory, block) in parts {
+    let accesses = |(_, memory, block): (f64, &Memory, u64)| {
+        let mut ops = Vec::new();
         if memory.holds != 0 {
-            kernel = kernel.op(memory.pages(Op::check(&memory.buffer), block, memory.holds));
+            ops.push(memory.pages(Op::check(&memory.buffer), block, memory.holds));
         }
         if std::ptr::eq(memory, written) {
-            kernel = kernel.op(memory.pages(Op::write(&memory.buffer), block, value));
+            ops.push(memory.pages(Op::write(&memory.buffer), block, value));
         }
-    }
-    kernel
+        ops
+    };
+    parts.into_iter().map(accesses).collect()
 }
 
 struct Training<'a> {
@@ -239,8 +223,8 @@ struct Training<'a> {
     gpu: &'a Gpu,
     record: Option<Record>,
     executor: Option<Executor<'a>>,
-    /// By how much kernels last longer than they stand for; 0: they do not last.
-    slower: f64,
+    /// Whether kernels wait for the driver's prefetch worker at each block.
+    waits: bool,
     places: Places,
     addresses: Vec<u64>,
     live: u64,
@@ -258,8 +242,10 @@ impl Training<'_> {
         for (mib, _) in LAYERS {
             weights.push(self.filled(mib)?);
         }
-        let more = policy == "deepum" || name == LEAVING;
-        let steps = STEPS + if more { LEARNING } else { 0 };
+        let steps = match policy == DEEPUM || name == LEAVING {
+            true => STEPS + LEARNING,
+            false => STEPS,
+        };
         let mut counts = vec![self.counts()?];
         for step in 0..steps {
             let start = Instant::now();
@@ -404,7 +390,7 @@ impl Training<'_> {
         written: &mut Memory,
     ) -> Result<()> {
         let value = self.next_value();
-        let kernel = streaming(reads, written, value);
+        let blocks = streaming(reads, written, value);
         let (mut words, mut bytes) = (Vec::new(), 0);
         for memory in reads.iter().copied().chain([&*written]) {
             words.push(memory.buffer.address());
@@ -420,10 +406,31 @@ impl Training<'_> {
         let exec_id = self.launches - first + 1;
         self.process.announce(self.gpu.uuid(), exec_id)?;
         self.launches += 1;
-        self.gpu.launch(&kernel)?.wait()?.ok()?;
-        std::thread::sleep(Duration::from_nanos((ns as f64 * self.slower) as u64));
+        let parts = match self.waits {
+            true => blocks,
+            false => vec![blocks.concat()],
+        };
+        self.settle()?;
+        for ops in parts {
+            let kernel = ops.into_iter().fold(Kernel::new(), Kernel::op);
+            self.gpu.launch(&kernel)?.wait()?.ok()?;
+            self.settle()?;
+        }
         if let (Some(record), Some(number)) = (&mut self.record, number) {
             record.took(number, ns);
+        }
+        Ok(())
+    }
+
+    /// Waits until the driver's prefetch worker has nothing to do, if kernels wait for it.
+    fn settle(&self) -> Result<()> {
+        let start = Instant::now();
+        while self.waits && self.process.prefetch_worker_is_at_work()? {
+            ensure!(
+                start.elapsed() < MOST,
+                "the worker takes more than {MOST:?}"
+            );
+            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }

@@ -113,7 +113,7 @@ impl DeepUm {
     }
 }
 
-fn um_block(block: u32) -> Option<UmBlock> {
+pub(super) fn um_block(block: u32) -> Option<UmBlock> {
     UmBlock::from_address(u64::from(block) * BLOCK)
 }
 

@@ -158,6 +158,18 @@ impl System<'_> {
         }
     }
 
+    /// The program frees tensor `t`: its pages are nowhere, and their chunks free.
+    pub fn free(&mut self, t: u32) {
+        for (b, pages) in self.parts(t) {
+            self.forget(b, pages);
+            let block = &mut self.blocks[b as usize];
+            block.seen -= pages;
+            block.discarded -= pages;
+            let resident = block.gpu & pages;
+            self.leave(b, resident, self.now);
+        }
+    }
+
     /// The next kernel waits until the driver has processed all requests made so
     /// far: they are in its stream.
     pub fn in_stream(&mut self) {

@@ -6,7 +6,7 @@ use uvm_uapi::{
 };
 
 use crate::uvm::Uuid;
-use crate::{Process, Result};
+use crate::{Error, Process, Result};
 
 /// What was learnt of a process's kernels on a GPU; the header says what the fields mean.
 pub use uvm_uapi::uvm_rust_prefetch_stats as PrefetchStats;
@@ -37,5 +37,23 @@ impl Process {
         let name = "UVM_RUST_GET_PREFETCH_STATS";
         self.ask(name, UVM_RUST_GET_PREFETCH_STATS, &mut stats)?;
         Ok(stats)
+    }
+
+    /// Whether the worker that prefetches for this process has been asked for what it has not done yet. Root only, and
+    /// only once a kernel was announced.
+    pub fn prefetch_worker_is_at_work(&self) -> Result<bool> {
+        let path = "/sys/kernel/debug/nvidia-uvm/processes";
+        let text = std::fs::read_to_string(path).map_err(|e| Error::os(path, e))?;
+        let mine = format!("process {} ", std::process::id());
+        let mut is_mine = false;
+        let mut states = text.lines().filter_map(|line| {
+            if line.starts_with("process ") {
+                is_mine = line.starts_with(&mine);
+            }
+            line.strip_prefix("prefetch worker ").filter(|_| is_mine)
+        });
+        let state = states.next();
+        let missing = || Error::Missing(format!("{path} does not say what the worker does"));
+        Ok(state.ok_or_else(missing)? != "idle")
     }
 }
