@@ -21,6 +21,7 @@
 #[cfg_attr(test, allow(dead_code))]
 mod announce;
 mod config;
+mod elf;
 #[cfg_attr(test, allow(dead_code))]
 mod followed;
 mod groups;
