@@ -11,7 +11,9 @@ use uvmrust::cuda::Stream;
 
 use crate::config::Config;
 use crate::hooks;
-use crate::real::{self, Code, LaunchConfig, PoolPlace, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
+use crate::real::{
+    self, Code, LaunchConfig, MemProps, PoolPlace, PoolProps, Real, NOT_INITIALIZED, SUCCESS,
+};
 
 /// Exports a hook under each name, and makes the table of them.
 macro_rules! exports {
@@ -76,6 +78,10 @@ exports! {
     cuMemGetMemPool = hooks::pool_of_place,
         (out: *mut *mut c_void, place: *mut PoolPlace, kind: c_int);
     cuMemPoolDestroy = hooks::pool_destroy, (pool: *mut c_void);
+    cuMemCreate = hooks::create,
+        (out: *mut u64, size: usize, props: *const MemProps, flags: u64);
+    cuDeviceGetAttribute = hooks::device_attribute,
+        (out: *mut c_int, attribute: c_int, device: c_int);
     cuMemGetInfo_v2 = hooks::mem_info, (free: *mut usize, total: *mut usize);
     cuMemFree_v2 = hooks::free, (base: u64);
     cuMemFreeAsync = hooks::free_async::<false>, (base: u64, stream: Stream);

@@ -31,6 +31,8 @@ mod hooks;
 mod interpose;
 mod kernels;
 #[cfg_attr(test, allow(dead_code))]
+mod mapped;
+#[cfg_attr(test, allow(dead_code))]
 mod memory;
 #[cfg_attr(test, allow(dead_code))]
 mod planned;

@@ -71,6 +71,15 @@ pub(crate) struct PoolProps {
     pub most_bytes: usize,
 }
 
+/// The begin of `CUmemAllocationProp`, what memory is asked to be that the program maps by itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemProps {
+    kind: c_int,
+    handle_types: c_int,
+    pub place: PoolPlace,
+}
+
 /// `CUmemLocation`, where memory is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +128,8 @@ pub(crate) type PoolCreateFn = unsafe extern "C" fn(*mut *mut c_void, *const Poo
 pub(crate) type PoolOfDeviceFn = unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code;
 pub(crate) type PoolOfPlaceFn =
     unsafe extern "C" fn(*mut *mut c_void, *mut PoolPlace, c_int) -> Code;
+pub(crate) type CreateFn = unsafe extern "C" fn(*mut u64, usize, *const MemProps, u64) -> Code;
+pub(crate) type AttributeFn = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code;
 pub(crate) type AllocPitchFn =
     unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, c_uint) -> Code;
 pub(crate) type FreeFn = unsafe extern "C" fn(u64) -> Code;
@@ -177,6 +188,8 @@ functions! {
     default_pool = c"cuMemGetDefaultMemPool": PoolOfPlaceFn;
     pool_of_place = c"cuMemGetMemPool": PoolOfPlaceFn;
     pool_of_device = c"cuDeviceGetMemPool": PoolOfDeviceFn;
+    create = c"cuMemCreate": CreateFn;
+    attribute = c"cuDeviceGetAttribute": AttributeFn;
     free = c"cuMemFree_v2": FreeFn;
     free_async = c"cuMemFreeAsync": FreeAsyncFn;
     free_async_ptsz = c"cuMemFreeAsync_ptsz": FreeAsyncFn;
