@@ -40,7 +40,8 @@ pub(crate) fn created(code: Code, props: &MemProps) {
         eprintln!(
             "uvmrust: CUDA has no memory left for what the program maps by itself (cuMemCreate), \
              which is not managed. PyTorch takes managed memory without expandable_segments in \
-             PYTORCH_CUDA_ALLOC_CONF; other programs may with UVMRUST_MAPPING=0"
+             PYTORCH_CUDA_ALLOC_CONF, other programs may with UVMRUST_MAPPING=0; \
+             uvmrun --no-mapping sets both"
         );
     });
 }

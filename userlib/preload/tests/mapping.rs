@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use harness::{cc, cdylib, have_cc, source, stub, tmp};
+use harness::{cc, cdylib, have_cc, program as built, source, stub, tmp};
 
 /// The program, and the folder of the CUDA that it runs on.
 fn program() -> &'static (PathBuf, PathBuf) {
@@ -95,4 +95,31 @@ fn a_program_that_has_filled_the_gpu_by_itself_is_told_how_to_do_without() {
     assert_eq!(said("full-plain", "1", &[("UVMRUST_MANAGED", "0")]), "");
     // The host is full.
     assert_eq!(said("full-host", "2", &[]), "");
+}
+
+#[test]
+fn uvmrun_has_a_program_map_nothing_if_it_can() {
+    let names = [
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "UVMRUST_MAPPING",
+    ];
+    let told = |options: &[&str]| {
+        let done = Command::new(built("uvmrun"))
+            .args(options)
+            .arg("--library")
+            .arg(cdylib("uvmrust-preload", false))
+            .args(["printenv"])
+            .args(names)
+            .env(names[0], "max_split_size_mb:64,expandable_segments:True")
+            .env(names[1], "expandable_segments:True")
+            .env_remove(names[2])
+            .output()
+            .unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let on = "max_split_size_mb:64,expandable_segments:True\nexpandable_segments:True\n";
+    assert_eq!(told(&[]), on);
+    let off = format!("{}0\n", on.replace("True", "False"));
+    assert_eq!(told(&["--no-mapping"]), off);
 }
