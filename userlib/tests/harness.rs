@@ -70,7 +70,9 @@ pub fn source(name: &str) -> String {
 }
 
 /// The files of `userlib/tests/stub`, without their ends.
-pub const STUB: [&str; 6] = ["batches", "device", "events", "graphs", "memory", "streams"];
+pub const STUB: [&str; 7] = [
+    "batches", "device", "events", "graphs", "mappings", "memory", "streams",
+];
 
 /// libcuda.so.1 in a folder of its own (`userlib/tests/stub`).
 pub fn stub(folder: &str, flag: &str) -> PathBuf {

@@ -8,6 +8,7 @@
 //! | `UVMRUST_MANAGED` | `0`: leave device memory as it is | 1 |
 //! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, or would, in bytes, or with K, M, G | 1M |
 //! | `UVMRUST_MEMINFO` | `managed`: cuMemGetInfo tells what managed memory can hold, not the GPU's own | gpu |
+//! | `UVMRUST_MAPPING` | `0`: programs are told that devices have no virtual memory management (`mapped.rs`) | 1 |
 //! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
 //! | `UVMRUST_ANNOUNCE_EVERY` | GPU time from one announcement to the next in a stream, at least, in microseconds; `0`: each kernel is announced | 400 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
@@ -28,6 +29,8 @@ pub(crate) struct Config {
     pub recorded_min: Option<usize>,
     /// Whether what the host has counts as memory of the GPU, where a program asks how much there is.
     pub host_in_info: bool,
+    /// Whether a program is told that it can map no memory by itself.
+    pub hide_mapping: bool,
     /// Whether to announce kernels.
     pub announce: bool,
     /// GPU time from one announcement to the next in a stream, at least, in microseconds.
@@ -58,7 +61,11 @@ impl Config {
     /// Whether there is anything to do.
     #[cfg_attr(test, allow(dead_code))]
     pub fn active(&self) -> bool {
-        self.managed_min.is_some() || self.announce || self.plan.is_some() || self.record.is_some()
+        self.managed_min.is_some()
+            || self.hide_mapping
+            || self.announce
+            || self.plan.is_some()
+            || self.record.is_some()
     }
 
     fn from_vars(var: impl Fn(&str) -> Option<String>, complain: impl Fn(String)) -> Self {
@@ -102,6 +109,7 @@ impl Config {
             managed_min: managed.then_some(min),
             recorded_min: (!managed && record.is_some()).then_some(min),
             host_in_info,
+            hide_mapping: all && !on("UVMRUST_MAPPING"),
             announce: all && on("UVMRUST_ANNOUNCE"),
             announce_every_us,
             hash_args: on("UVMRUST_ARGS"),
@@ -180,6 +188,7 @@ mod tests {
             managed_min: Some(1 << 20),
             recorded_min: None,
             host_in_info: false,
+            hide_mapping: false,
             announce: true,
             announce_every_us: 400,
             hash_args: true,
@@ -228,5 +237,13 @@ mod tests {
             ("UVMRUST_MANAGED", "0")
         ]));
         assert!(!with(&[("UVMRUST_ANNOUNCE", "0")]).announce);
+        let hidden = with(&[
+            ("UVMRUST_MAPPING", "0"),
+            ("UVMRUST_MANAGED", "0"),
+            ("UVMRUST_ANNOUNCE", "0"),
+        ]);
+        assert!(hidden.hide_mapping && hidden.active());
+        let off = with(&[("UVMRUST_MAPPING", "0"), ("UVMRUST_PRELOAD", "0")]);
+        assert!(!off.hide_mapping);
     }
 }

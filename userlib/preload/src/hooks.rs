@@ -14,10 +14,11 @@ use crate::kernels::{graph_id, Launch, Shape, KERNELS};
 use crate::memory::Going;
 use crate::planned::Counted;
 use crate::real::{
-    Code, LaunchConfig, PoolOfPlaceFn, PoolPlace, PoolProps, Real, NOT_INITIALIZED, SUCCESS,
+    Code, LaunchConfig, MemProps, PoolOfPlaceFn, PoolPlace, PoolProps, Real, NOT_INITIALIZED,
+    SUCCESS,
 };
 use crate::record::Begun;
-use crate::{followed, memory, planned, pools, record};
+use crate::{followed, mapped, memory, planned, pools, record};
 
 fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     match stream.is_null() && PTSZ {
@@ -368,6 +369,43 @@ pub(crate) unsafe extern "C" fn pool_destroy(pool: *mut c_void) -> Code {
         pools::leave(pool);
     }
     code
+}
+
+/// # Safety
+/// As cuMemCreate.
+pub(crate) unsafe extern "C" fn create(
+    out: *mut u64,
+    size: usize,
+    props: *const MemProps,
+    flags: u64,
+) -> Code {
+    let (_, call) = real!(create);
+    // SAFETY: the caller's arguments, passed on; CUDA has read the properties.
+    unsafe {
+        let code = call(out, size, props, flags);
+        if let Some(props) = props.as_ref() {
+            mapped::created(code, props);
+        }
+        code
+    }
+}
+
+/// # Safety
+/// As cuDeviceGetAttribute.
+pub(crate) unsafe extern "C" fn device_attribute(
+    out: *mut c_int,
+    attribute: c_int,
+    device: c_int,
+) -> Code {
+    let (_, call) = real!(attribute);
+    // SAFETY: the caller's arguments, passed on; where it is not null, CUDA has written the value.
+    unsafe {
+        let code = call(out, attribute, device);
+        if let (SUCCESS, Some(value)) = (code, out.as_mut()) {
+            *value = mapped::attribute(attribute, *value);
+        }
+        code
+    }
 }
 
 /// # Safety

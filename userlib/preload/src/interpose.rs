@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! How our functions come to be called: as symbols of the same name, which the
-//! linker finds first; as what dlsym gives for CUDA's; and as what CUDA's own
+//! linker finds first; as what dlsym and dlvsym give for CUDA's; and as what CUDA's own
 //! cuGetProcAddress gives.
 
 use core::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use core::ptr::null_mut;
 
 use uvmrust::cuda::Stream;
 
 use crate::config::Config;
 use crate::hooks;
-use crate::real::{self, Code, LaunchConfig, PoolPlace, PoolProps, Real, NOT_INITIALIZED, SUCCESS};
+use crate::real::{
+    self, Code, LaunchConfig, MemProps, PoolPlace, PoolProps, Real, NOT_INITIALIZED, SUCCESS,
+};
 
 /// Exports a hook under each name, and makes the table of them.
 macro_rules! exports {
@@ -75,6 +78,10 @@ exports! {
     cuMemGetMemPool = hooks::pool_of_place,
         (out: *mut *mut c_void, place: *mut PoolPlace, kind: c_int);
     cuMemPoolDestroy = hooks::pool_destroy, (pool: *mut c_void);
+    cuMemCreate = hooks::create,
+        (out: *mut u64, size: usize, props: *const MemProps, flags: u64);
+    cuDeviceGetAttribute = hooks::device_attribute,
+        (out: *mut c_int, attribute: c_int, device: c_int);
     cuMemGetInfo_v2 = hooks::mem_info, (free: *mut usize, total: *mut usize);
     cuMemFree_v2 = hooks::free, (base: u64);
     cuMemFreeAsync = hooks::free_async::<false>, (base: u64, stream: Stream);
@@ -173,31 +180,77 @@ unsafe fn replace(
 /// What our dlsym gives for a name; null: what libc's gives. Leaves libc's in
 /// [`real::DLSYM`] before it returns.
 unsafe extern "C" fn dlsym_hook(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    let null = core::ptr::null_mut();
     let Some(dlsym) = real::find_dlsym() else {
         // Without libc's there is nothing to jump to, and no way to say so.
         std::process::abort();
     };
-    if name.is_null() {
-        return null;
-    }
-    // SAFETY: dlsym takes a C string.
-    let text = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if !text.starts_with(b"cu") || !Config::get().active() {
-        return null;
-    }
-    let Some(hook) = hook_of(text) else {
-        return null;
+    // SAFETY: dlsym takes a C string, or null.
+    let Some(hook) = (unsafe { hook_for(handle, name) }) else {
+        return null_mut();
     };
-    // Only where it would be CUDA's. These two ask on behalf of a caller whom we
-    // would hide; the linker's order gives them ours without us.
-    if handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT {
-        return null;
-    }
+    // Only where it would be CUDA's.
     // SAFETY: the caller's arguments.
     match unsafe { dlsym(handle, name) }.is_null() {
-        true => null,
+        true => null_mut(),
         false => hook,
+    }
+}
+
+/// The same for dlvsym, and [`real::DLVSYM`].
+unsafe extern "C" fn dlvsym_hook(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    let Some(dlvsym) = real::find_dlvsym() else {
+        std::process::abort();
+    };
+    // SAFETY: dlvsym takes C strings, or null.
+    let hook = unsafe { hook_for(handle, name).or_else(|| standing_for(handle, name)) };
+    let Some(hook) = hook.filter(|_| !version.is_null()) else {
+        return null_mut();
+    };
+    // SAFETY: the caller's arguments. What it is asked for has the same meaning from here.
+    match unsafe { dlvsym(handle, name, version) }.is_null() {
+        true => null_mut(),
+        false => hook,
+    }
+}
+
+/// Our function for a name, if it is one of CUDA's that is asked for there.
+///
+/// # Safety
+/// `name` is a C string, or null.
+unsafe fn hook_for(handle: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
+    // These two ask on behalf of a caller whom we would hide; the linker's order gives them ours
+    // without us.
+    if name.is_null() || handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT {
+        return None;
+    }
+    // SAFETY: by our contract.
+    let text = unsafe { CStr::from_ptr(name) }.to_bytes();
+    match text.starts_with(b"cu") && Config::get().active() {
+        true => hook_of(text),
+        false => None,
+    }
+}
+
+/// Our dlsym or dlvsym, where the linker's order would give it. For dlvsym that order passes over
+/// ours, which has no version. A library that itself stands in front of dlsym finds the next one so,
+/// and would hide us from the program.
+///
+/// # Safety
+/// As for [`hook_for`].
+unsafe fn standing_for(handle: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
+    let by_order = handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT;
+    if name.is_null() || !by_order || !Config::get().active() {
+        return None;
+    }
+    // SAFETY: by our contract.
+    match unsafe { CStr::from_ptr(name) }.to_bytes() {
+        b"dlsym" => Some(dlsym as *mut c_void),
+        b"dlvsym" => Some(dlvsym as *mut c_void),
+        _ => None,
     }
 }
 
@@ -244,5 +297,60 @@ unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_v
         "ret",
         hook = sym dlsym_hook,
         real = sym real::DLSYM,
+    )
+}
+
+/// Stands before libc's dlvsym in the same way.
+#[cfg(target_arch = "x86_64")]
+#[no_mangle]
+#[unsafe(naked)]
+unsafe extern "C" fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {hook}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2: ret",
+        hook = sym dlvsym_hook,
+        real = sym real::DLVSYM,
+    )
+}
+
+/// The same for the calling convention of Arm's 64-bit processors.
+#[cfg(target_arch = "aarch64")]
+#[no_mangle]
+#[unsafe(naked)]
+unsafe extern "C" fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, #-48]!",
+        "stp x0, x1, [sp, #16]",
+        "str x2, [sp, #32]",
+        "bl {hook}",
+        "mov x9, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldr x2, [sp, #32]",
+        "ldp x29, x30, [sp], #48",
+        "cbnz x9, 2f",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        "2: mov x0, x9",
+        "ret",
+        hook = sym dlvsym_hook,
+        real = sym real::DLVSYM,
     )
 }

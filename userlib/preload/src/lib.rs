@@ -21,6 +21,7 @@
 #[cfg_attr(test, allow(dead_code))]
 mod announce;
 mod config;
+mod elf;
 #[cfg_attr(test, allow(dead_code))]
 mod followed;
 mod groups;
@@ -29,6 +30,8 @@ mod hooks;
 #[cfg(not(test))]
 mod interpose;
 mod kernels;
+#[cfg_attr(test, allow(dead_code))]
+mod mapped;
 #[cfg_attr(test, allow(dead_code))]
 mod memory;
 #[cfg_attr(test, allow(dead_code))]

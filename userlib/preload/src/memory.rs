@@ -2,7 +2,7 @@
 
 //! Device memory that becomes managed memory.
 //!
-//! Not touched: virtual memory management (`cuMemCreate`), arrays, and what is smaller than
+//! Not touched: what the program maps by itself (`mapped.rs`), arrays, and what is smaller than
 //! the threshold. What is asked of a memory pool comes from no pool then, but for some pools (`pools.rs`). A program that shares device memory with
 //! another process (`cuIpcGetMemHandle`) needs `UVMRUST_MANAGED=0`.
 

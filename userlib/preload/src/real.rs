@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use uvmrust::cuda::{Cuda, Stream};
 
+use crate::elf::libc_symbol;
+
 /// What a CUDA function returns.
 pub(crate) type Code = c_int;
 pub(crate) const SUCCESS: Code = 0;
@@ -15,26 +17,32 @@ pub(crate) const SUCCESS: Code = 0;
 pub(crate) const NOT_INITIALIZED: Code = 3;
 
 type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type DlvsymFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
 /// libc's dlsym, or null before `dlsym` was first called. Our dlsym jumps to it.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// The same of `dlvsym`.
+pub(crate) static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Finds libc's dlsym, past ours.
 pub(crate) fn find_dlsym() -> Option<DlsymFn> {
-    let mut found = DLSYM.load(Relaxed);
-    if found.is_null() {
-        // One of these is the version of dlsym in every glibc of these machines.
-        for version in [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"] {
-            // SAFETY: all arguments are C strings.
-            found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-            if !found.is_null() {
-                break;
-            }
-        }
-        DLSYM.store(found, Relaxed);
-    }
     // SAFETY: null becomes None, else it is dlsym.
-    unsafe { core::mem::transmute::<*mut c_void, Option<DlsymFn>>(found) }
+    unsafe { core::mem::transmute::<*mut c_void, Option<DlsymFn>>(find(&DLSYM, c"dlsym")) }
+}
+
+/// Finds libc's dlvsym, past ours.
+pub(crate) fn find_dlvsym() -> Option<DlvsymFn> {
+    // SAFETY: null becomes None, else it is dlvsym.
+    unsafe { core::mem::transmute::<*mut c_void, Option<DlvsymFn>>(find(&DLVSYM, c"dlvsym")) }
+}
+
+fn find(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let mut found = known.load(Relaxed);
+    if found.is_null() {
+        found = libc_symbol(name);
+        known.store(found, Relaxed);
+    }
+    found
 }
 
 /// A launch's configuration, `CUlaunchConfig`.
@@ -61,6 +69,15 @@ pub(crate) struct PoolProps {
     pub security: *mut c_void,
     /// Zero before CUDA 12.2, where the bytes are reserved.
     pub most_bytes: usize,
+}
+
+/// The begin of `CUmemAllocationProp`, what memory is asked to be that the program maps by itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemProps {
+    kind: c_int,
+    handle_types: c_int,
+    pub place: PoolPlace,
 }
 
 /// `CUmemLocation`, where memory is.
@@ -111,6 +128,8 @@ pub(crate) type PoolCreateFn = unsafe extern "C" fn(*mut *mut c_void, *const Poo
 pub(crate) type PoolOfDeviceFn = unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code;
 pub(crate) type PoolOfPlaceFn =
     unsafe extern "C" fn(*mut *mut c_void, *mut PoolPlace, c_int) -> Code;
+pub(crate) type CreateFn = unsafe extern "C" fn(*mut u64, usize, *const MemProps, u64) -> Code;
+pub(crate) type AttributeFn = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code;
 pub(crate) type AllocPitchFn =
     unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, c_uint) -> Code;
 pub(crate) type FreeFn = unsafe extern "C" fn(u64) -> Code;
@@ -169,6 +188,8 @@ functions! {
     default_pool = c"cuMemGetDefaultMemPool": PoolOfPlaceFn;
     pool_of_place = c"cuMemGetMemPool": PoolOfPlaceFn;
     pool_of_device = c"cuDeviceGetMemPool": PoolOfDeviceFn;
+    create = c"cuMemCreate": CreateFn;
+    attribute = c"cuDeviceGetAttribute": AttributeFn;
     free = c"cuMemFree_v2": FreeFn;
     free_async = c"cuMemFreeAsync": FreeAsyncFn;
     free_async_ptsz = c"cuMemFreeAsync_ptsz": FreeAsyncFn;

@@ -23,6 +23,9 @@ GPU's, and tells the driver which kernel comes.
   --record FILE       write a trace of what the program does, for uvmsim plan
   --managed-min SIZE  smallest allocation that becomes managed: bytes, 64K, 2M (1M)
   --no-managed        leave device memory as it is; a record has it all the same
+  --no-mapping        have the program map no memory by itself, which is not managed:
+                      tell it that no GPU can, and take `expandable_segments:True` out of
+                      PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF
   --no-announce       announce no kernels
   --library FILE      libuvmrust_preload.so, if it is not beside this program or in
                       ../lib, ../lib64, ../lib/<machine>-linux-gnu
@@ -39,6 +42,10 @@ something to do, 2 if there is no unified memory. Of --selftest: 0 if all is rig
 something is not or does not end, 2 if no discard could be tested.
 ";
 
+/// What the preload reads of `--no-mapping`.
+const MAPPING: &str = "UVMRUST_MAPPING";
+/// Where PyTorch reads the settings of its allocator from; the second is the name of late.
+const PYTORCH: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 const LIBRARY: &str = "libuvmrust_preload.so";
 
 /// What the command line asks for.
@@ -75,6 +82,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Long("record") => options.record = Some(parser.value()?.into()),
             Long("managed-min") => options.set.push(("UVMRUST_MANAGED_MIN", parser.value()?)),
             Long("no-managed") => options.set.push(("UVMRUST_MANAGED", "0".into())),
+            Long("no-mapping") => options.set.push((MAPPING, "0".into())),
             Long("no-announce") => options.set.push(("UVMRUST_ANNOUNCE", "0".into())),
             Long("library") => options.library = Some(parser.value()?.into()),
             Long("check") => checks = true,
@@ -201,6 +209,12 @@ fn prepare(options: &Options) -> Result<Command, String> {
     command.args(&options.arguments);
     // Of another that has started this one.
     command.env_remove("UVMRUST_PLAN_PID");
+    if options.set.iter().any(|(name, _)| *name == MAPPING) {
+        for name in PYTORCH {
+            let conf = env::var(name).ok();
+            command.envs(conf.map(|conf| (name, without_segments(&conf))));
+        }
+    }
     for (name, value) in &options.set {
         if *name != "UVMRUST_PLAN" {
             command.env(name, value);
@@ -225,6 +239,15 @@ fn prepare(options: &Options) -> Result<Command, String> {
     let library = library(options.library.as_deref())?;
     command.env("LD_PRELOAD", before(&library, env::var_os("LD_PRELOAD")));
     Ok(command)
+}
+
+/// Settings of PyTorch's allocator, with its expandable segments off where they were on.
+fn without_segments(conf: &str) -> String {
+    let off = |setting: &str| match setting.split_once(':') {
+        Some((name, _)) if name.trim() == "expandable_segments" => format!("{name}:False"),
+        _ => setting.to_owned(),
+    };
+    conf.split(',').map(off).collect::<Vec<_>>().join(",")
 }
 
 /// The preload that is given, or that belongs to this program.
@@ -315,6 +338,17 @@ mod tests {
         assert_eq!(given(&["--help", "x"]).unwrap(), Asked::Help);
         assert!(given(&[]).is_err() && given(&["--plan", "p"]).is_err());
         assert!(given(&["--what", "prog"]).is_err());
+    }
+
+    #[test]
+    fn expandable_segments_are_turned_off_and_nothing_else() {
+        let same = "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64,x";
+        for conf in ["", same, "expandable_segments:False"] {
+            assert_eq!(without_segments(conf), conf);
+        }
+        let conf =
+            |value| format!("{same}, expandable_segments:{value},expandable_segments_x:True");
+        assert_eq!(without_segments(&conf("True")), conf("False"));
     }
 
     #[test]

@@ -474,6 +474,7 @@ EXPORT CUresult cuLaunchKernel_ptsz(struct kernel *k, unsigned int gx, unsigned 
 #define DECLARE(name) CUresult name(void)
 #define PER_THREAD_FLAG 2
 
+DECLARE(cuDeviceGetAttribute);
 DECLARE(cuMemAlloc_v2);
 DECLARE(cuMemAllocPitch_v2);
 DECLARE(cuMemAllocAsync);
@@ -491,6 +492,7 @@ static const struct {
 	FUNCTION(cuDevicePrimaryCtxRetain, ),
 	FUNCTION(cuCtxGetCurrent, ),
 	FUNCTION(cuCtxSetCurrent, ),
+	FUNCTION(cuDeviceGetAttribute, ),
 	FUNCTION(cuMemAlloc, _v2),
 	FUNCTION(cuMemAllocPitch, _v2),
 	FUNCTION(cuMemAllocAsync, ),

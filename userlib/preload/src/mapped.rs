@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Memory that a program maps by itself (`cuMemCreate`, `cuMemMap`). It stays CUDA's: managed memory
+//! is where CUDA puts it, and a program has the addresses of a reservation before it says what will
+//! be mapped there. That may be memory which no managed memory can stand for: with a handle for other
+//! processes, or mapped twice.
+//!
+//! So a program may be told that devices map nothing. One that can do without takes other memory
+//! then, which becomes managed.
+
+use core::ffi::c_int;
+use std::sync::Once;
+
+use crate::config::Config;
+use crate::real::{Code, MemProps};
+
+/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`: whether a device maps memory.
+const MAPS: c_int = 102;
+/// `CUDA_ERROR_OUT_OF_MEMORY`, where a device is full.
+const OUT_OF_MEMORY: Code = 2;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`: memory of a GPU.
+const DEVICE: c_int = 1;
+
+/// What a program is told of a device's attribute, of which CUDA has told `value`.
+pub(crate) fn attribute(attribute: c_int, value: c_int) -> c_int {
+    match attribute == MAPS && Config::get().hide_mapping {
+        true => 0,
+        false => value,
+    }
+}
+
+/// Says, where CUDA has no more memory of a device for the program to map, how it can do without.
+pub(crate) fn created(code: Code, props: &MemProps) {
+    static SAID: Once = Once::new();
+    let managed = Config::get().managed_min.is_some();
+    if code != OUT_OF_MEMORY || props.place.kind != DEVICE || !managed {
+        return;
+    }
+    SAID.call_once(|| {
+        eprintln!(
+            "uvmrust: CUDA has no memory left for what the program maps by itself (cuMemCreate), \
+             which is not managed. PyTorch takes managed memory without expandable_segments in \
+             PYTORCH_CUDA_ALLOC_CONF, other programs may with UVMRUST_MAPPING=0; \
+             uvmrun --no-mapping sets both"
+        );
+    });
+}
