@@ -214,8 +214,8 @@ struct uvm_rust_discard_range {
  *           file descriptor: it could not come back to what was unmapped. Met at
  *           the first range, unless it is registered meanwhile
  *
- * Errors found before the first range (the list at the top of this file;
- * EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller
+ * Errors found before the first range (the list at the top of this file but for
+ * EAGAIN; EOPNOTSUPP when discard is turned off) leave all outputs unwritten: a caller
  * that sets @first_failed to ~0 beforehand can tell the two EOPNOTSUPP apart.
  * A structure that is not writable is one of them: nothing is discarded. EFAULT
  * after ranges were discarded is left to who makes the structure unwritable

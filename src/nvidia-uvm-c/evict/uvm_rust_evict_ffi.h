@@ -81,6 +81,8 @@ __u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
  * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps, but not in a thread that allocates for a prefetch.
  */
 __u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains);
+/* Does @thread take only what memory there is, as a prefetch does? */
+_Bool uvm_rust_guesses(__u64 thread);
 
 /* --- no memory on a GPU: called by Rust, within uvm_rust_wait_for_memory() ------------ */
 

@@ -113,7 +113,8 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 		return status;
 	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out, status };
 	status = uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), (uintptr_t)current, gains);
-	return status == NV_ERR_NO_MEMORY ? alloc.lack : status;
+	/* Who guesses is not to call again at once. */
+	return status == NV_ERR_NO_MEMORY && !uvm_rust_guesses((uintptr_t)current) ? alloc.lack : status;
 }
 
 /* --- the queues ---------------------------------------------------------------------- */

@@ -181,6 +181,12 @@ pub(crate) fn guess() -> Option<Guess<'static>> {
     GUESSES.begin(seam::this_thread())
 }
 
+/// Whether this thread allocates for a prefetch, or for a request's worker, which waits for no memory.
+#[cfg(not(uvm_native))]
+pub(crate) fn guesses(thread: Thread) -> bool {
+    GUESSES.has(thread)
+}
+
 /// Notes that the eviction of root chunk `chunk` ended with this status. Returns the status with which the evicting call
 /// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]

@@ -117,3 +117,8 @@ unsafe extern "C" fn uvm_rust_wait_for_memory(
     let alloc = Allocation(unsafe { &mut *alloc });
     evict::wait_for_memory(alloc, gpu, thread, gains)
 }
+
+#[no_mangle]
+extern "C" fn uvm_rust_guesses(thread: u64) -> bool {
+    evict::guesses(thread)
+}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Functions of libc that this library stands in front of. dlsym and dlvsym are among them, so that
-//! neither can be asked: libc's own table of symbols tells. No function of libc's is called for it,
-//! since another library may stand in front of that, and call dlsym.
+//! neither can be asked: libc's own table of symbols tells. Nothing is called for it but what compares
+//! strings: another library may stand in front of getenv or malloc, and call dlsym.
 
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::ptr::null_mut;

@@ -237,13 +237,14 @@ unsafe fn hook_for(handle: *mut c_void, name: *const c_char) -> Option<*mut c_vo
 
 /// Our dlsym or dlvsym, where the linker's order would give it. For dlvsym that order passes over
 /// ours, which has no version. A library that itself stands in front of dlsym finds the next one so,
-/// and would hide us from the program.
+/// and would hide us from the program. Whether there is anything for us to do is not asked: to read the
+/// environment takes getenv and malloc, before which that library may stand, too.
 ///
 /// # Safety
 /// As for [`hook_for`].
 unsafe fn standing_for(handle: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
     let by_order = handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT;
-    if name.is_null() || !by_order || !Config::get().active() {
+    if name.is_null() || !by_order {
         return None;
     }
     // SAFETY: by our contract.

@@ -23,8 +23,9 @@
 //! - **Q-most**: a request has its slot until its completion was given, and there are [`MOST`] of them.
 //! - **Q-room**: a worker waits for no memory of a GPU, as it holds the VA space and keeps the system awake. It comes
 //!   again, and a request fails only if there was none for some seconds.
-//! - **Q-rest**: a worker rests after it has looked at [`moves::LOOKED_AT`] bytes that nobody ever touched. A request
-//!   may name as many terabytes as there are addresses, and the worker's time is nobody's.
+//! - **Q-rest**: a worker rests after each look at [`moves::LOOKED_AT`] bytes that nobody ever touched, within one
+//!   request. A request may name as many terabytes as there are addresses, and the worker's time is nobody's. What many
+//!   small requests have looked at is not added up.
 //! - **Q-end**: once the VA space has ended nothing begins, and no worker is woken.
 //!
 //! Locking: the caller's, around each call of [`Queue`]. No call of it allocates, or frees.
