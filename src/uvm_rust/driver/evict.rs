@@ -123,6 +123,9 @@ pub(crate) fn set(
 ) {
     let _ = match Queue::from_number(queue) {
         Some(Queue::Free) => queues.evicted(chunk),
+        Some(Queue::Used) if holder == u64::from(bindings::UVM_RUST_HOLDER_UNKNOWN) => {
+            queues.used_by_claimant(chunk)
+        }
         Some(Queue::Used) => queues.used_by(chunk, holder),
         Some(queue) => queues.set(chunk, queue),
         None => Ok(()),
@@ -150,11 +153,19 @@ pub(crate) fn change(
     note_holder(queues, stats, chunk);
 }
 
-/// Counts `chunk` for whom the queues have its pages now.
+/// Reports that `chunk`, which is pinned, was allocated for `holder`.
+#[cfg(not(uvm_native))]
+pub(crate) fn claim((queues, stats): (&mut RootChunks, Option<&Gpu>), chunk: u32, holder: u64) {
+    let _ = queues.claim(chunk, holder);
+    note_holder(queues, stats, chunk);
+}
+
+/// Counts `chunk` for whom the queues know it as now.
 #[cfg(not(uvm_native))]
 fn note_holder(queues: &RootChunks, stats: Option<&Gpu>, chunk: u32) {
     if let Some(gpu) = stats {
-        gpu.note_holder(chunk, queues.resident_of(chunk));
+        let resident = queues.resident_of(chunk) != 0;
+        gpu.note_holder(chunk, queues.holder_of(chunk), resident);
     }
 }
 
@@ -181,21 +192,40 @@ pub(crate) fn guess() -> Option<Guess<'static>> {
     GUESSES.begin(seam::this_thread())
 }
 
+/// Notes that the eviction of root chunk `chunk` begins. It is no news to others if the chunk makes room for its own
+/// process.
+#[cfg(not(uvm_native))]
+pub(crate) fn eviction_begins(gpu: GpuHandle<'_>, chunk: u32) {
+    let for_owner = {
+        let mut chunks = gpu.chunks();
+        let queues = chunks.queues().0;
+        queues.is_some_and(|queues| queues.leaves_for_owner(chunk))
+    };
+    if !for_owner {
+        reclaim_of(gpu.index()).eviction_begins();
+    }
+}
+
 /// Notes that the eviction of root chunk `chunk` ended with this status. Returns the status with which the evicting call
 /// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
 pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread: Thread) -> u32 {
+    let mut for_owner = false;
     {
         // The GPU may be on its way out, when RM evicts: what there is of it stays as long as the lock is held.
         let mut chunks = gpu.chunks();
         let (got, stats) = (status == status::OK, gpu.stats());
         if let (Some(queues), _) = chunks.queues() {
-            let _ = queues.eviction_over(chunk, got);
+            for_owner = queues.eviction_over(chunk, got).unwrap_or(false);
             note_holder(queues, stats, chunk);
         }
         if let Some(gpu) = stats.filter(|_| got) {
             gpu.count_reclaim(chunk);
         }
+    }
+    // What a process evicts for itself leaves no memory for others, and says nothing of theirs.
+    if for_owner {
+        return status;
     }
     let how = match status {
         status::OK => Ended::Got,
