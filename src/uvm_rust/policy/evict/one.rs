@@ -90,7 +90,8 @@ impl RootChunks {
         let found =
             near.find(|&chunk| self.holder_of(chunk) == holder && self.queue_of(chunk).is_some());
         self.looked_at = match found {
-            Some(chunk) => chunk,
+            // Not the same again: its owner may claim the freed chunk at once, and have two blocks evict each other.
+            Some(chunk) => (chunk + 1) % count,
             None => (from + step) % count.max(1),
         };
         found

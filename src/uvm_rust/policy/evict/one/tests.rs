@@ -128,6 +128,26 @@ fn what_no_list_shows_is_found_by_its_number() {
     assert_eq!(roots.choose_of(HOLDER, &mut But(&[])), Some(1));
 }
 
+/// The GPU is full, so that the process gets back what it gives up. An instruction may need several blocks at once, and
+/// each must stay for a while.
+#[test]
+fn what_is_found_by_its_number_and_claimed_again_is_not_the_next_to_go() {
+    let mut holders = std::vec![neighbour(); 2 * REACH];
+    holders.splice(REACH.., std::vec![HOLDER; 4]);
+    let mut roots = used(&holders);
+    let mut gone = Vec::new();
+    while gone.len() < 8 {
+        if let Some(chunk) = roots.choose_of(HOLDER, &mut But(&[])) {
+            roots.begin_eviction(chunk);
+            roots.eviction_over(chunk, true).unwrap();
+            roots.claim(chunk, HOLDER).unwrap();
+            roots.change(chunk, Change::Whole(HOLDER)).unwrap();
+            gone.push(chunk - REACH as u32);
+        }
+    }
+    assert_eq!(gone, [0, 1, 2, 3, 0, 1, 2, 3]);
+}
+
 /// Who else waits for memory is not told of it. What goes counts until it is gone.
 #[test]
 fn an_eviction_says_whether_it_makes_room_for_its_own_process() {
