@@ -78,11 +78,11 @@ __u32 uvm_seam_evict_of(struct uvm_gpu_struct *gpu, struct uvm_seam_space *space
 struct uvm_seam_alloc;	/* an allocation of chunks, for the length of a call */
 
 /*
- * Who reclaims memory of the GPU @of with index @gpu: root chunk @chunk is evicted, or RM asks for memory.
+ * Who reclaims memory of the GPU with index @gpu: a root chunk is evicted, or RM asks for memory.
  * @thread: a number that no other thread has. Of two calls that begin and end the same, the second
  * follows always. Callers of uvm_rust_eviction_ended() hold the PMM's lock.
  */
-void uvm_rust_eviction_begins(struct uvm_gpu_struct *of, __u32 gpu, __u32 chunk);
+void uvm_rust_eviction_begins(__u32 gpu);
 void uvm_rust_rm_call_begins(__u32 gpu);
 /* @got: RM got all of the memory that it asked for. */
 void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);

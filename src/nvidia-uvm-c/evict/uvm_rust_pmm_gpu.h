@@ -35,8 +35,7 @@ static void chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 /* An eviction of a root chunk. Caller holds the PMM's lock. Macros, as upstream defines the type of the last argument below. */
 #define evict_root_chunk(pmm, root_chunk, context)					\
 	({										\
-		uvm_rust_eviction_begins(uvm_pmm_to_gpu(pmm), uvm_rust_gpu_index(pmm),	\
-					 uvm_rust_root_index(&(root_chunk)->chunk));	\
+		uvm_rust_eviction_begins(uvm_rust_gpu_index(pmm));			\
 		uvm_rust_eviction_ended(uvm_pmm_to_gpu(pmm), uvm_rust_gpu_index(pmm),	\
 					uvm_rust_root_index(&(root_chunk)->chunk),	\
 					evict_root_chunk__c(pmm, root_chunk, context), (uintptr_t)current); \

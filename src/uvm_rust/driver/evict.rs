@@ -192,20 +192,6 @@ pub(crate) fn guess() -> Option<Guess<'static>> {
     GUESSES.begin(seam::this_thread())
 }
 
-/// Notes that the eviction of root chunk `chunk` begins. It is no news to others if the chunk makes room for its own
-/// process.
-#[cfg(not(uvm_native))]
-pub(crate) fn eviction_begins(gpu: GpuHandle<'_>, chunk: u32) {
-    let for_owner = {
-        let mut chunks = gpu.chunks();
-        let queues = chunks.queues().0;
-        queues.is_some_and(|queues| queues.leaves_for_owner(chunk))
-    };
-    if !for_owner {
-        reclaim_of(gpu.index()).eviction_begins();
-    }
-}
-
 /// Notes that the eviction of root chunk `chunk` ended with this status. Returns the status with which the evicting call
 /// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
@@ -223,11 +209,8 @@ pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread
             gpu.count_reclaim(chunk);
         }
     }
-    // What a process evicts for itself leaves no memory for others, and says nothing of theirs.
-    if for_owner {
-        return status;
-    }
     let how = match status {
+        _ if for_owner => Ended::ForOwner,
         status::OK => Ended::Got,
         status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
         status::IN_USE => Ended::Held,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 0414626868ba8287.
+// Of headers and options 3e9e229a9f0aa1bf.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -992,7 +992,7 @@ pub struct uvm_seam_alloc {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    pub fn uvm_rust_eviction_begins(of: *mut uvm_gpu_struct, gpu: __u32, chunk: __u32);
+    pub fn uvm_rust_eviction_begins(gpu: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_rust_rm_call_begins(gpu: __u32);

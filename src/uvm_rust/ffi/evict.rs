@@ -130,13 +130,8 @@ unsafe extern "C" fn uvm_rust_reclaim_begin(gpu: u32, thread: u64) -> u32 {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_eviction_begins(
-    of: *mut bindings::uvm_gpu_struct,
-    gpu: u32,
-    chunk: u32,
-) {
-    // SAFETY: I-call.
-    evict::eviction_begins(unsafe { GpuHandle::new(of, gpu) }, chunk);
+unsafe extern "C" fn uvm_rust_eviction_begins(gpu: u32) {
+    reclaim_of(gpu).eviction_begins();
 }
 
 #[no_mangle]
