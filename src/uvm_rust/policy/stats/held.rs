@@ -58,6 +58,16 @@ impl Place {
         self.resident.store(count + u32::from(resident), Release);
     }
 
+    /// A chunk that it counts is resident now, or no longer. A reader sees the chunk counted all the time.
+    fn set_resident(&self, resident: bool) {
+        let count = self.resident.load(Relaxed);
+        let count = match resident {
+            true => count + 1,
+            false => count.saturating_sub(1),
+        };
+        self.resident.store(count, Release);
+    }
+
     /// Counts a chunk less.
     fn remove(&self, resident: bool) {
         let count = self.resident.load(Relaxed);
@@ -103,9 +113,11 @@ impl Held {
         };
         let was = of.load(Relaxed);
         let (had, was_resident) = (self.places.get((was >> 1) as usize), was & 1 == 1);
-        if had.map_or(0, |place| place.holder.load(Relaxed)) == holder
-            && (was_resident == resident || holder == 0)
-        {
+        if had.map_or(0, |place| place.holder.load(Relaxed)) == holder {
+            if let Some(had) = had.filter(|_| was_resident != resident) {
+                had.set_resident(resident);
+                of.store((was & !1) | u32::from(resident), Relaxed);
+            }
             return;
         }
         if let Some(had) = had {
@@ -256,6 +268,27 @@ mod tests {
                 prop_assert_eq!(held.chunks(number(holder)), Some(chunks));
             }
         }
+    }
+
+    /// A process at its maximum asks without a lock, and must not see less than it holds.
+    #[test]
+    fn a_chunk_whose_pages_come_and_go_counts_all_the_time() {
+        let held = Held::new(2).unwrap();
+        held.give(0, 7, true);
+        held.give(1, 7, false);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    held.give(0, 7, false);
+                    held.give(0, 7, true);
+                }
+            });
+            let less = (0..3_000_000).find(|_| held.chunks(7) != Some(2));
+            stop.store(true, Relaxed);
+            assert_eq!(less, None, "the count was short for a moment");
+        });
+        assert_eq!(held.bytes(7), Some(CHUNK));
     }
 
     /// A reader sees the count of the process that it asks about, or none, whoever comes and goes.
