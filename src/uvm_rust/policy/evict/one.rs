@@ -59,12 +59,15 @@ impl RootChunks {
     }
 
     /// The same chunk, which stays on its queue: an unused or a discarded one, whose eviction moves no bytes, before a
-    /// used one.
+    /// used one. If the last such eviction failed, a used one comes first, for once: few chunks that always fail would
+    /// otherwise be all that is tried.
     fn pick_of(&mut self, holder: Holder) -> Option<Chunk> {
-        let unused = self.holders().unused_of(holder).next();
-        let discarded = || self.holders().discarded_of(holder).next();
+        let used_first = core::mem::take(&mut self.used_first);
         let used = || policies::first_of_one(Used(self), self.holders().of(holder));
-        let listed = unused.or_else(discarded).or_else(used);
+        let first = used_first.then(used).flatten();
+        let unused = || self.holders().unused_of(holder).next();
+        let discarded = || self.holders().discarded_of(holder).next();
+        let listed = first.or_else(unused).or_else(discarded).or_else(used);
         listed.or_else(|| self.by_number(holder))
     }
 

@@ -112,6 +112,8 @@ pub struct RootChunks {
     pub(super) chosen: Option<Chunk>,
     /// That chunk goes to make room for its own process ([`RootChunks::choose_of`]).
     pub(super) chosen_for_owner: bool,
+    /// An empty or discarded chunk has stayed, which was to make room for its own process: next time a used one comes first.
+    pub(super) used_first: bool,
     /// Where the next search by number begins ([`RootChunks::choose_of`]).
     pub(super) looked_at: Chunk,
 }
@@ -142,6 +144,7 @@ impl RootChunks {
             room: chunks,
             chosen: None,
             chosen_for_owner: false,
+            used_first: false,
             looked_at: 0,
         })
     }
@@ -426,6 +429,8 @@ impl RootChunks {
     /// The eviction of `chunk` fails: the chunk stays, and the eviction counts no more.
     pub(super) fn eviction_fails(&mut self, chunk: Chunk) {
         let which = self.leaving_of(chunk);
+        let used = self.belongs.get(chunk as usize) == Some(&Queue::Used);
+        self.used_first |= which == Leaving::ForOwner && !used;
         self.leaves(chunk, Leaving::No);
         self.eviction_counts(chunk, false);
         if let Some(failed) = self.failed.get_mut(chunk as usize) {

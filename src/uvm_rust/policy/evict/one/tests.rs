@@ -77,6 +77,37 @@ fn what_moves_no_bytes_goes_first() {
     assert_eq!(all_of(&mut roots, HOLDER), [1, 0]);
 }
 
+/// An allocation tries two.
+#[test]
+fn what_moves_no_bytes_and_always_fails_does_not_keep_used_ones_from_going() {
+    for queue in [Queue::Unused, Queue::Discarded] {
+        let mut roots = used(&[HOLDER; 4]);
+        roots.set(0, queue).unwrap();
+        roots.set(1, queue).unwrap();
+        let mut tried = Vec::new();
+        for _ in 0..6 {
+            let chunk = roots.choose_of(HOLDER, &mut But(&[])).unwrap();
+            tried.push(chunk);
+            roots.begin_eviction(chunk);
+            roots.change(chunk, Change::Stays).unwrap();
+            roots.eviction_over(chunk, false).unwrap();
+        }
+        // Used ones that fail have their turns too.
+        assert_eq!(tried, [0, 2, 1, 3, 0, 2], "{queue:?}");
+        // What fails for others says nothing.
+        roots.choose(&mut But(&[])).unwrap();
+        roots.begin_eviction(1);
+        roots.change(1, Change::Stays).unwrap();
+        assert_eq!(roots.choose_of(HOLDER, &mut But(&[])), Some(0));
+        // Where none is used, the others go on.
+        for chunk in [2, 3] {
+            roots.set(chunk, queue).unwrap();
+        }
+        roots.used_first = true;
+        assert!(roots.choose_of(HOLDER, &mut But(&[])).is_some());
+    }
+}
+
 #[test]
 fn what_the_process_expects_is_spared() {
     let mut roots = used(&[HOLDER; 3]);
