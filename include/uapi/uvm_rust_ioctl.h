@@ -32,13 +32,14 @@
 #include <linux/types.h>
 
 /* Raised when a call or a feature is added. */
-#define UVM_RUST_VERSION		4
+#define UVM_RUST_VERSION		5
 
 #define UVM_RUST_GET_VERSION		0x1000
 #define UVM_RUST_GET_STATS		0x1001
 #define UVM_RUST_DISCARD_BATCH		0x1002
 #define UVM_RUST_ANNOUNCE		0x1003
 #define UVM_RUST_GET_PREFETCH_STATS	0x1004
+#define UVM_RUST_SET_QUOTA		0x1005
 #define UVM_RUST_FLASH_ATTACH		0x1010
 #define UVM_RUST_FLASH_DETACH		0x1011
 #define UVM_RUST_FLASH_GET_STATS	0x1012
@@ -51,6 +52,7 @@
 #define UVM_RUST_FEATURE_DISCARD	(1ULL << 1)	/* UVM_RUST_DISCARD_BATCH, and UVM_DISCARD (80) */
 #define UVM_RUST_FEATURE_EXEC_ID	(1ULL << 2)	/* UVM_RUST_ANNOUNCE */
 #define UVM_RUST_FEATURE_NATIVE_DISCARD	(1ULL << 3)	/* what discards is NVIDIA's, by its rules */
+#define UVM_RUST_FEATURE_QUOTA		(1ULL << 4)	/* UVM_RUST_SET_QUOTA */
 #define UVM_RUST_FEATURE_FLASH		(1ULL << 8)	/* UVM_RUST_FLASH_ATTACH to _MOVE */
 #define UVM_RUST_FEATURE_FLASH_QUEUE	(1ULL << 9)	/* UVM_RUST_FLASH_SUBMIT and _REAP */
 
@@ -320,6 +322,62 @@ struct uvm_rust_prefetch_stats {
 };
 
 #define UVM_RUST_PREFETCH_STATS_SIZE_V1	176
+
+/* Flags of struct uvm_rust_quota. */
+#define UVM_RUST_QUOTA_MAX	(1U << 0)	/* @max is to be set; without it, the call tells what there is */
+
+/**
+ * struct uvm_rust_quota - how much of a GPU this file descriptor may hold (UVM_RUST_SET_QUOTA)
+ * @size:     in: sizeof of the caller's structure; out: of the driver's
+ * @flags:    UVM_RUST_QUOTA_MAX, or 0; EINVAL for others
+ * @gpu_uuid: in: a GPU registered with this file descriptor
+ * @max:      in: bytes of the GPU's memory from which on the file descriptor's VA space evicts its own first,
+ *            of which whole blocks of 2 MiB count; all bits set: no maximum.
+ *            out: what is in force now
+ * @low:      reserved for a share that is protected from others; out: 0
+ * @held:     out: bytes of the GPU that count; all bits set if that is not known
+ * @beyond:   out: allocations that went on at the maximum, as none of the VA space's own memory could be evicted
+ *
+ * The call lowers the maximum of its own file descriptor, whoever calls. To raise it takes
+ * CAP_SYS_ADMIN in the initial user namespace; EPERM without. ENODEV if the GPU is not registered, and ENOMEM if
+ * memory was short when it was. EOPNOTSUPP also with uvm_rust_stats=0 or uvm_rust_evict=0, as nobody then knows what
+ * is held, and for a GPU without replayable faults. From 590 on, always, unless all of ours is built in.
+ *
+ * EINVAL for less than 640 MiB, or an eighth of the GPU if that is less: with less, a kernel could fault for ever on
+ * blocks that it needs at once. One instruction of a warp may need 64 blocks of 2 MiB, and a batch of faults brings
+ * 256.
+ *
+ * Before it returns, the call evicts what the VA space holds beyond the maximum, as long as chunks can
+ * be evicted and the caller is not killed; what is left goes when the VA space next wants memory there.
+ * If -EFAULT comes from writing the result, the maximum is set; and so it is if the GPU is unregistered
+ * meanwhile, which gives ENODEV.
+ *
+ * A maximum refuses no memory, and nothing waits for it: it is memory.high of cgroups, not memory.max. A VA space at
+ * its maximum evicts a chunk of its own for each further one, by faults and by migrations alike, whether or not the GPU
+ * has free memory. So the maximum costs other processes nothing. Where no chunk of its own can be evicted, as threads
+ * work on all of them or host memory is short, the VA space gets the further one all the same (@beyond), and each later
+ * one evicts up to two. While evictions succeed, n threads that bring memory at the same time have the VA space
+ * hold n - 1 chunks of 2 MiB beyond its maximum at most; the fault service of a GPU is one thread.
+ *
+ * What is counted are chunks of 2 MiB that are one VA space's, from their allocation until they are free: what
+ * fdinfo calls "resident", and chunks whose pages have all gone elsewhere. Chunks that are split are not counted:
+ * those of ordinary memory (HMM), and of managed memory in pieces of less than 2 MiB. Neither is what cudaMalloc takes.
+ *
+ * The maximum lasts as long as the file descriptor, also if the GPU is unregistered and comes back; then it is that of
+ * whatever GPU has the same number, but no less than the least there. At first it is what the module parameter
+ * uvm_rust_gpu_max says.
+ */
+struct uvm_rust_quota {
+	__u32 size;
+	__u32 flags;
+	__u8 gpu_uuid[16];
+	__u64 max;
+	__u64 low;
+	__u64 held;
+	__u64 beyond;
+};
+
+#define UVM_RUST_QUOTA_SIZE_V1		56
 
 /* Flags of struct uvm_rust_flash_attach. */
 #define UVM_RUST_FLASH_FORCE		(1U << 0)	/* even if something seems to be on it; not if it is in use */

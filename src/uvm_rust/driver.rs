@@ -19,6 +19,8 @@ pub(crate) mod moves;
 mod params;
 #[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
+#[cfg(not(uvm_native))]
+pub(crate) mod quota;
 pub(crate) mod space;
 pub(crate) mod stats;
 #[cfg(not(uvm_native))]

@@ -66,6 +66,14 @@ static int learnt(int fd, const struct uuid *gpu)
 	return call(fd, UVM_RUST_GET_PREFETCH_STATS, &stats);
 }
 
+static int set_quota(int fd, const struct uuid *gpu)
+{
+	struct uvm_rust_quota quota = { .size = sizeof(quota), .flags = UVM_RUST_QUOTA_MAX, .max = 1ULL << 30 };
+
+	memcpy(quota.gpu_uuid, gpu, sizeof(*gpu));
+	return call(fd, UVM_RUST_SET_QUOTA, &quota);
+}
+
 static int discard(int fd, uint64_t base)
 {
 	struct uvm_rust_discard_range range = { .base = base, .length = BLOCK };
@@ -97,11 +105,12 @@ static int refused(int fd, const struct uuid *gpu, uint64_t features)
 	return (get_stats(fd, gpu) == nobody(features, UVM_RUST_FEATURE_STATS)) +
 	       (announce(fd, gpu) == nobody(features, UVM_RUST_FEATURE_EXEC_ID)) +
 	       (learnt(fd, gpu) == nobody(features, UVM_RUST_FEATURE_EXEC_ID)) +
+	       (set_quota(fd, gpu) == nobody(features, UVM_RUST_FEATURE_QUOTA)) +
 	       (discard(fd, base) == nobody(features, UVM_RUST_FEATURE_DISCARD)) +
 	       (move(fd, base) == nobody(features, UVM_RUST_FEATURE_FLASH));
 }
 
-#define REFUSED	5
+#define REFUSED	6
 
 TEST_F(calls, nothing_before_initialize)
 {

@@ -22,36 +22,31 @@
 	X(bool, uvm_rust_test_unprepared, false, 0444, \
 	  "For tests only: hand out pages that were never zeroed after a discard. Leaks memory of other processes " \
 	  "(default 0; needs uvm_enable_builtin_tests=1)") \
-	X(bool, uvm_rust_evict, true, 0444, \
-	  "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)") \
+	X(bool, uvm_rust_evict, true, 0444, "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)") \
 	X(charp, uvm_rust_evict_policy, "lru", 0444, \
 	  "With uvm_rust_evict: which used chunk is reclaimed first, fair, lru or mru (default lru)") \
-	X(bool, uvm_rust_fault, true, 0444, \
-	  "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)") \
+	X(uint, uvm_rust_gpu_max, 0, 0444, "MiB of a GPU beyond which a process evicts its own memory first; 0: none (default 0)") \
+	X(bool, uvm_rust_fault, true, 0444, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)") \
 	X(bool, uvm_rust_announce, true, 0444, "Take announcements of kernels, and learn from them (default 1)") \
 	X(bool, uvm_rust_prefetch, false, 0444, "Prefetch what announced kernels are expected to access (default 0)") \
 	X(uint, uvm_rust_preevict, 0, 0444, \
-	  "With uvm_rust_prefetch: keep so many 2 MiB chunks of a GPU ready by moving what is not expected to the " \
-	  "host; 0: none (default 0)") \
+	  "With uvm_rust_prefetch: keep so many 2 MiB chunks of a GPU ready by moving out what is not expected; 0: none (default 0)") \
 	X(uint, uvm_rust_prefetch_ahead, 32, 0444, "Kernels to look ahead, 0 to 4096 (default 32)") \
 	X(uint, uvm_rust_prefetch_rows, 2048, 0444, "Rows of a kernel's block table, 1 to 65536 (default 2048)") \
 	X(uint, uvm_rust_prefetch_assoc, 2, 0444, "Blocks in a row, 1 to 16 (default 2)") \
 	X(uint, uvm_rust_prefetch_succs, 4, 0444, "Successors of a block, 1 to 16 (default 4)") \
 	X(uint, uvm_rust_prefetch_memory, 64, 0444, \
 	  "MiB that the tables of a user in a memory cgroup may take for each GPU, in all VA spaces (default 64)") \
-	X(bool, uvm_rust_flash, false, 0444, \
-	  "Offer an SSD tier behind host memory; a device is attached by ioctl (default 0)") \
+	X(bool, uvm_rust_flash, false, 0444, "Offer an SSD tier behind host memory; a device is attached by ioctl (default 0)") \
 	X(uint, uvm_rust_flash_depth, 4, 0444, "How many va_blocks are written at the same time, 1 to 64 (default 4)") \
 	X(uint, uvm_rust_flash_sets, 64, 0444, "How many va_blocks are read at the same time, 2 to 1024 (default 64)") \
 	X(uint, uvm_rust_flash_share, 100, 0644, \
 	  "Percent of the time that each worker writes, 1 to 100, to leave the device to others (default 100)") \
 	X(uint, uvm_rust_flash_move_mib, 512, 0644, \
-	  "MiB a second that a tenant may write by UVM_RUST_FLASH_MOVE, which wears the device; 0 for any " \
-	  "(default 512)") \
+	  "MiB a second that a tenant may write by UVM_RUST_FLASH_MOVE, which wears the device; 0 for any (default 512)") \
 	X(bool, uvm_rust_flash_park, true, 0644, \
 	  "Put off GPU faults that wait for the SSD tier, instead of letting all others wait as well (default 1)") \
-	X(bool, uvm_rust_flash_trim, true, 0644, \
-	  "Tell the SSD what it need not keep any more (default 1)") \
+	X(bool, uvm_rust_flash_trim, true, 0644, "Tell the SSD what it need not keep any more (default 1)") \
 	X(bool, uvm_rust_flash_copies, true, 0444, \
 	  "Keep what is fetched from flash there as well while it is only read, in read-mostly memory (default 1)")
 

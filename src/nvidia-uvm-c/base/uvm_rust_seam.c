@@ -57,12 +57,8 @@ NV_STATUS uvm_perf_heuristics_init(void)
 {
 	NV_STATUS status = uvm_perf_heuristics_init__c();
 
-	if (UVM_RUST_HOOKED) {
-		if (status == NV_OK)
-			status = uvm_rust_notifier_init();
-		if (status == NV_OK)
-			status = uvm_rust_init();
-	}
+	if (UVM_RUST_HOOKED)
+		status = status ?: uvm_rust_notifier_init() ?: uvm_rust_init();
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
 	uvm_rust_debug_dir = debugfs_create_dir("nvidia-uvm", NULL);
@@ -90,10 +86,8 @@ static void on_fault(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_ev
 	/* A CPU's fault has no entry. */
 	if (UVM_ID_IS_CPU(data->fault.proc_id) || !entry->is_replayable)
 		return;
-	uvm_rust_note_fault(uvm_rust_fault_space(data)->uvm_rust,
-			    uvm_id_gpu_index(data->fault.proc_id),
-			    data->fault.gpu.batch_id,
-			    entry->num_instances,
+	uvm_rust_note_fault(uvm_rust_fault_space(data)->uvm_rust, uvm_id_gpu_index(data->fault.proc_id),
+			    data->fault.gpu.batch_id, entry->num_instances,
 			    entry->num_instances - !data->fault.gpu.is_duplicate);
 }
 
@@ -105,21 +99,14 @@ static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_per
 	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT != 0 || UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT != 1);
 	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_ACCESS_COUNTER != 2 || UVM_MAKE_RESIDENT_CAUSE_PREFETCH != 3);
 	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_EVICTION != 4);
-	uvm_rust_note_copy(va_space->uvm_rust,
-			   uvm_rust_memory(data->migration.dst),
-			   uvm_rust_memory(data->migration.src),
-			   data->migration.cause,
-			   data->migration.bytes);
+	uvm_rust_note_copy(va_space->uvm_rust, uvm_rust_memory(data->migration.dst), uvm_rust_memory(data->migration.src),
+			   data->migration.cause, data->migration.bytes);
 }
 
-static NV_STATUS listen(uvm_va_space_t *va_space, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
+/* Begins to listen for an event of @va_space, if it is @wanted. */
+static NV_STATUS listen(uvm_va_space_t *va_space, bool wanted, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
 {
-	return uvm_perf_register_event_callback(&va_space->perf_events, event, callback);
-}
-
-static void listen_no_more(uvm_va_space_t *va_space, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
-{
-	uvm_perf_unregister_event_callback(&va_space->perf_events, event, callback);
+	return wanted ? uvm_perf_register_event_callback(&va_space->perf_events, event, callback) : NV_OK;
 }
 
 NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
@@ -132,14 +119,10 @@ NV_STATUS uvm_perf_heuristics_load(uvm_va_space_t *va_space)
 	if (!va_space->uvm_rust)
 		return NV_ERR_NO_MEMORY;
 	if (UVM_RUST_HOOKED)
-		status = listen(va_space, UVM_PERF_EVENT_BLOCK_DESTROY, uvm_rust_on_block_destroy);
-	if (status == NV_OK && UVM_RUST_HOOKED && uvm_rust_announce)
-		status = listen(va_space, UVM_PERF_EVENT_RANGE_DESTROY, uvm_rust_on_range_destroy);
-	if (status == NV_OK && uvm_rust_stats && !(UVM_RUST_HOOKED && uvm_rust_fault))
-		status = listen(va_space, UVM_PERF_EVENT_FAULT, on_fault);
-	if (status == NV_OK && uvm_rust_stats)
-		status = listen(va_space, UVM_PERF_EVENT_MIGRATION, on_migration);
-	return status;
+		status = listen(va_space, true, UVM_PERF_EVENT_BLOCK_DESTROY, uvm_rust_on_block_destroy) ?:
+			 listen(va_space, uvm_rust_announce, UVM_PERF_EVENT_RANGE_DESTROY, uvm_rust_on_range_destroy);
+	return status ?: listen(va_space, uvm_rust_stats && !(UVM_RUST_HOOKED && uvm_rust_fault), UVM_PERF_EVENT_FAULT, on_fault) ?:
+			 listen(va_space, uvm_rust_stats, UVM_PERF_EVENT_MIGRATION, on_migration);
 }
 
 void uvm_perf_heuristics_stop(uvm_va_space_t *va_space)
@@ -151,15 +134,17 @@ void uvm_perf_heuristics_stop(uvm_va_space_t *va_space)
 
 void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 {
+	typeof(va_space->perf_events) *events = &va_space->perf_events;
+
 	/* Also called when load failed half-way, or was not called, as there were no events to load for. */
-	if (!va_space->perf_events.va_space)
+	if (!events->va_space)
 		return uvm_perf_heuristics_unload__c(va_space);
 	if (UVM_RUST_HOOKED) {
-		listen_no_more(va_space, UVM_PERF_EVENT_RANGE_DESTROY, uvm_rust_on_range_destroy);
-		listen_no_more(va_space, UVM_PERF_EVENT_BLOCK_DESTROY, uvm_rust_on_block_destroy);
+		uvm_perf_unregister_event_callback(events, UVM_PERF_EVENT_RANGE_DESTROY, uvm_rust_on_range_destroy);
+		uvm_perf_unregister_event_callback(events, UVM_PERF_EVENT_BLOCK_DESTROY, uvm_rust_on_block_destroy);
 	}
-	listen_no_more(va_space, UVM_PERF_EVENT_FAULT, on_fault);
-	listen_no_more(va_space, UVM_PERF_EVENT_MIGRATION, on_migration);
+	uvm_perf_unregister_event_callback(events, UVM_PERF_EVENT_FAULT, on_fault);
+	uvm_perf_unregister_event_callback(events, UVM_PERF_EVENT_MIGRATION, on_migration);
 	if (va_space->uvm_rust)
 		uvm_rust_space_destroy(va_space->uvm_rust);
 	va_space->uvm_rust = NULL;
@@ -175,9 +160,7 @@ UVM_RUST_REGISTERED uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, u
 
 /* --- eviction ----------------------------------------------------------------- */
 
-NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
-				    uvm_gpu_t *gpu,
-				    uvm_gpu_chunk_t *root_chunk,
+NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk,
 				    uvm_tracker_t *tracker)
 {
 	/* Whose chunks have no va_block: uvm_rust_evict_rest() takes them. Its VA space may be gone at any moment. */
@@ -193,10 +176,8 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block,
 		return NV_OK;
 	if (counted)
 		before = uvm_rust_note_evicted(counted, index, root);
-	if (UVM_RUST_HOOKED && va_space)
-		status = uvm_rust_drop_needless(va_block, gpu, root_chunk);
-	if (status == NV_OK)
-		status = uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
+	status = (UVM_RUST_HOOKED && va_space ? uvm_rust_drop_needless(va_block, gpu, root_chunk) : NV_OK) ?:
+		 uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
 	/* Page tables may have taken memory meanwhile, for which the block's lock is let go. */
 	if (counted && uvm_va_block_get_va_space_maybe_dead(va_block))
 		uvm_rust_evicted(counted, index, root, va_block->start, before, status);

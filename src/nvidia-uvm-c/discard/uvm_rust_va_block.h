@@ -33,6 +33,26 @@ static bool skip_preparing(uvm_va_block_t *block)
 	return likely(!block->uvm_rust) || (uvm_rust_test_unprepared && uvm_enable_builtin_tests);
 }
 
+/*
+ * In block_alloc_gpu_chunk(): a chunk for @block, whose VA space evicts its own first if it is at its maximum. The caller
+ * holds the VA space's lock, and with EVICT no va_block's. Smaller chunks may share a root chunk with others', and count
+ * for nobody. Who frees memory of Linux's evicts nothing.
+ */
+static NV_STATUS alloc_within_max(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_chunk_size_t size,
+				  uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk, uvm_tracker_t *tracker)
+{
+	void *space = size == UVM_CHUNK_SIZE_MAX ? uvm_va_block_get_va_space_maybe_dead(block) : NULL;
+	bool counted = space && !(current->flags & PF_MEMALLOC);
+	NV_STATUS status = NV_ERR_NO_MEMORY;
+
+	if (!counted || uvm_rust_quota_begin(space, gpu, uvm_id_gpu_index(gpu->id), flags & UVM_PMM_ALLOC_FLAGS_EVICT))
+		status = uvm_pmm_gpu_alloc_user(&gpu->pmm, 1, size, flags, chunk, tracker);
+	if (counted && status == NV_OK)
+		uvm_rust_quota_end(space, gpu, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(*chunk));
+	return status;
+}
+#define uvm_pmm_gpu_alloc_user(pmm, n, ...) alloc_within_max(block, gpu, __VA_ARGS__)
+
 void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out)
 {
 	uvm_processor_id_t id;
@@ -98,15 +118,12 @@ NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *con
 			      uvm_va_block_region_t region, const uvm_page_mask_t *mask)
 {
 	uvm_page_mask_t pages __uninitialized;
+	NV_STATUS status = NV_OK;
 
-	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
-		NV_STATUS status = flash_before_populate(block, context, dest_id, region, mask);
-
-		if (status != NV_OK)
-			return status;
-	}
-	if (likely(!block->uvm_rust))
-		return NV_OK;
+	if (static_branch_unlikely(&uvm_rust_flash_used_key))
+		status = flash_before_populate(block, context, dest_id, region, mask);
+	if (status != NV_OK || likely(!block->uvm_rust))
+		return status;
 	uvm_page_mask_init_from_region(&pages, region, mask);
 	return uvm_rust_block_drop_stale(block, (struct uvm_seam_context *)context, block->uvm_rust, uvm_rust_mask(&pages),
 					 uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)));
@@ -250,7 +267,6 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 		return;
 	uvm_page_mask_init_from_region(&pages, region, mask);
 	uvm_rust_block_made_resident(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(&pages),
-				     uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)),
-				     uvm_rust_mask(&block->cpu.resident),
+				     uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)), uvm_rust_mask(&block->cpu.resident),
 				     context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 }

@@ -24,12 +24,13 @@ void uvm_pmm_gpu_mark_root_chunk_used(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk
 	/*
 	 * The caller holds the lock of the va_block whose chunk it is, and has just made pages
 	 * of it resident. So the block, and its VA space, are there; NULL while the chunk is
-	 * still being allocated.
+	 * still being allocated: then whoever it is allocated for has it, if that was said.
 	 */
 	uvm_va_block_t *block = chunk->va_block;
 
 	if (uvm_rust_evict)
-		set_queue(pmm, chunk, UVM_RUST_QUEUE_USED, block ? uvm_va_block_get_va_space_maybe_dead(block) : NULL);
+		set_queue(pmm, chunk, UVM_RUST_QUEUE_USED,
+			  block ? uvm_va_block_get_va_space_maybe_dead(block) : (void *)UVM_RUST_HOLDER_UNKNOWN);
 	else
 		uvm_pmm_gpu_mark_root_chunk_used__c(pmm, chunk);
 }

@@ -18,8 +18,10 @@
  * The contents of @chunk changed to UVM_RUST_QUEUE_UNUSED, _DISCARDED or _USED, or to _FREE if all of
  * them are gone. A chunk on a queue goes to the tail of the new one at once; a pinned chunk goes there
  * when it is unpinned. @holder: the owner of a used chunk (policy/evict/holders.rs), as the address of
- * a VA space, which is never dereferenced; 0 is nobody.
+ * a VA space, which is never dereferenced; 0 is nobody. UVM_RUST_HOLDER_UNKNOWN, of a used chunk that is pinned: whoever
+ * uvm_rust_quota_end() has named, or nobody.
  */
+#define UVM_RUST_HOLDER_UNKNOWN	1UL
 void uvm_rust_queues_set(__u32 gpu, __u32 chunk, __u32 queue, __u64 holder);
 
 /* What has become of a root chunk: `Change` in policy/evict/lists.rs. */
@@ -41,15 +43,35 @@ _Bool uvm_rust_chunk_is_leaving(__u32 gpu, __u32 chunk);
 
 /*
  * The chunk to evict next, which stays where it is; UVM_RUST_NO_CHUNK if there is none. Asks
- * uvm_seam_chunk_evictable() of @of, which is that GPU.
+ * uvm_seam_chunk_evictable() of @of, which is that GPU. Unless @space is NULL, the chunk is that VA space's, and its
+ * eviction makes room for the VA space itself.
  */
-__u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_gpu_struct *of);
+__u32 uvm_rust_queues_choose(__u32 gpu, struct uvm_gpu_struct *of, struct uvm_seam_space *space);
 
 /*
  * Whether root chunk @chunk says of itself that it may be evicted; warns if not. Called within
  * uvm_rust_queues_choose(), which holds the PMM's list_lock.
  */
 _Bool uvm_seam_chunk_evictable(struct uvm_gpu_struct *gpu, __u32 chunk);
+
+/* --- quotas: called by C (policy/quota.rs) ------------------------------------------------ */
+
+/*
+ * A va_block of @space wants a root chunk of @gpu, which has number @index. With @evict, a VA space at its maximum evicts
+ * chunks of its own first, which sleeps, and the answer is always true: whatever comes of that, the caller allocates.
+ * Without, false at the maximum: the caller is to try with eviction, as if there were no memory. Caller holds the VA
+ * space's lock, and with @evict no va_block's.
+ */
+_Bool uvm_rust_quota_begin(struct uvm_seam_space *space, struct uvm_gpu_struct *gpu, __u32 index, _Bool evict);
+
+/* That allocation has got root chunk @chunk, which is pinned, and @space's from now on. */
+void uvm_rust_quota_end(struct uvm_seam_space *space, struct uvm_gpu_struct *gpu, __u32 index, __u32 chunk);
+
+/*
+ * Called by Rust: evicts a root chunk of @space, and frees the chunk. Returns an NV_STATUS; NV_WARN_NOTHING_TO_DO if none can
+ * be evicted now. Sleeps. The VA space's lock is held, and no va_block's.
+ */
+__u32 uvm_seam_evict_of(struct uvm_gpu_struct *gpu, struct uvm_seam_space *space);
 
 /* --- no memory on a GPU: called by C (policy/evict/{reclaim,wait}.rs) ---------------- */
 

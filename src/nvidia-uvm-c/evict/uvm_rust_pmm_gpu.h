@@ -96,16 +96,14 @@ __u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, bool evict, bool *got)
  *
  * Not for the kernel's own memory, which may lie elsewhere, nor for who frees memory of Linux's.
  */
-static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type,
-				      uvm_chunk_size_t chunk_size, uvm_pmm_alloc_flags_t flags,
-				      uvm_gpu_chunk_t **chunk_out)
+static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
+				      uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk_out)
 {
 	struct uvm_seam_alloc alloc;
 	NV_STATUS status;
 	__u32 gains;
 
-	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_rust_type_is_user(type) ||
-	    (current->flags & PF_MEMALLOC))
+	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_rust_type_is_user(type) || (current->flags & PF_MEMALLOC))
 		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
 	gains = uvm_rust_reclaim_begin(uvm_rust_gpu_index(pmm), (uintptr_t)current);
 	status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
@@ -155,11 +153,11 @@ bool uvm_seam_chunk_evictable(uvm_gpu_t *gpu, __u32 index)
 }
 
 /*
- * In pick_root_chunk_to_evict(): the root chunk whose eviction begins; NULL if there is none. An error
- * for a GPU that has no queues: without the parameter none has, and one that goes loses them before
- * its last free chunks go to PMA, which may ask for them meanwhile.
+ * In pick_root_chunk_to_evict(): the root chunk whose eviction begins, one of VA space @of unless that is NULL; NULL if
+ * there is none. An error for a GPU that has no queues: without the parameter none has, and one that goes loses them
+ * before its last free chunks go to PMA, which may ask for them meanwhile.
  */
-static uvm_gpu_root_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
+static uvm_gpu_root_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm, struct uvm_seam_space *of)
 {
 	uvm_gpu_root_chunk_t *root_chunk = NULL;
 	__u32 index;
@@ -167,12 +165,11 @@ static uvm_gpu_root_chunk_t *uvm_rust_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 	if (!uvm_rust_evict)
 		return ERR_PTR(-ENOENT);
 	uvm_spin_lock(&pmm->list_lock);
-	index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), uvm_pmm_to_gpu(pmm));
+	index = uvm_rust_queues_choose(uvm_rust_gpu_index(pmm), uvm_pmm_to_gpu(pmm), of);
 	if (index != UVM_RUST_NO_CHUNK) {
 		root_chunk = &pmm->root_chunks.array[index];
 		chunk_start_eviction(pmm, &root_chunk->chunk);
-	}
-	else if (!uvm_rust_gpu_is_known(uvm_rust_gpu_index(pmm))) {
+	} else if (!uvm_rust_gpu_is_known(uvm_rust_gpu_index(pmm))) {
 		root_chunk = ERR_PTR(-ENOENT);
 	}
 	uvm_spin_unlock(&pmm->list_lock);

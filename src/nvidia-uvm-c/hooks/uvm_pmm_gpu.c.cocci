@@ -54,7 +54,7 @@ identifier pmm;
 pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm)
 {
 ...
-+ uvm_gpu_root_chunk_t *ours = uvm_rust_root_chunk_to_evict(pmm);
++ uvm_gpu_root_chunk_t *ours = uvm_rust_root_chunk_to_evict(pmm, NULL);
 + if (!IS_ERR(ours))
 +   return ours;
 uvm_spin_lock(&pmm->list_lock);
@@ -72,6 +72,13 @@ split_gpu_chunk(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
 + uvm_rust_root_chunk_split(pmm, chunk);
 ...>
 }
+
+// The eviction of one VA space's chunk.
+@@
+@@
++ #include "uvm_rust_evict_of.h"
+pick_and_evict_root_chunk_retry(...)
+{ ... }
 
 // Nothing to evict, and nothing free: perhaps only for a moment.
 @@

@@ -119,11 +119,9 @@ void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, uvm_va_block_t *bl
 __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, __u32 copy,
 				__u16 first, __u16 outer)
 {
-	NV_STATUS status = uvm_va_block_migrate_locked(block, &call->retry, call->context,
-						       uvm_va_block_region(first, outer), gpu ? gpu->id : UVM_ID_CPU,
-						       gpu ? UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP :
-							     UVM_MIGRATE_MODE_MAKE_RESIDENT,
-						       &call->copies[copy]);
+	uvm_migrate_mode_t mode = gpu ? UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP : UVM_MIGRATE_MODE_MAKE_RESIDENT;
+	NV_STATUS status = uvm_va_block_migrate_locked(block, &call->retry, call->context, uvm_va_block_region(first, outer),
+						       gpu ? gpu->id : UVM_ID_CPU, mode, &call->copies[copy]);
 
 	/*
 	 * The chunks that were allocated for this move are in use now. 570 and later free the chunks that are still

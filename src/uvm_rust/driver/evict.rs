@@ -123,6 +123,9 @@ pub(crate) fn set(
 ) {
     let _ = match Queue::from_number(queue) {
         Some(Queue::Free) => queues.evicted(chunk),
+        Some(Queue::Used) if holder == u64::from(bindings::UVM_RUST_HOLDER_UNKNOWN) => {
+            queues.used_by_claimant(chunk)
+        }
         Some(Queue::Used) => queues.used_by(chunk, holder),
         Some(queue) => queues.set(chunk, queue),
         None => Ok(()),
@@ -150,11 +153,19 @@ pub(crate) fn change(
     note_holder(queues, stats, chunk);
 }
 
-/// Counts `chunk` for whom the queues have its pages now.
+/// Reports that `chunk`, which is pinned, was allocated for `holder`.
+#[cfg(not(uvm_native))]
+pub(crate) fn claim((queues, stats): (&mut RootChunks, Option<&Gpu>), chunk: u32, holder: u64) {
+    let _ = queues.claim(chunk, holder);
+    note_holder(queues, stats, chunk);
+}
+
+/// Counts `chunk` for whom the queues know it as now.
 #[cfg(not(uvm_native))]
 fn note_holder(queues: &RootChunks, stats: Option<&Gpu>, chunk: u32) {
     if let Some(gpu) = stats {
-        gpu.note_holder(chunk, queues.resident_of(chunk));
+        let resident = queues.resident_of(chunk) != 0;
+        gpu.note_holder(chunk, queues.holder_of(chunk), resident);
     }
 }
 
@@ -191,12 +202,13 @@ pub(crate) fn guesses(thread: Thread) -> bool {
 /// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
 pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread: Thread) -> u32 {
+    let mut for_owner = false;
     {
         // The GPU may be on its way out, when RM evicts: what there is of it stays as long as the lock is held.
         let mut chunks = gpu.chunks();
         let (got, stats) = (status == status::OK, gpu.stats());
         if let (Some(queues), _) = chunks.queues() {
-            let _ = queues.eviction_over(chunk, got);
+            for_owner = queues.eviction_over(chunk, got).unwrap_or(false);
             note_holder(queues, stats, chunk);
         }
         if let Some(gpu) = stats.filter(|_| got) {
@@ -204,6 +216,7 @@ pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread
         }
     }
     let how = match status {
+        _ if for_owner => Ended::ForOwner,
         status::OK => Ended::Got,
         status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
         status::IN_USE => Ended::Held,

@@ -7,7 +7,7 @@
 
 use super::{discard, evict, params};
 #[cfg(not(uvm_native))]
-use super::{flash, moves};
+use super::{flash, moves, quota};
 use crate::ffi::bindings as uapi;
 use crate::ffi::{seam, uaccess};
 use crate::policy::stats::{Snapshot, Traffic, CAUSES, QUEUES};
@@ -25,6 +25,9 @@ const FEATURE_EXEC_ID: u64 = 1 << 2;
 
 /// `UVM_RUST_FEATURE_NATIVE_DISCARD`: the discard calls follow NVIDIA's rules.
 const FEATURE_NATIVE_DISCARD: u64 = 1 << 3;
+
+/// `UVM_RUST_FEATURE_QUOTA`: a process's share of a GPU can be limited.
+const FEATURE_QUOTA: u64 = 1 << 4;
 
 /// `UVM_RUST_FEATURE_FLASH`: an SSD can be attached.
 const FEATURE_FLASH: u64 = 1 << 8;
@@ -57,6 +60,7 @@ const _: () = {
         core::mem::size_of::<uapi::uvm_rust_prefetch_stats>()
             == uapi::UVM_RUST_PREFETCH_STATS_SIZE_V1 as usize
     );
+    assert!(core::mem::size_of::<uapi::uvm_rust_quota>() == uapi::UVM_RUST_QUOTA_SIZE_V1 as usize);
     assert!(
         core::mem::size_of::<uapi::uvm_rust_flash_attach>()
             == uapi::UVM_RUST_FLASH_ATTACH_SIZE_V1 as usize
@@ -118,6 +122,7 @@ fn is_ours(cmd: u32) -> bool {
             | uapi::UVM_RUST_GET_STATS
             | uapi::UVM_RUST_ANNOUNCE
             | uapi::UVM_RUST_GET_PREFETCH_STATS
+            | uapi::UVM_RUST_SET_QUOTA
             | uapi::UVM_RUST_FLASH_ATTACH
             | uapi::UVM_RUST_FLASH_DETACH
             | uapi::UVM_RUST_FLASH_GET_STATS
@@ -142,6 +147,7 @@ fn dispatch_hooked(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result
     Some(match cmd {
         uapi::UVM_RUST_ANNOUNCE => announce(file, arg),
         uapi::UVM_RUST_GET_PREFETCH_STATS => get_prefetch_stats(file, arg),
+        uapi::UVM_RUST_SET_QUOTA => quota::call(file, arg),
         uapi::UVM_RUST_FLASH_ATTACH => flash::attach(arg),
         uapi::UVM_RUST_FLASH_DETACH => flash::detach(arg),
         uapi::UVM_RUST_FLASH_GET_STATS => flash::stats(file, arg),
@@ -174,6 +180,9 @@ fn get_version(arg: usize) -> Result {
     }
     if seam::announce_enabled() {
         version.features |= FEATURE_EXEC_ID;
+    }
+    if seam::quotas_enabled() {
+        version.features |= FEATURE_QUOTA;
     }
     if seam::flash_enabled() {
         version.features |= FEATURE_FLASH | FEATURE_FLASH_QUEUE;

@@ -3,7 +3,7 @@
 //! What there is as long as the module is. It goes in `ffi/life.rs`, in any case.
 
 use super::discard::status;
-use super::evict;
+use super::{evict, quota};
 use crate::ffi::{flash, prefetch, tenant};
 use kernel::prelude::*;
 
@@ -11,6 +11,7 @@ use kernel::prelude::*;
 pub(crate) fn init() -> u32 {
     let begun = || -> Result {
         evict::choose_policy()?;
+        quota::check_parameter()?;
         tenant::init()?;
         prefetch::WORKERS.make(c"uvm_rust_prefetch", 0)?;
         flash::init();

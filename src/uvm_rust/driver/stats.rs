@@ -12,8 +12,11 @@
 //! back it is a new `Gpu`: the share is joined to that one, and counts from 0 again.
 //! A share itself stays as long as its `Space`, so that it is found without a lock.
 
+#[cfg(not(uvm_native))]
+use crate::ffi::seam;
 use crate::ffi::slot::Slot;
 use crate::ffi::trace;
+use crate::policy::quota::{Max, Quota};
 use crate::policy::stats::fdinfo::{Address, Told};
 use crate::policy::stats::held::Held;
 use crate::policy::stats::{Cause, Counters, Direction, Queue, Snapshot};
@@ -36,7 +39,7 @@ pub(crate) struct Gpu {
     /// The queue each root chunk was last reclaimed from, by chunk number.
     /// Written under the PMM's list_lock, read by the thread that reclaims.
     reclaimed_from: KVVec<AtomicU8>,
-    /// How much of it each VA space's pages take; `None` without queues, which know it. Given under the PMM's
+    /// How much of it each VA space holds, and has pages in; `None` without queues, which know it. Given under the PMM's
     /// list_lock, read without.
     held: Option<Held>,
     /// The shares that the running call of the fault service handled faults of.
@@ -63,6 +66,8 @@ pub(crate) struct Share {
     gpu: SpinLock<Arc<Gpu>>,
     /// 1 while this share is in `gpu.served`; written under the lock of that list.
     served: AtomicU64,
+    /// How much of the GPU the VA space may hold.
+    quota: Quota,
 }
 
 /// The statistics of one VA space.
@@ -70,6 +75,16 @@ pub(crate) struct Space {
     pid: u32,
     /// The shares by GPU number. An entry is made under the VA space's lock in write mode, and stays.
     shares: KVec<Slot<Arc<Share>>>,
+}
+
+/// The maximum that `uvm_rust_gpu_max` gives each VA space on this GPU, or the least that there may be; none without hooks
+/// of ours.
+fn quota_of_parameter(gpu: &Gpu) -> Max {
+    #[cfg(not(uvm_native))]
+    let mib = seam::gpu_max();
+    #[cfg(uvm_native)]
+    let mib = 0;
+    Max::of_mib(mib).max(Max::least(gpu.root_chunks()))
 }
 
 impl Gpu {
@@ -117,13 +132,24 @@ impl Gpu {
         }
     }
 
-    /// In root chunk `chunk` are pages of the VA space that the queues have this number for, or of none: 0. The PMM's
-    /// list_lock is held.
+    /// Root chunk `chunk` is held by the VA space that the queues have this number for, or by none: 0; `resident` if pages
+    /// are. The PMM's list_lock is held.
     #[cfg(not(uvm_native))]
-    pub(crate) fn note_holder(&self, chunk: u32, holder: u64) {
+    pub(crate) fn note_holder(&self, chunk: u32, holder: u64, resident: bool) {
         if let Some(held) = &self.held {
-            held.give(chunk, holder);
+            held.give(chunk, holder, resident);
         }
+    }
+
+    /// How many root chunks the GPU has.
+    pub(crate) fn root_chunks(&self) -> u32 {
+        self.reclaimed_from.len() as u32
+    }
+
+    /// How many root chunks a VA space holds, that the queues have this number for; `None` if that is not known.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn held_by(&self, holder: u64) -> Option<u32> {
+        self.held.as_ref()?.chunks(holder)
     }
 
     /// Counts the replays that the running call of the fault service sent.
@@ -184,6 +210,14 @@ pub(crate) const fn number_of(index: u32) -> u32 {
     index + 1
 }
 
+impl Share {
+    /// How much of the GPU the VA space may hold.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+}
+
 impl Space {
     /// Makes the statistics of a VA space of process `pid`, with room for GPU numbers below `gpus`.
     pub(crate) fn new(pid: u32, gpus: u32) -> Result<Self> {
@@ -203,18 +237,22 @@ impl Space {
             }
             let before = core::mem::replace(&mut *joined, gpu.clone());
             drop(joined);
-            // Nobody counts there: the GPU that had this number is gone, and this one is new.
+            // Nobody counts there: the GPU that had this number is gone, and this one is new. The maximum stays, or
+            // its process could raise it that way; but for what any process needs on this GPU.
             share.counters.reset();
+            let least = Max::least(gpu.root_chunks());
+            let _ = share.quota.set(share.quota.max().max(least), true);
             // Freed here, outside the lock.
             drop(before);
             return Ok(());
         }
-        let gpu = gpu.clone();
+        let (gpu, max) = (gpu.clone(), quota_of_parameter(gpu));
         let fresh = Arc::pin_init(
             pin_init!(Share {
                 counters: Counters::default(),
                 gpu <- new_spinlock!(gpu),
                 served: AtomicU64::new(0),
+                quota: Quota::new(max),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -222,8 +260,9 @@ impl Space {
         slot.fill(fresh).map_err(|_| EBUSY)
     }
 
+    /// The share of GPU `index`; `None` if that was never registered here, or memory was short.
     #[inline(always)]
-    fn share(&self, index: u32) -> Option<ArcBorrow<'_, Share>> {
+    pub(crate) fn share(&self, index: u32) -> Option<ArcBorrow<'_, Share>> {
         self.shares.get(index as usize)?.get()
     }
 
@@ -317,6 +356,7 @@ impl Space {
                 gpu: number_of(index as u32),
                 address,
                 held,
+                max: share.quota.told(),
                 counts: share.counters.snapshot(),
             })
         };

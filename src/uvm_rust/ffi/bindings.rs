@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 277d1d7e0d6d3a49.
+// Of headers and options 0b009925fd6e87b6.
 // By bindgen 0.72.1.
 
-pub const UVM_RUST_VERSION: u32 = 4;
+pub const UVM_RUST_VERSION: u32 = 5;
 pub const UVM_RUST_GET_VERSION: u32 = 4096;
 pub const UVM_RUST_GET_STATS: u32 = 4097;
 pub const UVM_RUST_DISCARD_BATCH: u32 = 4098;
 pub const UVM_RUST_ANNOUNCE: u32 = 4099;
 pub const UVM_RUST_GET_PREFETCH_STATS: u32 = 4100;
+pub const UVM_RUST_SET_QUOTA: u32 = 4101;
 pub const UVM_RUST_FLASH_ATTACH: u32 = 4112;
 pub const UVM_RUST_FLASH_DETACH: u32 = 4113;
 pub const UVM_RUST_FLASH_GET_STATS: u32 = 4114;
@@ -19,6 +20,7 @@ pub const UVM_RUST_FEATURE_STATS: u32 = 1;
 pub const UVM_RUST_FEATURE_DISCARD: u32 = 2;
 pub const UVM_RUST_FEATURE_EXEC_ID: u32 = 4;
 pub const UVM_RUST_FEATURE_NATIVE_DISCARD: u32 = 8;
+pub const UVM_RUST_FEATURE_QUOTA: u32 = 16;
 pub const UVM_RUST_FEATURE_FLASH: u32 = 256;
 pub const UVM_RUST_FEATURE_FLASH_QUEUE: u32 = 512;
 pub const UVM_RUST_VERSION_SIZE_V1: u32 = 16;
@@ -44,6 +46,8 @@ pub const UVM_RUST_DISCARD_BATCH_SIZE_V1: u32 = 56;
 pub const UVM_RUST_ANNOUNCE_IDLE: u32 = 1;
 pub const UVM_RUST_ANNOUNCE_SIZE_V1: u32 = 32;
 pub const UVM_RUST_PREFETCH_STATS_SIZE_V1: u32 = 176;
+pub const UVM_RUST_QUOTA_MAX: u32 = 1;
+pub const UVM_RUST_QUOTA_SIZE_V1: u32 = 56;
 pub const UVM_RUST_FLASH_FORCE: u32 = 1;
 pub const UVM_RUST_FLASH_NO_CHECKSUMS: u32 = 2;
 pub const UVM_RUST_FLASH_ATTACH_SIZE_V1: u32 = 32;
@@ -75,6 +79,7 @@ pub const UVM_RUST_WORKS: u32 = 3;
 pub const UVM_RUST_KIND_MANAGED: u32 = 0;
 pub const UVM_RUST_KIND_HMM: u32 = 1;
 pub const UVM_RUST_KIND_ATS: u32 = 2;
+pub const UVM_RUST_HOLDER_UNKNOWN: u32 = 1;
 pub const UVM_RUST_CHUNK_FREE: u32 = 0;
 pub const UVM_RUST_CHUNK_PINNED: u32 = 1;
 pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
@@ -183,6 +188,18 @@ pub struct uvm_rust_prefetch_stats {
     pub ids_dropped: __u64,
     pub ids: __u32,
     pub window: __u32,
+}
+#[doc = " struct uvm_rust_quota - how much of a GPU this file descriptor may hold (UVM_RUST_SET_QUOTA)\n @size:     in: sizeof of the caller's structure; out: of the driver's\n @flags:    UVM_RUST_QUOTA_MAX, or 0; EINVAL for others\n @gpu_uuid: in: a GPU registered with this file descriptor\n @max:      in: bytes of the GPU's memory from which on the file descriptor's VA space evicts its own first,\n            of which whole blocks of 2 MiB count; all bits set: no maximum.\n            out: what is in force now\n @low:      reserved for a share that is protected from others; out: 0\n @held:     out: bytes of the GPU that count; all bits set if that is not known\n @beyond:   out: allocations that went on at the maximum, as none of the VA space's own memory could be evicted\n\n The call lowers the maximum of its own file descriptor, whoever calls. To raise it takes\n CAP_SYS_ADMIN in the initial user namespace; EPERM without. ENODEV if the GPU is not registered, and ENOMEM if\n memory was short when it was. EOPNOTSUPP also with uvm_rust_stats=0 or uvm_rust_evict=0, as nobody then knows what\n is held, and for a GPU without replayable faults. From 590 on, always, unless all of ours is built in.\n\n EINVAL for less than 640 MiB, or an eighth of the GPU if that is less: with less, a kernel could fault for ever on\n blocks that it needs at once. One instruction of a warp may need 64 blocks of 2 MiB, and a batch of faults brings\n 256.\n\n Before it returns, the call evicts what the VA space holds beyond the maximum, as long as chunks can\n be evicted and the caller is not killed; what is left goes when the VA space next wants memory there.\n If -EFAULT comes from writing the result, the maximum is set; and so it is if the GPU is unregistered\n meanwhile, which gives ENODEV.\n\n A maximum refuses no memory, and nothing waits for it: it is memory.high of cgroups, not memory.max. A VA space at\n its maximum evicts a chunk of its own for each further one, by faults and by migrations alike, whether or not the GPU\n has free memory. So the maximum costs other processes nothing. Where no chunk of its own can be evicted, as threads\n work on all of them or host memory is short, the VA space gets the further one all the same (@beyond), and each later\n one evicts up to two. While evictions succeed, n threads that bring memory at the same time have the VA space\n hold n - 1 chunks of 2 MiB beyond its maximum at most; the fault service of a GPU is one thread.\n\n What is counted are chunks of 2 MiB that are one VA space's, from their allocation until they are free: what\n fdinfo calls \"resident\", and chunks whose pages have all gone elsewhere. Chunks that are split are not counted:\n those of ordinary memory (HMM), and of managed memory in pieces of less than 2 MiB. Neither is what cudaMalloc takes.\n\n The maximum lasts as long as the file descriptor, also if the GPU is unregistered and comes back; then it is that of\n whatever GPU has the same number, but no less than the least there. At first it is what the module parameter\n uvm_rust_gpu_max says."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct uvm_rust_quota {
+    pub size: __u32,
+    pub flags: __u32,
+    pub gpu_uuid: [__u8; 16usize],
+    pub max: __u64,
+    pub low: __u64,
+    pub held: __u64,
+    pub beyond: __u64,
 }
 #[doc = " struct uvm_rust_flash_attach - use a device as SSD tier (UVM_RUST_FLASH_ATTACH)\n @size:        in: sizeof of the caller's structure\n @flags:       in: 0, or UVM_RUST_FLASH_FORCE and UVM_RUST_FLASH_NO_CHECKSUMS, together or alone\n @path:        in: address of the path of a block device or a file, NUL-terminated,\n               4096 bytes at most\n @host_bytes:  in: host memory for managed pages, of all processes, not 0: above it\n               pages are written to the device, those longest in host memory first\n @quota_bytes: in: what a tenant may have on the device, that is a user in a memory cgroup,\n               with all descriptors that its processes have initialized, whoever uses them;\n               0 for all of it\n\n Needs CAP_SYS_ADMIN, and the module parameter uvm_rust_flash=1. The device is opened\n exclusively and written to: what it held is lost. Its first 2 MiB are not used but for\n a mark that lets it be attached again without UVM_RUST_FLASH_FORCE.\n   EPERM       no CAP_SYS_ADMIN\n   EEXIST      a device is attached\n   EBUSY       it is mounted, or in use by something else\n   ENOTEMPTY   its first 128 KiB are not zeros, so something may be on it\n   ENOTBLK     neither a block device nor a regular file\n   ENOSPC      smaller than 8 MiB\n   EOPNOTSUPP  off by the module parameter, or no direct I/O, or no encryption (the\n               kernel lacks \"xts(aes)\")\n   and what opening, reading and writing it give"]
 #[repr(C)]
@@ -312,6 +329,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub static mut uvm_rust_evict_policy: *mut ::core::ffi::c_char;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_gpu_max: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
     pub static mut uvm_rust_fault: bool;
@@ -944,10 +964,33 @@ unsafe extern "C" {
     pub fn uvm_rust_chunk_is_leaving(gpu: __u32, chunk: __u32) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_queues_choose(gpu: __u32, of: *mut uvm_gpu_struct) -> __u32;
+    pub fn uvm_rust_queues_choose(
+        gpu: __u32,
+        of: *mut uvm_gpu_struct,
+        space: *mut uvm_seam_space,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_chunk_evictable(gpu: *mut uvm_gpu_struct, chunk: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_quota_begin(
+        space: *mut uvm_seam_space,
+        gpu: *mut uvm_gpu_struct,
+        index: __u32,
+        evict: bool,
+    ) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_quota_end(
+        space: *mut uvm_seam_space,
+        gpu: *mut uvm_gpu_struct,
+        index: __u32,
+        chunk: __u32,
+    );
+}
+unsafe extern "C" {
+    pub fn uvm_seam_evict_of(gpu: *mut uvm_gpu_struct, space: *mut uvm_seam_space) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -8,16 +8,23 @@
 // What each asks of its caller is in uvm_rust_evict_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::bindings;
 use super::gpu::{counted_queues, Chunks, GpuHandle};
 use super::status::Status;
+use super::vaspace::VaSpace;
+use super::{bindings, space};
 use crate::driver::evict::{self, reclaim_of};
+use crate::driver::quota;
+use crate::driver::stats::Share;
+use core::ptr::NonNull;
+use kernel::sync::ArcBorrow;
 
 super::check_exports!(
     uvm_rust_queues_set,
     uvm_rust_queues_change,
     uvm_rust_chunk_is_leaving,
     uvm_rust_queues_choose,
+    uvm_rust_quota_begin,
+    uvm_rust_quota_end,
     uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
     uvm_rust_eviction_ended,
@@ -49,13 +56,72 @@ unsafe extern "C" fn uvm_rust_chunk_is_leaving(gpu: u32, chunk: u32) -> bool {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_queues_choose(gpu: u32, of: *mut bindings::uvm_gpu_struct) -> u32 {
+unsafe extern "C" fn uvm_rust_queues_choose(
+    gpu: u32,
+    of: *mut bindings::uvm_gpu_struct,
+    space: *mut bindings::uvm_seam_space,
+) -> u32 {
     // SAFETY: I-lock; I-call for `of`.
     let mut chunks = unsafe { Chunks::held(GpuHandle::new(of, gpu)) };
-    let in_vain = reclaim_of(gpu).is_in_vain();
-    chunks
-        .choose(in_vain)
-        .unwrap_or(bindings::UVM_RUST_NO_CHUNK)
+    let chosen = if space.is_null() {
+        chunks.choose(reclaim_of(gpu).is_in_vain())
+    } else {
+        chunks.choose_of(space as usize as u64)
+    };
+    chosen.unwrap_or(bindings::UVM_RUST_NO_CHUNK)
+}
+
+/// What a VA space has of the GPU with number `index`.
+///
+/// # Safety
+///
+/// The VA space's lock is held for `'a`.
+unsafe fn share_of<'a>(
+    space: *mut bindings::uvm_seam_space,
+    index: u32,
+) -> Option<ArcBorrow<'a, Share>> {
+    // SAFETY: this function's contract.
+    unsafe { space::of(space) }?.stats()?.share(index)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_quota_begin(
+    space: *mut bindings::uvm_seam_space,
+    gpu: *mut bindings::uvm_gpu_struct,
+    index: u32,
+    evict: bool,
+) -> bool {
+    // SAFETY: I-lock: the VA space's lock is held, which keeps the GPUs that are registered in it.
+    let (share, gpu) = unsafe { (share_of(space, index), GpuHandle::new(gpu, index)) };
+    let (Some(share), Some(space)) = (share, NonNull::new(space)) else {
+        return true;
+    };
+    // SAFETY: as above.
+    quota::begin(gpu, share.quota(), unsafe { VaSpace::new(space) }, evict)
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_quota_end(
+    space: *mut bindings::uvm_seam_space,
+    gpu: *mut bindings::uvm_gpu_struct,
+    index: u32,
+    chunk: u32,
+) {
+    // SAFETY: as in `uvm_rust_quota_begin`.
+    let (share, gpu) = unsafe { (share_of(space, index), GpuHandle::new(gpu, index)) };
+    if let Some(share) = share {
+        quota::end(gpu, share.quota(), space as usize as u64, chunk);
+    }
+}
+
+impl GpuHandle<'_> {
+    /// Evicts a root chunk of `space`, and returns an `NV_STATUS`; `NOTHING_TO_DO` if none can be evicted now. Sleeps.
+    ///
+    /// The caller holds the VA space's lock, and neither a spinlock nor a va_block's lock.
+    pub(crate) fn evict_of(self, space: VaSpace<'_>) -> u32 {
+        // SAFETY: by the types' invariants.
+        unsafe { bindings::uvm_seam_evict_of(self.as_ptr(), space.as_ptr()) }
+    }
 }
 
 #[no_mangle]

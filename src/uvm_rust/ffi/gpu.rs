@@ -269,6 +269,13 @@ impl<'a> Chunks<'a> {
         queues.choose(&mut lists)
     }
 
+    /// Which chunk of this owner's to evict next.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn choose_of(&mut self, holder: u64) -> Option<u32> {
+        let (queues, mut lists) = self.queues();
+        queues?.choose_of(holder, &mut lists)
+    }
+
     /// The chunk that `choose` takes from the queues, and what holds it: its name, and where it begins.
     #[cfg(not(uvm_native))]
     pub(crate) fn pick(

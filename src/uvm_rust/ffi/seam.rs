@@ -103,6 +103,8 @@ parameters! {
     prefetch_succs: u32 = uvm_rust_prefetch_succs;
     /// MiB that a tenant's tables for a GPU may take.
     prefetch_memory: u32 = uvm_rust_prefetch_memory;
+    /// MiB of a GPU that a process may hold; 0: all there is.
+    gpu_max: u32 = uvm_rust_gpu_max;
     discard_parameter: bool = uvm_rust_discard;
     announce_parameter: bool = uvm_rust_announce;
     tests_parameter: i32 = uvm_enable_builtin_tests;
@@ -128,6 +130,11 @@ pub(crate) fn tests_enabled() -> bool {
 /// Whether announcements are taken, which needs our hooks.
 pub(crate) fn announce_enabled() -> bool {
     cfg!(not(uvm_native)) && announce_parameter()
+}
+
+/// Whether what a process holds is known and can be evicted, which needs our hooks.
+pub(crate) fn quotas_enabled() -> bool {
+    cfg!(not(uvm_native)) && stats_enabled() && has_queues()
 }
 
 /// The name of the eviction policy that was asked for.

@@ -31,6 +31,8 @@ unsafe impl Sized32 for bindings::uvm_rust_discard_range {}
 unsafe impl Sized32 for bindings::uvm_rust_announce {}
 // SAFETY: as for the version.
 unsafe impl Sized32 for bindings::uvm_rust_prefetch_stats {}
+// SAFETY: as for the version.
+unsafe impl Sized32 for bindings::uvm_rust_quota {}
 // SAFETY: as for `uvm_rust_version`, all four.
 unsafe impl Sized32 for bindings::uvm_rust_flash_attach {}
 // SAFETY: as above.

@@ -29,6 +29,7 @@
 mod chains;
 mod holders;
 mod lists;
+mod one;
 mod policies;
 pub mod reclaim;
 mod roots;
@@ -43,7 +44,7 @@ pub use holders::Holder;
 #[allow(unused_imports)]
 pub use lists::{reclaimed_from, Change, Lists};
 #[allow(unused_imports)]
-pub use policies::{Choice, Policy, Standing, Used};
+pub use policies::{spared, Choice, Policy, Standing, Used};
 #[allow(unused_imports)]
 pub use roots::{Owner, RootChunks, OWNERS};
 

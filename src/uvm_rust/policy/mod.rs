@@ -15,6 +15,7 @@ pub mod flash;
 pub mod mask;
 pub mod plan;
 pub mod prefetch;
+pub mod quota;
 pub mod stats;
 pub(crate) mod sync;
 pub mod tenants;

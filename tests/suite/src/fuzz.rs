@@ -41,6 +41,8 @@ enum Shape {
     Size,
     /// Flags and a GPU.
     Gpu,
+    /// Flags, a GPU and bytes.
+    Quota,
     Announce,
     Batch,
     /// NVIDIA's structure, which does not start with its size.
@@ -97,7 +99,7 @@ impl Call {
 }
 
 /// From `uvm_rust_ioctl.h`. EIO is not among them: no call may be fatal to the driver.
-const CALLS: [Call; 13] = [
+const CALLS: [Call; 14] = [
     call(
         "GET_VERSION",
         uapi::UVM_RUST_GET_VERSION,
@@ -142,6 +144,15 @@ const CALLS: [Call; 13] = [
         8,
         EXEC_ID,
         &[ENODEV],
+    ),
+    call(
+        "SET_QUOTA",
+        uapi::UVM_RUST_SET_QUOTA,
+        uapi::UVM_RUST_QUOTA_SIZE_V1 as usize,
+        Shape::Quota,
+        8,
+        QUOTA,
+        &[ENODEV, EPERM, ENOMEM],
     ),
     call(
         "FLASH_ATTACH",
@@ -207,6 +218,7 @@ const STATS_WHOLE_GPU: u8 = uapi::UVM_RUST_STATS_WHOLE_GPU as u8;
 // Bits of the features, as the driver gives them.
 const STATS: u64 = uapi::UVM_RUST_FEATURE_STATS as u64;
 const DISCARD: u64 = uapi::UVM_RUST_FEATURE_DISCARD as u64;
+const QUOTA: u64 = uapi::UVM_RUST_FEATURE_QUOTA as u64;
 const EXEC_ID: u64 = uapi::UVM_RUST_FEATURE_EXEC_ID as u64;
 const FLASH: u64 = uapi::UVM_RUST_FEATURE_FLASH as u64;
 const FLASH_QUEUE: u64 = uapi::UVM_RUST_FEATURE_FLASH_QUEUE as u64;
@@ -396,6 +408,11 @@ impl<'a> Caller<'a> {
         }
         match call.shape {
             Shape::Attach => self.tame(&mut bytes),
+            // Of no less than what one instruction may need at once, as the GPU works meanwhile; or of too little.
+            Shape::Quota => {
+                let max = [64 * BLOCK + self.rng.rand_u64() % (BLOCK << 8), 0, u64::MAX];
+                put(&mut bytes, 24, max[self.below(max.len())]);
+            }
             // What it writes goes there, however much that is, or to nobody's memory.
             Shape::Reap => {
                 let at =
@@ -405,7 +422,7 @@ impl<'a> Caller<'a> {
             _ => {}
         }
         let number = match call.shape {
-            Shape::Unknown => [0x1005, 0x100f, 0x1016, 0x10ff, 0x1fff][self.below(5)],
+            Shape::Unknown => [0x1006, 0x100f, 0x1016, 0x10ff, 0x1fff][self.below(5)],
             _ => call.number,
         };
         let bad = (self.below(20) == 0).then(|| BadPointer::ALL[self.below(BadPointer::ALL.len())]);
@@ -467,6 +484,10 @@ impl<'a> Caller<'a> {
                 if call.number == uapi::UVM_RUST_GET_STATS {
                     bytes[4] = self.below(2) as u8 * STATS_WHOLE_GPU;
                 }
+                bytes[8..24].copy_from_slice(&gpu);
+            }
+            Shape::Quota => {
+                bytes[4] = self.below(3) as u8;
                 bytes[8..24].copy_from_slice(&gpu);
             }
             Shape::Announce => {

@@ -15,6 +15,9 @@ pub struct FdInfo {
     /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the GPU in
     /// UVM. `None`: this driver does not know.
     pub resident: Option<BTreeMap<u32, u64>>,
+    /// Bytes of a GPU's memory that its pages may take, by the number of the GPU in UVM. A GPU is not there if one of the
+    /// process's VA spaces may take as much as there is.
+    pub max: BTreeMap<u32, u64>,
     /// The VA spaces whose counts these are. A count of one set does not go on in that of another.
     pub clients: BTreeSet<u64>,
     /// Bytes on the SSD tier's device of its tenant, whose processes all have the same number here.
@@ -70,8 +73,23 @@ impl FdInfo {
             };
             if let (Ok(gpu), Ok(n)) = (gpu.parse(), value.parse()) {
                 if name == "resident" {
+                    let known = self.resident.as_ref().is_some_and(|r| r.contains_key(&gpu));
                     let resident = self.resident.get_or_insert_with(BTreeMap::new);
                     *resident.entry(gpu).or_default() += n;
+                    let max = format!("nvidia-uvm-gpu{gpu}-max");
+                    let max = lines().find(|line| line.0 == max);
+                    let before = if known {
+                        self.max.remove(&gpu)
+                    } else {
+                        Some(0)
+                    };
+                    let max = max.and_then(|line| line.1.parse::<u64>().ok());
+                    if let (Some(before), Some(max)) = (before, max) {
+                        self.max.insert(gpu, before.saturating_add(max));
+                    }
+                    continue;
+                }
+                if name == "max" {
                     continue;
                 }
                 let gpus = self.gpus.get_or_insert_with(BTreeMap::new);

@@ -376,6 +376,7 @@ fn written(client: u32, gpu: u32, ssd: u64) -> String {
         gpu,
         address,
         held: Some(6 << 20),
+        max: Some((8 << 20, 0)),
         counts,
     };
     let mut text = FILE.to_owned();
@@ -432,6 +433,30 @@ fn a_process_is_told_of_by_its_descriptors() {
     assert_eq!(found.gpus, Some(BTreeMap::from([(12, counts)])));
     assert_eq!(found.clients, [3, 4].into());
     assert_eq!(found.resident, Some([(12, 6 << 20)].into()));
+    assert_eq!(found.max, [(12, 8 << 20)].into());
+}
+
+/// A process has a maximum where each of its VA spaces has one.
+#[test]
+fn a_maximum_is_of_all_va_spaces_of_a_process() {
+    let machine = Machine::new("maximum");
+    let of = |client, resident, max: &[&str]| text_of(client, &[&[resident][..], max].concat());
+    let (resident, second) = (
+        "nvidia-uvm-gpu1-resident:\t4096",
+        "nvidia-uvm-gpu2-resident:\t0",
+    );
+    for (fd, text) in [
+        (3, of(1, resident, &["nvidia-uvm-gpu1-max:\t8192"])),
+        (4, of(2, resident, &["nvidia-uvm-gpu1-max:\t16384", second])),
+        (5, of(3, second, &["nvidia-uvm-gpu2-max:\t4096"])),
+    ] {
+        machine
+            .link(&format!("proc/1000/fd/{fd}"), "/dev/nvidia-uvm")
+            .file(&format!("proc/1000/fdinfo/{fd}"), &text);
+    }
+    let found = asked(&machine).remove(&1000).unwrap();
+    assert_eq!(found.resident, Some([(1, 8192), (2, 0)].into()));
+    assert_eq!(found.max, [(1, 24576)].into());
 }
 
 #[test]

@@ -193,6 +193,7 @@ impl Live {
                     gpus: said.gpus.filter(|_| counted.is_none()),
                     clients: said.clients,
                     bytes_gpu: said.resident,
+                    bytes_gpu_max: said.max,
                     prefetching: None,
                     bytes_ssd_tenant: said.tenant_ssd,
                 };

@@ -306,18 +306,25 @@ fn process_values(page: &mut Page, process: &ProcessSample) {
             bytes,
         );
     }
-    for (gpu, bytes) in process.bytes_gpu.iter().flatten() {
+    for (&number, bytes) in process.bytes_gpu.iter().flatten() {
         let about = (
             "uvm_rust_process_gpu_bytes",
             "GPU memory that pages of the process take, in whole chunks of 2 MiB.",
         );
-        let gpu = gpu.to_string();
+        let gpu = number.to_string();
         let labels = [
             ("pid", &*pid),
             ("command", &*process.command),
             ("gpu_number", &*gpu),
         ];
         page.value(about, &labels, *bytes);
+        let about = (
+            "uvm_rust_process_gpu_max_bytes",
+            "How much of that memory the process may hold; not there if it may hold all.",
+        );
+        if let Some(max) = process.bytes_gpu_max.get(&number) {
+            page.value(about, &labels, *max);
+        }
     }
     for (gpu, counts) in process.gpus.iter().flatten() {
         let gpu = gpu.to_string();

@@ -99,6 +99,8 @@ pub(crate) struct ProcessSample {
     /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the
     /// GPU in UVM. `None`: not known to this user, or to the driver.
     pub(crate) bytes_gpu: Option<BTreeMap<u32, u64>>,
+    /// Bytes that these may be at most, by the number of the GPU in UVM; a GPU that it may fill is not there.
+    pub(crate) bytes_gpu_max: BTreeMap<u32, u64>,
     /// Bytes on the SSD of its tenant (its user, in its memory cgroup), the same for all of the
     /// tenant's processes. `None`: no SSD is attached, or this user may not know.
     pub(crate) bytes_ssd_tenant: Option<u64>,

@@ -4,7 +4,7 @@
 
 use super::{with_queues, Prefetcher, Process};
 use crate::driver::discard::status;
-use crate::driver::{evict, fault};
+use crate::driver::{evict, fault, quota};
 use crate::ffi::block::{Locked, LockedBlock, Walk};
 use crate::ffi::gpu::{BlockName, GpuHandle};
 use crate::ffi::prefetch::Migration;
@@ -173,6 +173,16 @@ impl Machine for Turning<'_> {
 
     fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
         with_queues(self.gpu()?, look)
+    }
+
+    fn is_full(&mut self) -> bool {
+        let home = self.process.home();
+        let is_full = || {
+            let gpu = self.gpu()?;
+            let share = self.walk.as_ref()?.space().stats()?.share(gpu.index())?;
+            Some(quota::is_full(gpu, share.quota(), home.space()))
+        };
+        is_full().unwrap_or(false)
     }
 
     fn free_chunks(&mut self, enough: u32) -> u32 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Whose the used chunks are: for each process a list of them, in the order of the used
-//! queue.
+//! Whose the chunks are: for each process a list of its used ones, in the order of the used
+//! queue; and one each of its discarded and of its unused chunks, in the orders of these queues.
 //!
 //! A process that pushes out memory ahead of need may only move its own, and wants its
 //! oldest. Of all used chunks that one may be the last, so the used queue is not walked for
@@ -23,12 +23,13 @@ pub type Holder = u64;
 pub(super) const LISTS: usize = 64;
 /// The most chunks that one walk looks at, under a spinlock: of the process itself, and of
 /// those that share its list.
-const REACH: usize = 1024;
+pub(super) const REACH: usize = 1024;
 
 /// The lists of one GPU.
 pub(super) struct Holders {
     holders: TryVec<Holder>,
-    /// The list of each process, at [`list_of`].
+    /// The used chunks of each process, at [`list_of`]; its discarded ones are at [`LISTS`] after that, and its unused
+    /// ones at twice as many.
     chains: Chains,
 }
 
@@ -38,7 +39,7 @@ impl Holders {
     pub(super) fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             holders: TryVec::filled(chunks as usize, 0)?,
-            chains: Chains::new(LISTS, chunks)?,
+            chains: Chains::new(3 * LISTS, chunks)?,
         })
     }
 
@@ -55,12 +56,26 @@ impl Holders {
         self.holders.get(chunk as usize).copied().unwrap_or(0)
     }
 
-    /// Moves `chunk` to the tail of its holder's list. Nobody has no list: what is nobody's
+    /// Moves `chunk` to the tail of its holder's list of used chunks. Nobody has no list: what is nobody's
     /// would be in the way of those whose list that is.
     pub(super) fn append(&mut self, chunk: Chunk) {
+        self.append_to(0, chunk);
+    }
+
+    /// Moves `chunk` to the tail of its holder's list of discarded chunks.
+    pub(super) fn append_discarded(&mut self, chunk: Chunk) {
+        self.append_to(LISTS, chunk);
+    }
+
+    /// Moves `chunk` to the tail of its holder's list of unused chunks.
+    pub(super) fn append_unused(&mut self, chunk: Chunk) {
+        self.append_to(2 * LISTS, chunk);
+    }
+
+    fn append_to(&mut self, first: usize, chunk: Chunk) {
         match self.holder_of(chunk) {
             0 => self.unlink(chunk),
-            holder => self.chains.append(list_of(holder), chunk),
+            holder => self.chains.append(first + list_of(holder), chunk),
         }
     }
 
@@ -69,9 +84,23 @@ impl Holders {
         self.chains.unlink(chunk);
     }
 
-    /// The chunks of `holder`, oldest first, within reach.
+    /// The used chunks of `holder`, oldest first, within reach.
     pub(super) fn of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
-        let near = self.chains.iter(list_of(holder)).take(REACH);
+        self.on_list(list_of(holder), holder)
+    }
+
+    /// The discarded chunks of `holder`, oldest first, within reach.
+    pub(super) fn discarded_of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
+        self.on_list(LISTS + list_of(holder), holder)
+    }
+
+    /// The unused chunks of `holder`, oldest first, within reach.
+    pub(super) fn unused_of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
+        self.on_list(2 * LISTS + list_of(holder), holder)
+    }
+
+    fn on_list(&self, list: usize, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
+        let near = self.chains.iter(list).take(REACH);
         near.filter(move |&chunk| self.holder_of(chunk) == holder)
     }
 }

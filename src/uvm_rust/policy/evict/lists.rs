@@ -8,6 +8,7 @@
 //! chosen it ([`RootChunks::choose`]). If the queues have missed a change, the chunk's own state counts, and only the
 //! place of that chunk in its queue is lost.
 
+use super::roots::Leaving;
 use super::{stats, Chunk, Holder, NoSuchChunk, Queue, RootChunks};
 
 /// What has become of a root chunk.
@@ -77,6 +78,7 @@ impl RootChunks {
     /// [`RootChunks::begin_eviction`], which the caller calls under the same lock. A chunk whose own state forbids the
     /// eviction leaves its queue until the PMM reports its next change.
     pub fn choose(&mut self, lists: &mut impl Lists) -> Option<Chunk> {
+        self.chosen_for_owner = false;
         self.chosen = loop {
             let Some(chunk) = self.pick() else { break None };
             if lists.evictable(chunk) {
@@ -93,8 +95,15 @@ impl RootChunks {
     pub fn begin_eviction(&mut self, chunk: Chunk) -> Option<Queue> {
         let chosen = self.chosen.take() == Some(chunk);
         let queue = self.remove(chunk);
-        self.leaves(chunk, true);
-        if queue == Some(Queue::Used) {
+        let for_owner = core::mem::take(&mut self.chosen_for_owner) && chosen;
+        let leaving = if for_owner {
+            Leaving::ForOwner
+        } else {
+            Leaving::Yes
+        };
+        self.leaves(chunk, leaving);
+        // What a process evicts for itself leaves a running kernel no more room than there was.
+        if queue == Some(Queue::Used) && !for_owner {
             self.count_eviction(chunk);
         }
         queue.filter(|&queue| chosen || queue == Queue::Free)
@@ -103,16 +112,19 @@ impl RootChunks {
     /// The eviction of `chunk` is over; `got` if it succeeded. The chunk is nobody's then, also if its owner has freed it
     /// meanwhile, of which no change tells. A chunk that stays has told so by a change: the next eviction of that
     /// chunk may have begun since, which this end does not concern.
-    pub fn eviction_over(&mut self, chunk: Chunk, got: bool) -> Result<(), NoSuchChunk> {
-        if self.has_failed(chunk) && !got {
-            return Ok(());
+    /// Returns whether the eviction made room for the chunk's own process.
+    pub fn eviction_over(&mut self, chunk: Chunk, got: bool) -> Result<bool, NoSuchChunk> {
+        let failed = self.has_failed(chunk);
+        if failed != Leaving::No && !got {
+            return Ok(failed == Leaving::ForOwner);
         }
         self.eviction_counts(chunk, got);
+        let for_owner = self.leaves_for_owner(chunk);
         if self.is_leaving(chunk) {
-            self.leaves(chunk, false);
+            self.leaves(chunk, Leaving::No);
             self.evicted(chunk)?;
         }
-        Ok(())
+        Ok(for_owner)
     }
 
     /// Forgets the owner and the expectations of `chunk`, all contents of which are gone.
@@ -334,7 +346,7 @@ mod tests {
         roots.set(0, Queue::Discarded).unwrap();
         roots.used_by(0, HOLDER).unwrap();
         assert_eq!(roots.queue_of(0), Some(Queue::Free));
-        assert_eq!(roots.pick_early(HOLDER), None);
+        assert_eq!((roots.pick_early(HOLDER), roots.holder_of(0)), (None, 0));
         roots.change(0, Change::Free { zeroed: false }).unwrap();
         roots.change(0, Change::Whole(0)).unwrap();
         assert_eq!(roots.pick_early(HOLDER), None);

@@ -20,6 +20,16 @@ use crate::mem::OutOfMemory;
 /// Used chunks that are looked at, at most, each time that one is chosen.
 pub(super) const REACH: usize = 64;
 
+/// What one instruction of a warp needs at once, whose 32 lanes access two blocks each, and what a batch of 256 faults
+/// brings, upstream's default.
+const AT_ONCE: u32 = 64 + 256;
+
+/// How many chunks a process must have on a GPU of so many for its kernels to get on beside others. Of a small GPU it is an
+/// eighth, as nobody would have more otherwise.
+pub fn spared(chunks: u32) -> u32 {
+    AT_ONCE.min(chunks / 8)
+}
+
 /// A policy, for the chunks of one GPU.
 ///
 /// Locking: the caller serialises all calls; in the driver it holds `pmm->list_lock`, a spinlock. So
@@ -83,6 +93,16 @@ pub(super) fn first_unspared(
         }
     }
     last.map(|(_, chunk)| (chunk, true))
+}
+
+/// The chunk that goes first of `chunks`, which are one process's used chunks, the oldest first: one that the process
+/// needs last, as far as that is known, and else the oldest. [`REACH`] of them are looked at.
+pub(super) fn first_of_one(used: Used<'_>, chunks: impl Iterator<Item = Chunk>) -> Option<Chunk> {
+    let mut chunks = chunks.take(REACH).peekable();
+    let first = *chunks.peek()?;
+    let standing = |chunk| (chunk, lru::standing(used, chunk, first));
+    let spareable = first_unspared(chunks.map(standing));
+    Some(spareable.map_or(first, |(chunk, _)| chunk))
 }
 
 /// The chunk that the default policy chooses, whichever is in force.

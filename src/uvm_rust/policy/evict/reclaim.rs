@@ -61,14 +61,18 @@ impl Reclaim {
     /// Notes that an eviction by `thread` has ended. Returns true if the thread gives up, because there is no memory.
     pub fn eviction_ended(&self, how: Ended, thread: Thread, now: u64) -> bool {
         let gives_up = self.row.ended(how, now);
-        if how == Ended::Got {
-            self.gains.fetch_add(1, Ordering::Relaxed);
-            self.failed.store(0, Ordering::Relaxed);
-        } else {
-            // Nobody counts beyond that, and the number does not wrap.
-            let failed = self.failed.load(Ordering::Relaxed);
-            self.failed
-                .store(failed.saturating_add(1), Ordering::Relaxed);
+        match how {
+            Ended::Got => {
+                self.gains.fetch_add(1, Ordering::Relaxed);
+                self.failed.store(0, Ordering::Relaxed);
+            }
+            Ended::ForOwner => {}
+            Ended::Held | Ended::Guessed | Ended::Failed => {
+                // Nobody counts beyond that, and the number does not wrap.
+                let failed = self.failed.load(Ordering::Relaxed);
+                self.failed
+                    .store(failed.saturating_add(1), Ordering::Relaxed);
+            }
         }
         // A thread that sees the end of the eviction also sees its gain.
         self.evictions.fetch_sub(1, Ordering::Release);
@@ -252,6 +256,38 @@ mod tests {
             reclaim.rm_call_ended(got);
             assert_eq!(reclaim.goes_on(gains), !got);
         }
+    }
+
+    /// A chunk that goes for its owner is on its way somewhere: the owner's new chunk can be evicted for anybody soon. How
+    /// the eviction ends is nothing to others.
+    #[test]
+    fn who_evicts_for_itself_is_waited_for_and_tells_nothing() {
+        let reclaim = Reclaim::new();
+        let gains = reclaim.begin(ME);
+        reclaim.eviction_begins();
+        assert!(reclaim.goes_on(gains), "somebody evicts");
+        assert!(!reclaim.eviction_ended(Ended::ForOwner, OTHER, 0));
+        assert!(!reclaim.goes_on(gains), "there is nothing to be had");
+        // Such an end neither makes a row or a failure, nor ends one.
+        for n in 0..2 * u64::from(HELD_CHUNKS) {
+            reclaim.eviction_begins();
+            assert!(!reclaim.eviction_ended(Ended::ForOwner, ME, n * HELD_MS));
+        }
+        assert!(!reclaim.is_in_vain() && !reclaim.given_up(ME, gains));
+        for _ in 0..=FAILURES {
+            reclaim.eviction_begins();
+            reclaim.eviction_ended(Ended::Failed, OTHER, 0);
+        }
+        for n in 1..u64::from(HELD_CHUNKS) {
+            reclaim.eviction_begins();
+            assert!(!reclaim.eviction_ended(Ended::Held, ME, n * 100));
+        }
+        reclaim.eviction_begins();
+        assert!(!reclaim.eviction_ended(Ended::ForOwner, OTHER, 6400));
+        assert!(reclaim.is_in_vain());
+        reclaim.eviction_begins();
+        assert!(reclaim.eviction_ended(Ended::Held, ME, 6400));
+        assert!(reclaim.given_up(ME, gains));
     }
 
     #[test]

@@ -66,6 +66,17 @@ struct Present {
     since: u64,
 }
 
+/// Whether a chunk was taken for an eviction, and has not come back since.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Leaving {
+    #[default]
+    No,
+    /// The chunk is evicted for anybody.
+    Yes,
+    /// The chunk goes because its own process wants another one.
+    ForOwner,
+}
+
 /// The root chunks of one GPU. Locking as for [`Queues`]: only [`RootChunks::new`] and
 /// [`RootChunks::with_policy`] allocate.
 pub struct RootChunks {
@@ -74,7 +85,7 @@ pub struct RootChunks {
     policy: Chooser,
     belongs: TryVec<Queue>,
     /// Whether each chunk was taken for an eviction, and has not come back since.
-    leaving: TryVec<bool>,
+    leaving: TryVec<Leaving>,
     /// The chunks on the used queue that pre-eviction has not passed over.
     holders: Holders,
     marks: TryVec<Mark>,
@@ -91,14 +102,20 @@ pub struct RootChunks {
     evictions: u64,
     /// Whether an eviction of each chunk is under way that counts there.
     counted: TryVec<bool>,
-    /// Whether a change of each chunk has told that an eviction failed, whose end is not told yet.
-    failed: TryVec<bool>,
+    /// Which eviction of each chunk has failed, as a change has told, whose end is not told yet.
+    failed: TryVec<Leaving>,
     /// The default policy is asked, whichever is in force.
     by_default: bool,
     /// Chunks that may hold something at the same time.
     room: u32,
     /// The chunk that was chosen last, until an eviction begins.
     pub(super) chosen: Option<Chunk>,
+    /// That chunk goes to make room for its own process ([`RootChunks::choose_of`]).
+    pub(super) chosen_for_owner: bool,
+    /// An empty or discarded chunk has stayed, which was to make room for its own process: next time a used one comes first.
+    pub(super) used_first: bool,
+    /// Where the next search by number begins ([`RootChunks::choose_of`]).
+    pub(super) looked_at: Chunk,
 }
 
 impl RootChunks {
@@ -113,7 +130,7 @@ impl RootChunks {
             queues: Queues::new(chunks)?,
             policy: Chooser::new(choice, chunks)?,
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
-            leaving: TryVec::filled(chunks as usize, false)?,
+            leaving: TryVec::filled(chunks as usize, Leaving::No)?,
             holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             asked: TryVec::filled(chunks as usize, Asked::default())?,
@@ -122,10 +139,13 @@ impl RootChunks {
             last_owner: 0,
             evictions: 0,
             counted: TryVec::filled(chunks as usize, false)?,
-            failed: TryVec::filled(chunks as usize, false)?,
+            failed: TryVec::filled(chunks as usize, Leaving::No)?,
             by_default: false,
             room: chunks,
             chosen: None,
+            chosen_for_owner: false,
+            used_first: false,
+            looked_at: 0,
         })
     }
 
@@ -158,17 +178,21 @@ impl RootChunks {
         self.enqueue(chunk, queue)
     }
 
-    /// Moves `chunk` to the tail of `queue`. The holder's list keeps the order of the used queue.
+    /// Moves `chunk` to the tail of `queue`. The holder's lists keep the orders of the queues.
     pub(super) fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         let was = self.queues.enqueue(chunk, queue)?;
-        if queue == Queue::Used {
-            self.holders.append(chunk);
-            self.policy.used(chunk, self.holders.holder_of(chunk));
-        } else {
-            self.holders.unlink(chunk);
-            if was == Some(Queue::Used) {
-                self.policy.left(chunk);
+        match queue {
+            Queue::Used => {
+                self.holders.append(chunk);
+                self.policy.used(chunk, self.holders.holder_of(chunk));
+                return Ok(());
             }
+            Queue::Discarded => self.holders.append_discarded(chunk),
+            Queue::Unused => self.holders.append_unused(chunk),
+            Queue::Free => self.holders.unlink(chunk),
+        }
+        if was == Some(Queue::Used) {
+            self.policy.left(chunk);
         }
         Ok(())
     }
@@ -192,11 +216,36 @@ impl RootChunks {
         was
     }
 
+    /// The chunks of each process.
+    pub(super) fn holders(&self) -> &Holders {
+        &self.holders
+    }
+
+    /// How many chunks there are.
+    pub(super) fn count(&self) -> u32 {
+        self.belongs.len() as u32
+    }
+
     /// Says whether `chunk` is taken for an eviction.
-    pub(super) fn leaves(&mut self, chunk: Chunk, whether: bool) {
+    pub(super) fn leaves(&mut self, chunk: Chunk, whether: Leaving) {
         if let Some(leaving) = self.leaving.get_mut(chunk as usize) {
             *leaving = whether;
         }
+    }
+
+    /// Whether `chunk` was taken for an eviction, of which no change has told the end.
+    pub fn is_leaving(&self, chunk: Chunk) -> bool {
+        self.leaving_of(chunk) != Leaving::No
+    }
+
+    /// Whether that eviction makes room for the chunk's own process ([`RootChunks::choose_of`]).
+    pub fn leaves_for_owner(&self, chunk: Chunk) -> bool {
+        self.leaving_of(chunk) == Leaving::ForOwner
+    }
+
+    fn leaving_of(&self, chunk: Chunk) -> Leaving {
+        let leaving = self.leaving.get(chunk as usize).copied();
+        leaving.unwrap_or_default()
     }
 
     /// The chunk to reclaim next; it stays where it is.
@@ -229,15 +278,15 @@ impl RootChunks {
         &self.queues
     }
 
-    /// The process that owns `chunk`; 0 if several do, or none.
-    pub(super) fn holder_of(&self, chunk: Chunk) -> Holder {
+    /// The process that owns `chunk`, from its allocation until it is free or evicted; 0 if several do, or none.
+    pub fn holder_of(&self, chunk: Chunk) -> Holder {
         self.holders.holder_of(chunk)
     }
 
     /// Whose pages are resident in `chunk`, pinned or not; 0 if there are none, or several processes'. Those of a
     /// chunk that is being evicted are nobody's: if its owner frees it meanwhile, no change tells of that.
     pub fn resident_of(&self, chunk: Chunk) -> Holder {
-        if self.leaving.get(chunk as usize) == Some(&true) {
+        if self.is_leaving(chunk) {
             return 0;
         }
         match self.belongs.get(chunk as usize) {
@@ -261,8 +310,12 @@ impl RootChunks {
         self.needed_in(chunk).is_none() && self.asked_by_running(chunk).is_none()
     }
 
-    /// Notes that `holder` uses `chunk` from now on: as [`RootChunks::set`] with [`Queue::Used`].
+    /// Notes that `holder` uses `chunk` from now on: as [`RootChunks::set`] with [`Queue::Used`]. A free chunk stays
+    /// nobody's: the report is late.
     pub fn used_by(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
+        if self.queue_of(chunk) == Some(Queue::Free) {
+            return Ok(());
+        }
         self.holders.give(chunk, holder);
         self.ask(chunk, holder);
         self.set(chunk, Queue::Used)
@@ -375,22 +428,20 @@ impl RootChunks {
 
     /// The eviction of `chunk` fails: the chunk stays, and the eviction counts no more.
     pub(super) fn eviction_fails(&mut self, chunk: Chunk) {
-        self.leaves(chunk, false);
+        let which = self.leaving_of(chunk);
+        let used = self.belongs.get(chunk as usize) == Some(&Queue::Used);
+        self.used_first |= which == Leaving::ForOwner && !used;
+        self.leaves(chunk, Leaving::No);
         self.eviction_counts(chunk, false);
         if let Some(failed) = self.failed.get_mut(chunk as usize) {
-            *failed = true;
+            *failed = which;
         }
     }
 
-    /// Whether a change of `chunk` has told that its eviction failed. The answer is given once.
-    pub(super) fn has_failed(&mut self, chunk: Chunk) -> bool {
+    /// Which eviction of `chunk` has failed, as a change has told; [`Leaving::No`] if none has. The answer is given once.
+    pub(super) fn has_failed(&mut self, chunk: Chunk) -> Leaving {
         let failed = self.failed.get_mut(chunk as usize);
-        failed.is_some_and(core::mem::take)
-    }
-
-    /// Whether `chunk` was taken for an eviction, of which no change has told the end.
-    pub fn is_leaving(&self, chunk: Chunk) -> bool {
-        self.leaving.get(chunk as usize) == Some(&true)
+        failed.map(core::mem::take).unwrap_or_default()
     }
 
     /// Says whether the default policy is asked from now on, whichever is in force. A policy may insist on chunks whose

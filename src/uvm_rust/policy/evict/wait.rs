@@ -38,6 +38,9 @@ pub enum Ended {
     Guessed,
     /// Something else went wrong.
     Failed,
+    /// However the eviction ended, it was to make room for the chunk's own process: it leaves no memory for others, and says
+    /// nothing of theirs.
+    ForOwner,
 }
 
 /// A row of evictions on one GPU, each of which left its root chunk held. All threads that evict share the row. An
@@ -72,7 +75,7 @@ impl Row {
                 self.ended = None;
                 return false;
             }
-            Ended::Failed => return false,
+            Ended::Failed | Ended::ForOwner => return false,
             Ended::Guessed => return true,
             Ended::Held => {}
         }

@@ -231,6 +231,11 @@ pub trait Machine {
     /// sleep nor allocate. None where upstream's lists decide.
     fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R>;
 
+    /// Whether the process may hold no further root chunk of the GPU (`policy/quota.rs`).
+    fn is_full(&mut self) -> bool {
+        false
+    }
+
     /// How many root chunks nobody has; no more than `enough` are counted.
     fn free_chunks(&mut self, enough: u32) -> u32;
 

@@ -54,6 +54,9 @@ pub struct Told {
     pub address: Address,
     /// Bytes of the GPU's memory that pages of the file descriptor's VA space take; `None` if that is not known.
     pub held: Option<u64>,
+    /// How many bytes of it the VA space may hold before its own memory makes room for more, and how many of its
+    /// allocations have gone beyond that; `None` without a maximum.
+    pub max: Option<(u64, u64)>,
     /// What the file descriptor's VA space did there.
     pub counts: Snapshot,
 }
@@ -125,6 +128,10 @@ fn show_gpu(out: &mut dyn Write, told: &Told) -> fmt::Result {
     if let Some(bytes) = told.held {
         writeln!(out, "nvidia-uvm-gpu{gpu}-resident:\t{bytes}")?;
     }
+    if let Some((bytes, beyond)) = told.max {
+        writeln!(out, "nvidia-uvm-gpu{gpu}-max:\t{bytes}")?;
+        writeln!(out, "nvidia-uvm-gpu{gpu}-beyond-max:\t{beyond}")?;
+    }
     for (name, n) in s.named() {
         writeln!(out, "nvidia-uvm-gpu{gpu}-{name}:\t{n}")?;
     }
@@ -162,6 +169,7 @@ mod tests {
             gpu,
             address: Address::new(address.as_bytes()),
             held: Some(base + 50),
+            max: None,
             counts: Snapshot {
                 host_to_gpu: traffic(10),
                 gpu_to_host: traffic(20),
@@ -258,6 +266,17 @@ mod tests {
         assert_eq!(parts.get("drm-pdev").unwrap(), a);
         assert_eq!(parts.get("drm-resident-vidmem").unwrap(), "100");
         // A sum that lacks one is not told.
+        let with = |max| {
+            let mut told = told(1, a, 0);
+            told.max = max;
+            let mut read = read(Some([told].into()), None);
+            ["max", "beyond-max"].map(|key| read.remove(&std::format!("nvidia-uvm-gpu1-{key}")))
+        };
+        assert_eq!(
+            with(Some((4 << 20, 3))),
+            [Some("4194304".into()), Some("3".into())]
+        );
+        assert_eq!(with(None), [None, None]);
         let mut unknown = told(2, a, 0);
         unknown.held = None;
         let some = read(Some([told(1, a, 0), unknown].into()), None);

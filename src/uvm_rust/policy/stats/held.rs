@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How much of a GPU's memory each process holds with its pages, in root chunks of 2 MiB.
+//! How much of a GPU's memory each process holds, and how much of that has its pages, in root chunks of 2 MiB.
 //!
-//! A chunk is the process's that the eviction queues know it by (`policy/evict/holders.rs`), if a page of it is resident
-//! there, however many others are: nobody else can have the rest. What is split may be several processes', and is
-//! nobody's here, and so is what is being evicted (`RootChunks::resident_of`).
+//! A chunk is the process's that the eviction queues know it by (`policy/evict/holders.rs`), from its allocation until
+//! it is free or evicted (`RootChunks::holder_of`). The chunk is resident if a page of it is, however many others are:
+//! nobody else can have the rest. What is split may be several processes', and is nobody's here. What is being
+//! evicted is not resident (`RootChunks::resident_of`), and is held until it is gone, as it may stay.
 //!
 //! Locking: who calls [`Held::give`] serialises these calls; in the driver that is the PMM's `list_lock`, a
-//! spinlock. [`Held::bytes`] takes none. Both take constant time, and only [`Held::new`] allocates.
+//! spinlock. [`Held::bytes`] and [`Held::chunks`] take none. All take constant time, and only [`Held::new`] allocates.
 
 use crate::mem::{OutOfMemory, TryVec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -16,42 +17,77 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 const CHUNK: u64 = 2 << 20;
 /// "No place", for a chunk that is nobody's.
 const NOWHERE: u32 = u32::MAX;
-/// How many places a process may have its count in. With half of the places taken at most, one in 2^16 rows of them
+/// How many places a process may have its count in. With half of the places taken at most, one in 2^64 rows of them
 /// is taken whole.
-const REACH: usize = 16;
+const REACH: usize = 64;
 
 /// A process, and how many chunks it holds. One that holds none makes room for another.
 struct Place {
     holder: AtomicU64,
     chunks: AtomicU32,
+    /// How many of these chunks are resident.
+    resident: AtomicU32,
     /// A process whose row begins here found no place, so that no count of such a process is told from then on.
     lost: AtomicBool,
 }
 
 impl Place {
-    /// How many chunks `holder` holds, if this is its place. `meanwhile` is what happens while it is read.
-    fn count_for(&self, holder: u64, meanwhile: impl FnOnce()) -> Option<u32> {
+    /// This count of the place, if the place is `holder`'s. `meanwhile` is what happens while it is read.
+    fn count_for(
+        &self,
+        holder: u64,
+        count: impl Fn(&Self) -> &AtomicU32,
+        meanwhile: impl FnOnce(),
+    ) -> Option<u32> {
         let is = || self.holder.load(Acquire) == holder;
         if !is() {
             return None;
         }
         meanwhile();
-        let chunks = self.chunks.load(Acquire);
+        let chunks = count(self).load(Acquire);
         // Another may have taken the place in between, and the count is that one's.
         is().then_some(chunks)
+    }
+
+    /// Counts a chunk, which may be resident.
+    fn add(&self, resident: bool) {
+        // A reader that sees these counts sees whose they are.
+        let chunks = self.chunks.load(Relaxed);
+        self.chunks.store(chunks + 1, Release);
+        let count = self.resident.load(Relaxed);
+        self.resident.store(count + u32::from(resident), Release);
+    }
+
+    /// A chunk that it counts is resident now, or no longer. A reader sees the chunk counted all the time.
+    fn set_resident(&self, resident: bool) {
+        let count = self.resident.load(Relaxed);
+        let count = match resident {
+            true => count + 1,
+            false => count.saturating_sub(1),
+        };
+        self.resident.store(count, Release);
+    }
+
+    /// Counts a chunk less.
+    fn remove(&self, resident: bool) {
+        let count = self.resident.load(Relaxed);
+        self.resident
+            .store(count.saturating_sub(resident.into()), Release);
+        let chunks = self.chunks.load(Relaxed);
+        self.chunks.store(chunks.saturating_sub(1), Release);
     }
 }
 
 /// What each process holds of one GPU.
 pub struct Held {
-    /// The place that counts each chunk.
+    /// Twice the place that counts each chunk, and 1 if the chunk is resident.
     of: TryVec<AtomicU32>,
     /// Twice as many as chunks, and a power of two. A process is in one of the [`REACH`] places from its hash on.
     places: TryVec<Place>,
 }
 
 impl Held {
-    /// For chunks 0 to `chunks` - 1, all of them nobody's. Takes 36 bytes for each, or up to twice that.
+    /// For chunks 0 to `chunks` - 1, all of them nobody's. Takes 44 bytes for each, or up to twice that.
     pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         let count = (chunks as usize * 2).max(REACH).next_power_of_two();
         let mut of = TryVec::with_capacity(chunks as usize)?;
@@ -63,24 +99,29 @@ impl Held {
             places.push(Place {
                 holder: AtomicU64::new(0),
                 chunks: AtomicU32::new(0),
+                resident: AtomicU32::new(0),
                 lost: AtomicBool::new(false),
             })?;
         }
         Ok(Self { of, places })
     }
 
-    /// `chunk` is `holder`'s from now on, or nobody's if that is 0.
-    pub fn give(&self, chunk: u32, holder: u64) {
+    /// `chunk` is `holder`'s from now on, or nobody's if that is 0; `resident` if it has pages.
+    pub fn give(&self, chunk: u32, holder: u64, resident: bool) {
         let Some(of) = self.of.get(chunk as usize) else {
             return;
         };
-        let had = self.places.get(of.load(Relaxed) as usize);
+        let was = of.load(Relaxed);
+        let (had, was_resident) = (self.places.get((was >> 1) as usize), was & 1 == 1);
         if had.map_or(0, |place| place.holder.load(Relaxed)) == holder {
+            if let Some(had) = had.filter(|_| was_resident != resident) {
+                had.set_resident(resident);
+                of.store((was & !1) | u32::from(resident), Relaxed);
+            }
             return;
         }
         if let Some(had) = had {
-            let chunks = had.chunks.load(Relaxed);
-            had.chunks.store(chunks.saturating_sub(1), Release);
+            had.remove(was_resident);
         }
         of.store(NOWHERE, Relaxed);
         if holder == 0 {
@@ -93,18 +134,27 @@ impl Held {
             return;
         };
         if let Some(place) = self.places.get(at) {
-            of.store(at as u32, Relaxed);
-            // A reader that sees this count sees whose it is.
-            place.chunks.store(place.chunks.load(Relaxed) + 1, Release);
+            of.store((at as u32) << 1 | u32::from(resident), Relaxed);
+            place.add(resident);
         }
     }
 
-    /// How many bytes `holder` holds; `None` if that is not known any more.
+    /// How many bytes `holder` has resident; `None` if that is not known any more.
     pub fn bytes(&self, holder: u64) -> Option<u64> {
+        let chunks = self.count(holder, |place| &place.resident)?;
+        Some(u64::from(chunks) * CHUNK)
+    }
+
+    /// How many chunks `holder` holds; `None` if that is not known any more.
+    pub fn chunks(&self, holder: u64) -> Option<u32> {
+        self.count(holder, |place| &place.chunks)
+    }
+
+    fn count(&self, holder: u64, count: impl Fn(&Place) -> &AtomicU32) -> Option<u32> {
         let mut near = self.row(holder).filter_map(|at| self.places.get(at));
-        let chunks = near.find_map(|place| place.count_for(holder, || ()));
+        let chunks = near.find_map(|place| place.count_for(holder, &count, || ()));
         let lost = self.first_of(holder)?.lost.load(Relaxed);
-        (!lost).then_some(u64::from(chunks.unwrap_or(0)) * CHUNK)
+        (!lost).then_some(chunks.unwrap_or(0))
     }
 
     /// The place at which the row of `holder` begins.
@@ -151,18 +201,18 @@ mod tests {
         let held = Held::new(4).unwrap();
         assert_eq!(held.bytes(7), Some(0));
         for (chunk, holder) in [(0, 7), (1, 7), (2, 8), (1, 7)] {
-            held.give(chunk, holder);
+            held.give(chunk, holder, true);
         }
         assert_eq!(
             (held.bytes(7), held.bytes(8)),
             (Some(2 * CHUNK), Some(CHUNK))
         );
-        held.give(1, 8);
-        held.give(0, 0);
-        held.give(0, 0);
+        held.give(1, 8, true);
+        held.give(0, 0, false);
+        held.give(0, 0, false);
         assert_eq!((held.bytes(7), held.bytes(8)), (Some(0), Some(2 * CHUNK)));
-        held.give(4, 7);
-        held.give(u32::MAX, 7);
+        held.give(4, 7, true);
+        held.give(u32::MAX, 7, true);
         assert_eq!((held.bytes(7), held.bytes(0)), (Some(0), Some(0)));
     }
 
@@ -177,9 +227,9 @@ mod tests {
         // With one chunk there is no way to it but by hand.
         for at in 0..REACH {
             held.places[at].holder.store(100 + at as u64, Relaxed);
-            held.places[at].chunks.store(1, Relaxed);
+            held.places[at].add(true);
         }
-        held.give(0, more.into());
+        held.give(0, more.into(), true);
         assert_eq!(held.bytes(more.into()), None);
         // A process that has its place is still told its own.
         let known = |holder: &u64| row(*holder) != row(more.into());
@@ -194,27 +244,51 @@ mod tests {
         /// Against a list of whose each chunk is.
         #[test]
         fn counts_are_those_of_a_list(
-            given in proptest::collection::vec((0..40_u32, 0..30_u64), 0..600),
+            given in proptest::collection::vec((0..40_u32, 0..30_u64, any::<bool>()), 0..600),
         ) {
             let held = Held::new(32).unwrap();
-            let mut list = vec![0; 32];
+            let mut list = vec![(0, false); 32];
             // As addresses of VA spaces are.
             let number = |n: u64| if n == 0 { 0 } else { 0xffff_8881_0000_0000 + n * 0x8000 };
-            for (chunk, holder) in given {
-                held.give(chunk, number(holder));
+            for (chunk, holder, resident) in given {
+                held.give(chunk, number(holder), resident);
                 if let Some(of) = list.get_mut(chunk as usize) {
-                    *of = holder;
+                    *of = (holder, resident);
                 }
             }
             let mut counts = BTreeMap::new();
-            for holder in list.iter().filter(|&&holder| holder != 0) {
-                *counts.entry(*holder).or_insert(0) += CHUNK;
+            for &(holder, resident) in list.iter().filter(|of| of.0 != 0) {
+                let (chunks, bytes) = counts.entry(holder).or_insert((0, 0));
+                *chunks += 1;
+                *bytes += if resident { CHUNK } else { 0 };
             }
             for holder in 1..30 {
-                let wanted = counts.get(&holder).copied().unwrap_or(0);
-                prop_assert_eq!(held.bytes(number(holder)), Some(wanted));
+                let (chunks, bytes) = counts.get(&holder).copied().unwrap_or((0, 0));
+                prop_assert_eq!(held.bytes(number(holder)), Some(bytes));
+                prop_assert_eq!(held.chunks(number(holder)), Some(chunks));
             }
         }
+    }
+
+    /// A process at its maximum asks without a lock, and must not see less than it holds.
+    #[test]
+    fn a_chunk_whose_pages_come_and_go_counts_all_the_time() {
+        let held = Held::new(2).unwrap();
+        held.give(0, 7, true);
+        held.give(1, 7, false);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    held.give(0, 7, false);
+                    held.give(0, 7, true);
+                }
+            });
+            let less = (0..3_000_000).find(|_| held.chunks(7) != Some(2));
+            stop.store(true, Relaxed);
+            assert_eq!(less, None, "the count was short for a moment");
+        });
+        assert_eq!(held.bytes(7), Some(CHUNK));
     }
 
     /// A reader sees the count of the process that it asks about, or none, whoever comes and goes.
@@ -225,14 +299,18 @@ mod tests {
         let other = (2..)
             .find(|&holder| held.row(holder).next() == first)
             .unwrap();
-        held.give(0, 1);
-        held.give(0, 0);
+        held.give(0, 1, true);
+        held.give(0, 0, false);
         let place = &held.places[first.unwrap()];
-        assert_eq!(place.count_for(1, || ()), Some(0));
-        let seen = place.count_for(1, || {
-            held.give(0, other);
-            held.give(1, other);
-        });
+        assert_eq!(place.count_for(1, |place| &place.resident, || ()), Some(0));
+        let seen = place.count_for(
+            1,
+            |place| &place.resident,
+            || {
+                held.give(0, other, true);
+                held.give(1, other, true);
+            },
+        );
         assert_eq!(seen, None);
         assert_eq!(
             (held.bytes(1), held.bytes(other)),

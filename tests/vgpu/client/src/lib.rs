@@ -40,6 +40,7 @@ mod kernel;
 mod layout;
 mod memory;
 mod process;
+mod quota;
 pub mod uvm;
 pub mod vgpu;
 

@@ -104,6 +104,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
     });
     trainer.bytes_ssd_tenant = Some(1536 * MIB);
     trainer.bytes_gpu = Some([(1, 7168 * MIB)].into());
+    trainer.bytes_gpu_max = [(1, 8192 * MIB)].into();
     let idle = GpuSample {
         gpu: Gpu {
             name: Some("Tesla T4".into()),

@@ -267,6 +267,8 @@ fn without_debugfs_descriptors_say_what_their_process_did() {
     );
     let on_gpu = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu;
     assert_eq!(on_gpu(&mut machine), Some([(1, 2 << 20)].into()));
+    let max = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu_max;
+    assert_eq!(max(&mut machine), [].into());
     let told = |machine: &mut Machine| {
         let process = machine.live.sample().processes.remove(0);
         let faults = process.gpus.map(|gpus| gpus[&1].faults);

@@ -229,5 +229,6 @@ fn what_programs_get() {
     let on_gpu = |process: usize| &sample["processes"][process]["bytes_gpu"];
     assert_eq!(on_gpu(1)["1"], 7516192768_u64);
     assert!(on_gpu(0).is_null());
+    assert_eq!(sample["processes"][1]["bytes_gpu_max"]["1"], 8589934592_u64);
     assert_eq!(sample["ssd"]["all"]["spilled"], 52428800);
 }

@@ -15,7 +15,7 @@
 //! # Why a kernel gets on
 //!
 //! A kernel that needs several blocks at once never gets on if its own process's chunks evict each other. So a process
-//! with [`SPARED`] chunks or fewer gives up none while another has more. If no process has more, the oldest chunk of all
+//! with [`spared`] chunks or fewer gives up none while another has more. If no process has more, the oldest chunk of all
 //! goes, as under `lru`. What one batch of faults brings therefore never evicts what the same batch, or one
 //! instruction, has brought. On a GPU of less than 5 GiB an eighth of the chunks is spared instead, as nobody would
 //! have more otherwise. Kernels of one process that together need more than its share at the same moment can evict each
@@ -26,12 +26,8 @@
 
 use super::super::chains::Chains;
 use super::super::holders::list_of;
-use super::{first_unspared, lru, Chunk, Holder, OutOfMemory, Policy, Used, REACH};
+use super::{first_of_one, lru, spared, Chunk, Holder, OutOfMemory, Policy, Used};
 use crate::mem::TryVec;
-
-/// Chunks that a process keeps while another one has more: what one instruction of a warp needs, whose 32 lanes access
-/// two blocks each, and what a batch of 256 faults brings, upstream's default.
-const SPARED: u32 = 64 + 256;
 
 /// Numbers for processes. Each that has chunks has one of its own, until there are more: any beyond take that of
 /// another for the chunks that they use from then on, and these two have one share.
@@ -70,7 +66,7 @@ impl Policy for Fair {
             chains: Chains::new(PROCESSES, chunks)?,
             processes: TryVec::filled(PROCESSES, nobody)?,
             uses: 0,
-            spared: SPARED.min(chunks / 8),
+            spared: spared(chunks),
         })
     }
 
@@ -104,11 +100,7 @@ impl Policy for Fair {
         let Some(number) = self.largest() else {
             return lru::Lru.choose(used);
         };
-        let mut chunks = self.chains.iter(number).take(REACH).peekable();
-        let first = *chunks.peek()?;
-        let standing = |chunk| (chunk, lru::standing(used, chunk, first));
-        let spareable = first_unspared(chunks.map(standing));
-        Some(spareable.map_or(first, |(chunk, _)| chunk))
+        first_of_one(used, self.chains.iter(number))
     }
 }
 

@@ -45,8 +45,14 @@ impl<M: Machine> Run<'_, M> {
     }
 
     /// W-room: whether a chunk can be had without evicting what is expected. Where all queues are empty, all chunks are
-    /// pinned: there is none until somebody lets one go, which a guess does not wait for.
+    /// pinned: there is none until somebody lets one go, which a guess does not wait for. One of the process's own
+    /// goes for it if the process is at its maximum, whatever is free.
     pub(super) fn has_room(&mut self) -> bool {
+        if self.machine.is_full() {
+            let holder = self.machine.holder();
+            let spare = self.machine.chunks(|roots, _| roots.has_spare(holder));
+            return spare.unwrap_or(true);
+        }
         self.worker.lacks(Part::Room)
             || self.machine.free_chunks(1) > 0
             || self

@@ -2,6 +2,7 @@
 //! What the eviction policy that the driver was loaded with (`uvm_rust_evict_policy`) makes of a
 //! program that goes through half as much memory again as the GPU has, round after round.
 
+mod quota;
 mod shares;
 mod together;
 
@@ -11,9 +12,10 @@ use shares::When;
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str = "usage: policy [--rounds N] [--shares] [--together]
+const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--together]
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
+  --quota      instead, a process that may hold only so much of the GPU
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
 ";
@@ -25,13 +27,22 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn main() -> ExitCode {
     use lexopt::prelude::*;
-    let (mut rounds, mut shares, mut together) = (4, false, false);
+    let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
+    match std::env::args().nth(1).as_deref() {
+        Some(quota::CHILD) => return quota::child_lowers(),
+        Some(quota::LOOPS) => return quota::child_loops(),
+        _ => {}
+    }
     let mut parser = lexopt::Parser::from_env();
     while let Ok(Some(argument)) = parser.next() {
         let number = match argument {
             Long("rounds") => parser.value().and_then(|v| v.parse()),
             Long("shares") => {
                 shares = true;
+                continue;
+            }
+            Long("quota") => {
+                quotas = true;
                 continue;
             }
             Long("together") => {
@@ -63,6 +74,10 @@ fn main() -> ExitCode {
             &[],
             together::sleeps,
         );
+        return suite.finish();
+    }
+    if quotas {
+        quota::run(&mut suite);
         return suite.finish();
     }
     if shares {

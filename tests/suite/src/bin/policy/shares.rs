@@ -17,8 +17,8 @@ const TENANTS: u64 = QUIET + 1;
 const ROUNDS: u64 = 2;
 /// How far from each other the accesses are.
 const APART: u64 = 64 << 10;
-const FIRST: u64 = 0x0fed_cba9_8765_4321;
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const FIRST: u64 = 0x0fed_cba9_8765_4321;
+pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// When the processes run.
 #[derive(Clone, Copy, PartialEq)]
@@ -29,15 +29,15 @@ pub enum When {
 }
 
 /// A process, and the memory that it goes through.
-struct Tenant {
-    process: Process,
-    gpu: Gpu,
+pub struct Tenant {
+    pub process: Process,
+    pub gpu: Gpu,
     events: EventQueue,
-    data: Buffer<u64>,
+    pub data: Buffer<u64>,
 }
 
 impl Tenant {
-    fn new(blocks: u64) -> Result<Self, Failure> {
+    pub fn new(blocks: u64) -> Result<Self, Failure> {
         let process = Process::new()?;
         let gpu = process.gpu(0)?;
         let events = EventQueue::new(&process, 1 << 16)?;
@@ -52,24 +52,29 @@ impl Tenant {
     }
 
     /// Reads a word of each 64 KiB, and compares it.
-    fn goes_through(&self) -> Result<(), Failure> {
-        let step = STEP.wrapping_mul(APART / 8);
-        let check = Op::check(&self.data).pattern(FIRST, step).every(APART);
-        let kernel = Kernel::new().op(check.lanes(1).utlbs(0, 1)).utlb_faults(1);
-        self.gpu.launch(&kernel)?.wait()?.ok()?;
-        Ok(())
+    pub fn goes_through(&self) -> Result<(), Failure> {
+        goes_through(&self.gpu, &self.data)
     }
 
     /// What the process has brought to the GPU since this was asked last.
-    fn brought(&self) -> Result<EventCounts, Failure> {
+    pub fn brought(&self) -> Result<EventCounts, Failure> {
         let mut counts = EventCounts::default();
         counts.add(&self.events.take(self.gpu.uuid())?);
         Ok(counts)
     }
 }
 
+/// The same, of a buffer in which each element is its [`value`].
+pub fn goes_through(gpu: &Gpu, data: &Buffer<u64>) -> Result<(), Failure> {
+    let step = STEP.wrapping_mul(APART / 8);
+    let check = Op::check(data).pattern(FIRST, step).every(APART);
+    let kernel = Kernel::new().op(check.lanes(1).utlbs(0, 1)).utlb_faults(1);
+    gpu.launch(&kernel)?.wait()?.ok()?;
+    Ok(())
+}
+
 /// What element `i` of each buffer holds.
-fn value(i: usize) -> u64 {
+pub fn value(i: usize) -> u64 {
     FIRST.wrapping_add(STEP.wrapping_mul(i as u64))
 }
 

@@ -24,7 +24,7 @@ impl Gpu {
         Self {
             roots,
             holds: std::vec![None; chunks as usize],
-            spared: SPARED.min(chunks / 8) as usize,
+            spared: spared(chunks) as usize,
         }
     }
 

@@ -236,6 +236,32 @@ fn what_gets_no_memory_waits(lack: Option<Part>) {
     }
 }
 
+/// At its maximum a process has room only where one of its own chunks is not expected, whatever is free.
+#[test]
+fn at_its_maximum_a_process_makes_its_own_room() {
+    let moved = |s: &Script| s.count(|did| *did == MOVED);
+    let mut s = Script::trained();
+    s.full = true;
+    s.used(3, OURS);
+    let roots = s.roots.as_mut().unwrap();
+    let other = roots.add_owner(OURS);
+    (0..3).for_each(|c| roots.expect(c, other, 9));
+    // Another process's chunk is no room.
+    roots.used_by(3, THEIRS).unwrap();
+    roots.insert(3, THEIRS).unwrap();
+    assert_eq!(worker(true, 0, None).turn(&mut s), Turn::Idle);
+    assert_eq!(s.did[3..5], [Unlock, Brought(Outcome::NoRoom, 0)]);
+    assert_eq!(moved(&s), 0);
+    for queue in [Queue::Unused, Queue::Discarded] {
+        let mut s = Script::trained();
+        (s.full, s.free) = (true, 0);
+        s.used(1, OURS);
+        s.roots.as_mut().unwrap().set(0, queue).unwrap();
+        worker(true, 0, None).turn(&mut s);
+        assert!(moved(&s) > 0, "{queue:?}");
+    }
+}
+
 /// A block that has a chunk needs no room.
 fn what_has_a_chunk_needs_no_room(lack: Option<Part>) {
     let mut s = Script::trained();

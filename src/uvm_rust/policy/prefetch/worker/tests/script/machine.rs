@@ -58,6 +58,8 @@ pub(super) struct Script {
     pub(super) generation: u32,
     /// Root chunks that nobody has.
     pub(super) free: u32,
+    /// The process is at its maximum.
+    pub(super) full: bool,
     pub(super) stopping: bool,
     /// What each look at the fault service, and each wait for it, finds; that it is idle, when
     /// this is used up.
@@ -96,6 +98,7 @@ impl Script {
             roots: Some(RootChunks::new(64).unwrap()),
             generation: 1,
             free: 4,
+            full: false,
             stopping: false,
             faults: VecDeque::new(),
             waits: VecDeque::new(),
@@ -214,6 +217,10 @@ impl Machine for Script {
     fn chunks<R>(&mut self, look: impl FnOnce(&mut RootChunks, u32) -> R) -> Option<R> {
         let generation = self.generation;
         self.roots.as_mut().map(|roots| look(roots, generation))
+    }
+
+    fn is_full(&mut self) -> bool {
+        self.full
     }
 
     fn free_chunks(&mut self, enough: u32) -> u32 {

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! What a VA space may hold of a GPU's memory (`policy/quota.rs`): the allocations that ask for it, and the call that
+//! sets it.
+//!
+//! Locks: the quota is in the VA space's share of the GPU (`driver/stats.rs`), and needs none; the VA space's lock is
+//! held all the time. Evictions sleep, so that no spinlock and no va_block's lock is held. A chunk becomes the VA
+//! space's under the `list_lock` of the GPU's PMM.
+
+use super::discard::status;
+use super::stats::Share;
+use super::{evict, ioctl::EOPNOTSUPP, params};
+use crate::ffi::bindings as uapi;
+use crate::ffi::flash::is_admin;
+use crate::ffi::gpu::GpuHandle;
+use crate::ffi::vaspace::{LockedVaSpace, VaSpace};
+use crate::ffi::{seam, time, uaccess};
+use crate::policy::quota::{give_up, make_room, Evicted, Machine, Max, Quota};
+use kernel::prelude::*;
+use kernel::sync::ArcBorrow;
+
+/// A VA space that wants a root chunk, or has too many. Its lock is held.
+struct Asking<'a> {
+    gpu: GpuHandle<'a>,
+    space: VaSpace<'a>,
+}
+
+impl Machine for Asking<'_> {
+    fn held(&mut self) -> Option<u32> {
+        self.gpu.stats()?.held_by(self.space.holder())
+    }
+
+    fn evict(&mut self) -> Evicted {
+        match self.gpu.evict_of(self.space) {
+            status::OK => Evicted::Gone,
+            status::NOTHING_TO_DO => Evicted::Nothing,
+            // Pages are held or pinned, or host memory is short. If the GPU is broken, the allocation will say so.
+            _ => Evicted::Held,
+        }
+    }
+
+    fn dying(&mut self) -> bool {
+        time::rest()
+    }
+}
+
+/// Checks the parameter that sets each VA space's maximum.
+///
+/// # Errors
+///
+/// `EINVAL`, and a line in the log, if there would be a maximum to which nobody keeps.
+pub(crate) fn check_parameter() -> Result {
+    if seam::gpu_max() == 0 || seam::quotas_enabled() {
+        return Ok(());
+    }
+    pr_err!("uvm_rust_gpu_max needs uvm_rust_stats=1 and uvm_rust_evict=1\n");
+    Err(EINVAL)
+}
+
+/// Whether `space`, whose lock is held, evicts before it gets another root chunk.
+pub(crate) fn is_full(gpu: GpuHandle<'_>, quota: &Quota, space: VaSpace<'_>) -> bool {
+    let held = || Asking { gpu, space }.held();
+    // Most have no maximum, and look for no count.
+    quota.max() != Max::NONE && held().is_some_and(|held| quota.is_full(held))
+}
+
+/// Begins an allocation of a root chunk for `space`, with or without eviction. False if the caller is to try with
+/// eviction.
+pub(crate) fn begin(gpu: GpuHandle<'_>, quota: &Quota, space: VaSpace<'_>, evict: bool) -> bool {
+    // Nothing is evicted from a GPU without replayable faults.
+    if !is_full(gpu, quota, space) || gpu.parent().is_none() {
+        return true;
+    }
+    if evict {
+        make_room(quota, &mut Asking { gpu, space });
+    }
+    evict
+}
+
+/// Ends it: `chunk` is the VA space's from now on. Without a maximum, the first use of the chunk says so.
+pub(crate) fn end(gpu: GpuHandle<'_>, quota: &Quota, holder: u64, chunk: u32) {
+    if quota.max() == Max::NONE {
+        return;
+    }
+    let mut chunks = gpu.chunks();
+    if let Some(queues) = chunks.queues().0 {
+        evict::claim((queues, gpu.stats()), chunk, holder);
+    }
+}
+
+/// Does `UVM_RUST_SET_QUOTA`: the caller lowers what its own VA space may hold, or raises it as an administrator.
+pub(crate) fn call(file: &seam::File<'_>, arg: usize) -> Result {
+    let (mut what, size) =
+        params::read_sized::<uapi::uvm_rust_quota>(arg, uapi::UVM_RUST_QUOTA_SIZE_V1)?;
+    if what.flags & !uapi::UVM_RUST_QUOTA_MAX != 0 {
+        return Err(EINVAL);
+    }
+    if !seam::quotas_enabled() {
+        return Err(Error::from_errno(-EOPNOTSUPP));
+    }
+    let space = file.space().ok_or(EPERM)?;
+    let sets = what.flags & uapi::UVM_RUST_QUOTA_MAX != 0;
+    let mut wanted = sets.then_some(Max::of_bytes(what.max));
+    let mut left = if sets { u32::MAX } else { 0 };
+    loop {
+        let locked = space.lock();
+        let (gpu, share) = share_of(&locked, &what.gpu_uuid)?;
+        let (quota, mut asking) = (share.quota(), Asking { gpu, space });
+        if let Some(max) = wanted.take() {
+            set(gpu, quota, max)?;
+        }
+        left = give_up(quota, &mut asking, left);
+        (what.max, what.low) = (quota.max().bytes(), 0);
+        what.held = asking.held().map_or(u64::MAX, Max::bytes_of);
+        what.beyond = quota.beyond();
+        if left == 0 {
+            break;
+        }
+    }
+    uaccess::write_sized(arg, what, size)
+}
+
+/// A GPU that is registered in a VA space, and what the VA space has there.
+fn share_of<'l>(
+    locked: &'l LockedVaSpace<'_>,
+    uuid: &[u8; 16],
+) -> Result<(GpuHandle<'l>, ArcBorrow<'l, Share>)> {
+    let gpu = locked.gpu(uuid).ok_or(ENODEV)?;
+    gpu.parent().ok_or(Error::from_errno(-EOPNOTSUPP))?;
+    let share = locked.stats().and_then(|stats| stats.share(gpu.index()));
+    Ok((gpu, share.ok_or(ENOMEM)?))
+}
+
+/// Sets a maximum, for the time being without effect on what is there.
+fn set(gpu: GpuHandle<'_>, quota: &Quota, wanted: Max) -> Result {
+    let chunks = gpu.stats().ok_or(ENOMEM)?.root_chunks();
+    if wanted < Max::least(chunks) {
+        return Err(EINVAL);
+    }
+    if quota.set(wanted, false).is_err() {
+        is_admin()?;
+        let _ = quota.set(wanted, true);
+    }
+    Ok(())
+}

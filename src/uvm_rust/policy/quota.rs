@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! How much of a GPU's memory one process may hold (`max`), in root chunks of 2 MiB, before its own chunks make room.
+//!
+//! A maximum never refuses memory, and nobody waits for it (as `memory.high` of cgroups, not as `memory.max`). A process at
+//! its maximum evicts chunks of its own before it allocates another one, whether or not the GPU has free memory, so that
+//! no other process loses any. What cannot be evicted stays: the allocation goes on beyond the maximum, as it would
+//! without one, and is counted. Refusing would end kernels, perhaps those of other processes in the same batch of
+//! faults.
+//!
+//! # How far beyond
+//!
+//! An allocation goes on when the process was seen below its maximum, or when an eviction of the allocating thread has
+//! succeeded. Each thread adds one chunk at a time. So `n` threads that bring memory at the same time hold `max + n - 1`
+//! chunks at most, as long as evictions succeed ([`PER_CHUNK`] of them bring back what is beyond). While evictions fail,
+//! as there is no host memory or pages are held, there is no bound but the GPU's memory.
+//!
+//! What counts is what the process holds, whatever is in it, from its allocation until it is free or evicted
+//! ([`super::stats::held`]). Chunks that are split may be several processes', and nobody's quota counts them.
+//!
+//! Locking: none. The count of what a process holds has its own lock.
+
+use super::evict;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Bytes of a root chunk.
+const CHUNK: u64 = 2 << 20;
+
+/// How many chunks an allocation tries to evict, at most. It adds one, so that what is beyond the maximum becomes less, and
+/// the fault service, for which all processes wait, takes no longer than that.
+pub const PER_CHUNK: u32 = 2;
+
+/// How many chunks are evicted for a lowered maximum before the VA space's lock is let go, for which the fault service may
+/// wait.
+pub const AT_A_TIME: u32 = 8;
+
+/// The most that a process may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Max(u32);
+
+impl Max {
+    /// The process may hold as much as there is.
+    pub const NONE: Self = Self(u32::MAX);
+
+    /// The least maximum on a GPU with so many chunks: what the policy `fair` spares. With less, a kernel could fault for
+    /// ever on blocks that one instruction needs at once, and nobody could tell that kernel from one that goes on.
+    pub fn least(chunks: u32) -> Self {
+        Self(evict::spared(chunks).max(1))
+    }
+
+    /// Of so many bytes the whole chunks count, and `u64::MAX` is no maximum.
+    pub fn of_bytes(bytes: u64) -> Self {
+        let most = u64::from(Self::NONE.0);
+        Self((bytes / CHUNK).min(most) as u32)
+    }
+
+    /// A module parameter of so many MiB, where 0 is no maximum.
+    pub fn of_mib(mib: u32) -> Self {
+        match mib {
+            0 => Self::NONE,
+            mib => Self(mib / 2),
+        }
+    }
+
+    /// How many bytes so many chunks are.
+    pub fn bytes_of(chunks: u32) -> u64 {
+        u64::from(chunks) * CHUNK
+    }
+
+    /// The maximum in bytes; `None` without one.
+    pub fn limit(self) -> Option<u64> {
+        (self != Self::NONE).then(|| self.bytes())
+    }
+
+    /// The maximum in bytes, as [`Max::of_bytes`] takes it.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::NONE => u64::MAX,
+            Self(chunks) => Self::bytes_of(chunks),
+        }
+    }
+}
+
+/// The caller may not raise a maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MayNotRaise;
+
+/// The quota of one process on one GPU.
+#[derive(Debug)]
+pub struct Quota {
+    max: AtomicU32,
+    /// Allocations that have gone on at the maximum.
+    beyond: AtomicU64,
+}
+
+impl Quota {
+    /// Makes a quota with this maximum.
+    pub const fn new(max: Max) -> Self {
+        Self {
+            max: AtomicU32::new(max.0),
+            beyond: AtomicU64::new(0),
+        }
+    }
+
+    /// The maximum that is in force.
+    pub fn max(&self) -> Max {
+        Max(self.max.load(Relaxed))
+    }
+
+    /// Sets the maximum.
+    ///
+    /// # Errors
+    ///
+    /// [`MayNotRaise`] if it would be raised and the caller may not; then it stays what it was.
+    pub fn set(&self, wanted: Max, may_raise: bool) -> Result<(), MayNotRaise> {
+        let allowed = |max| (may_raise || wanted.0 <= max).then_some(wanted.0);
+        let set = self.max.fetch_update(Relaxed, Relaxed, allowed);
+        set.map(|_| ()).map_err(|_| MayNotRaise)
+    }
+
+    /// The maximum in bytes and [`Quota::beyond`]; `None` without a maximum.
+    pub fn told(&self) -> Option<(u64, u64)> {
+        Some((self.max().limit()?, self.beyond()))
+    }
+
+    /// Whether a process that holds `held` chunks evicts before it gets another one.
+    pub fn is_full(&self, held: u32) -> bool {
+        let max = self.max();
+        max != Max::NONE && held >= max.0
+    }
+
+    /// How many chunks a process that holds `held` of them has beyond the maximum.
+    fn excess(&self, held: u32) -> u32 {
+        held.saturating_sub(self.max().0)
+    }
+
+    /// How many allocations have gone on at the maximum, as they could evict nothing.
+    pub fn beyond(&self) -> u64 {
+        self.beyond.load(Relaxed)
+    }
+}
+
+/// How an eviction of a chunk of the process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// The chunk is gone.
+    Gone,
+    /// The chunk stays, as somebody holds pages of it, or there is no host memory for them. Of another chunk neither may
+    /// be so.
+    Held,
+    /// No chunk of the process can be evicted now: others work on all of them.
+    Nothing,
+}
+
+/// A process that wants a chunk, or has too many.
+pub trait Machine {
+    /// How many chunks the process holds; `None` if nobody knows, and nothing is limited then.
+    fn held(&mut self) -> Option<u32>;
+
+    /// Evicts a chunk of the process. Takes as long as one eviction does.
+    fn evict(&mut self) -> Evicted;
+
+    /// Whether the thread is to die.
+    fn dying(&mut self) -> bool;
+}
+
+/// Evicts chunks of a process that is at its maximum, and wants another one. Whatever comes of it, the process allocates
+/// then.
+pub fn make_room<M: Machine>(quota: &Quota, machine: &mut M) {
+    for _ in 0..PER_CHUNK {
+        if !is_full(quota, machine) || machine.evict() == Evicted::Nothing {
+            break;
+        }
+    }
+    if is_full(quota, machine) {
+        quota.beyond.fetch_add(1, Relaxed);
+    }
+}
+
+fn is_full<M: Machine>(quota: &Quota, machine: &mut M) -> bool {
+    machine.held().is_some_and(|held| quota.is_full(held))
+}
+
+/// Evicts chunks of a process that has more than it may, as its maximum was lowered: [`AT_A_TIME`] at most, and no more
+/// than `left`, which the last call gave. Returns how many more are to be tried; at first that is any number. As many are
+/// tried in all as there are too many at first. What stays goes when the process next wants memory.
+pub fn give_up<M: Machine>(quota: &Quota, machine: &mut M, mut left: u32) -> u32 {
+    for _ in 0..AT_A_TIME {
+        left = left.min(machine.held().map_or(0, |held| quota.excess(held)));
+        if left == 0 || machine.dying() || machine.evict() == Evicted::Nothing {
+            return 0;
+        }
+        left -= 1;
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests;
