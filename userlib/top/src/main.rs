@@ -3,6 +3,7 @@
 //! `uvmtop`: what GPUs do with unified memory.
 
 mod http;
+mod kept;
 mod live;
 mod missing;
 mod options;
@@ -20,6 +21,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use kept::Kept;
 use live::Live;
 use options::{Asked, How, Options};
 use sample::Source;
@@ -41,7 +43,10 @@ fn main() -> ExitCode {
         How::Screen => terminal::run(&mut source, &options),
         How::Text => once(&mut source, &options),
         How::Json => json(&mut source, &options),
-        How::Listen(address) => http::listen(address, || prometheus::text(&source.sample())),
+        How::Listen(address) => {
+            let mut kept = Kept::default();
+            http::listen(address, || prometheus::text(&source.sample(), &mut kept))
+        }
     })
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A sample in Prometheus' text format. Counters are the driver's own, so that who scrapes
-//! makes the rates; one that begins anew is what Prometheus expects of a counter.
+//! makes the rates. One that begins anew is what Prometheus expects of a counter; those of processes
+//! become less without that, and are kept from it (`kept.rs`).
 
 use std::fmt::Write as _;
 
 use uvmrust_system::{ByCause, ByQueue};
 
+use crate::kept::Kept;
 use crate::sample::{GpuSample, ProcessSample, Sample, SsdSample};
 
 /// Bytes of a chunk.
@@ -88,7 +90,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// All that is known of this moment.
-pub(crate) fn text(sample: &Sample) -> String {
+pub(crate) fn text(sample: &Sample, kept: &mut Kept) -> String {
     let mut page = Page::default();
     let module = sample.module.as_ref();
     let whose = match module.map(|module| module.whose) {
@@ -120,8 +122,9 @@ pub(crate) fn text(sample: &Sample) -> String {
         sample.processes.len() as u64,
     );
     for process in &sample.processes {
-        process_values(&mut page, process);
+        process_values(&mut page, process, kept);
     }
+    kept.ended();
     let mut text = String::new();
     for Family {
         name,
@@ -293,7 +296,7 @@ fn ssd_values(page: &mut Page, ssd: &SsdSample) {
     }
 }
 
-fn process_values(page: &mut Page, process: &ProcessSample) {
+fn process_values(page: &mut Page, process: &ProcessSample, kept: &mut Kept) {
     let pid = process.pid.to_string();
     if let Some(bytes) = process.bytes_ssd_tenant {
         let about = (
@@ -326,8 +329,9 @@ fn process_values(page: &mut Page, process: &ProcessSample) {
             page.value(about, &labels, *max);
         }
     }
-    for (gpu, counts) in process.gpus.iter().flatten() {
-        let gpu = gpu.to_string();
+    for (&number, counts) in process.gpus.iter().flatten() {
+        let mut grows = |name: &str, n| kept.value((process.pid, number, name.into()), n);
+        let gpu = number.to_string();
         let labels = [
             ("pid", &*pid),
             ("command", &*process.command),
@@ -342,17 +346,17 @@ fn process_values(page: &mut Page, process: &ProcessSample) {
             ("gpu-to-host", counts.gpu_to_host.total()),
         ] {
             let labels = [&labels[..], &[("direction", direction)]].concat();
-            page.value(about, &labels, bytes);
+            page.value(about, &labels, grows(direction, bytes));
         }
         let about = (
             "uvm_rust_process_faults_total",
             "Replayable faults of a process.",
         );
-        page.value(about, &labels, counts.faults);
+        page.value(about, &labels, grows("faults", counts.faults));
         let about = (
-            "uvm_rust_process_evicted_chunks_total",
-            "Its chunks that were taken.",
+            "uvm_rust_process_evictions_total",
+            "Evictions of blocks of a process, also in vain.",
         );
-        page.value(about, &labels, counts.evictions.taken());
+        page.value(about, &labels, grows("evictions", counts.evictions.taken()));
     }
 }

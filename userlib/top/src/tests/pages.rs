@@ -2,6 +2,7 @@
 
 //! Screens and pages, compared with those in `tests/golden`. `UVMTOP_BLESS=1` writes these.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ratatui::backend::TestBackend;
@@ -9,6 +10,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 
 use super::fake::{nothing, ours, theirs, Fake, T4};
+use crate::kept::Kept;
 use crate::sample::{Sample, Source};
 use crate::terminal::{draw, Looks};
 use crate::view::View;
@@ -185,7 +187,8 @@ fn keys() {
 fn what_prometheus_gets() {
     let mut sample = ours(10);
     sample.processes[0].command = "a\"b\\".into();
-    let text = prometheus::text(&sample);
+    let mut kept = Kept::default();
+    let text = prometheus::text(&sample, &mut kept);
     is_golden("prometheus", &text);
     // Each family once, and each value with a family.
     let mut families = std::collections::BTreeSet::new();
@@ -205,10 +208,22 @@ fn what_prometheus_gets() {
             }
         }
     }
+    // A process that closes one of its VA spaces: no counter becomes less.
+    let numbers = |text: &str| -> BTreeMap<String, u64> {
+        let lines = text.lines().filter(|line| line.contains("_total{pid"));
+        let values = lines.filter_map(|line| line.rsplit_once(' '));
+        let numbers = values.map(|(name, n)| (name.to_owned(), n.parse().unwrap()));
+        numbers.collect()
+    };
+    for counts in sample.processes[0].gpus.iter_mut().flatten() {
+        *counts.1 = uvmrust_system::Counts::default();
+    }
+    let later = numbers(&prometheus::text(&sample, &mut kept));
+    assert!(later.len() > 3 && later == numbers(&text), "{later:?}");
     // What is not known is absent.
-    let text = prometheus::text(&theirs(10));
+    let text = prometheus::text(&theirs(10), &mut kept);
     assert!(!text.contains("faults_total"), "{text}");
-    assert!(prometheus::text(&nothing()).contains("module=\"none\""));
+    assert!(prometheus::text(&nothing(), &mut kept).contains("module=\"none\""));
 }
 
 #[test]
