@@ -205,7 +205,13 @@ impl Live {
             .flatten()
             .filter(|counted| counted.pid != self.own)
         {
-            let comm = || self.root.line(&format!("/proc/{}/comm", counted.pid));
+            // The driver counts for who opened the VA space. If that process has no descriptor any more, it has ended,
+            // and who has its number now is another.
+            let hidden = sample.processes_hidden;
+            let comm = || match hidden {
+                true => self.root.line(&format!("/proc/{}/comm", counted.pid)),
+                false => Some("(ended)".into()),
+            };
             let process = found.entry(counted.pid).or_insert_with(|| ProcessSample {
                 pid: counted.pid,
                 command: comm().unwrap_or_default(),

@@ -240,7 +240,8 @@ fn the_ssd_is_shown_as_far_as_it_is_told() {
 #[test]
 fn processes_are_those_with_a_descriptor_and_those_that_are_counted() {
     let mut machine = Machine::new("processes");
-    machine.file("proc/50/comm", "train\n");
+    // It has the number of one that opened UVM, gave its descriptor away, and ended.
+    machine.file("proc/50/comm", "another\n");
     machine.file("proc/60/comm", "tool\n");
     machine.file("proc/60/fd/x", "");
     symlink("/dev/nvidia-uvm", machine.folder.join("proc/60/fd/3")).unwrap();
@@ -250,7 +251,7 @@ fn processes_are_those_with_a_descriptor_and_those_that_are_counted() {
     );
     let processes = machine.live.sample().processes;
     let names: Vec<_> = processes.iter().map(|p| (p.pid, &*p.command)).collect();
-    assert_eq!(names, [(50, "train"), (60, "tool")]);
+    assert_eq!(names, [(50, "(ended)"), (60, "tool")]);
     assert_eq!(processes[0].gpus.as_ref().unwrap()[&1].faults, 9);
     assert_eq!(processes[1].gpus, None);
 }
