@@ -11,7 +11,7 @@ pub struct Root(PathBuf);
 
 /// More of a file in /proc or /sys is not read: all that are looked at are far shorter, and
 /// a file that never ends is not to fill the memory.
-const MOST: u64 = 8 << 20;
+const MOST: u64 = 64 << 20;
 
 impl Root {
     /// Below this folder; `/` is the real one.
@@ -27,12 +27,16 @@ impl Root {
     /// The text of a file, whatever bytes are in it.
     ///
     /// # Errors
-    /// As opening and reading it.
+    /// As opening and reading it; [`io::ErrorKind::FileTooLarge`] if it is longer than 64 MiB, as part of it
+    /// says something else than all of it.
     pub fn text(&self, path: &str) -> io::Result<String> {
         use std::io::Read;
         let mut bytes = Vec::new();
         let file = std::fs::File::open(self.path(path))?;
-        file.take(MOST).read_to_end(&mut bytes)?;
+        file.take(MOST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -71,5 +75,27 @@ impl Root {
     /// The folder that stands for `/`: `/` itself but in tests.
     pub fn folder(&self) -> &Path {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The last number of a text that is cut off is another, and what comes behind is missed.
+    #[test]
+    fn a_text_that_is_too_long_is_not_cut_off() {
+        let folder = std::env::temp_dir().join(format!("uvmrust-root-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = std::fs::File::create(folder.join("long")).unwrap();
+        let root = Root::new(&folder);
+        file.set_len(MOST).unwrap();
+        assert_eq!(root.text("/long").unwrap().len() as u64, MOST);
+        file.set_len(MOST + 1).unwrap();
+        let error = root.text("/long").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
