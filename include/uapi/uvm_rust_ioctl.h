@@ -349,12 +349,13 @@ struct uvm_rust_prefetch_stats {
  *
  * Before it returns, the call evicts what the VA space holds beyond the maximum, as long as chunks can
  * be evicted and the caller is not killed; what is left goes when the VA space next wants memory there.
- * If -EFAULT comes from writing the result, the maximum is set; and so it is if the GPU is unregistered
- * meanwhile, which gives ENODEV.
+ * If -EFAULT comes from writing the result, the maximum is set; so it is if the GPU is unregistered
+ * meanwhile, which gives ENODEV, and if the system is about to sleep meanwhile, which gives EAGAIN.
  *
  * A maximum refuses no memory, and nothing waits for it: it is memory.high of cgroups, not memory.max. A VA space at
  * its maximum evicts a chunk of its own for each further one, by faults and by migrations alike, whether or not the GPU
- * has free memory. So the maximum costs other processes nothing. Where no chunk of its own can be evicted, as threads
+ * has free memory. So it takes no block of another process for what is beyond the maximum, unless the GPU is full and
+ * another allocation takes the chunk first. The copy to the host is waited for, in the fault service too. Where no chunk of its own can be evicted, as threads
  * work on all of them or host memory is short, the VA space gets the further one all the same (@beyond), and each later
  * one evicts up to two. While evictions succeed, n threads that bring memory at the same time have the VA space
  * hold n - 1 chunks of 2 MiB beyond its maximum at most; the fault service of a GPU is one thread.

@@ -113,6 +113,10 @@ pub(crate) fn call(file: &seam::File<'_>, arg: usize) -> Result {
         (what.max, what.low) = (quota.max().bytes(), 0);
         what.held = asking.held().map_or(u64::MAX, Max::bytes_of);
         what.beyond = quota.beyond();
+        // Who waits to suspend waits for this call, and so does the fault on what the call writes to.
+        if seam::suspends() {
+            return Err(EAGAIN);
+        }
         if left == 0 {
             break;
         }

@@ -9,11 +9,7 @@ use super::{bindings, seam};
 use crate::driver::{discard, fdinfo, ioctl};
 use core::ffi::{c_long, c_ulong};
 
-super::check_exports!(
-    uvm_test_ioctl,
-    uvm_rust_discard_batch,
-    uvm_rust_show_fdinfo
-);
+super::check_exports!(uvm_test_ioctl, uvm_rust_discard_batch, uvm_rust_show_fdinfo);
 
 #[no_mangle]
 unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
