@@ -255,103 +255,61 @@ unsafe fn standing_for(handle: *mut c_void, name: *const c_char) -> Option<*mut 
     }
 }
 
-/// Stands before libc's dlsym. What is not for us jumps on, so that libc sees the
-/// caller's own return address, by which it knows what RTLD_NEXT means.
-#[cfg(target_arch = "x86_64")]
-#[no_mangle]
-#[unsafe(naked)]
-unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {hook}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jne 2f",
-        "jmp qword ptr [rip + {real}]",
-        "2: ret",
-        hook = sym dlsym_hook,
-        real = sym real::DLSYM,
-    )
+/// Stands before a function of libc's, with parameters of which none is behind the third. What is not for
+/// us jumps on, so that libc sees the caller's own return address, by which it knows what RTLD_NEXT means.
+macro_rules! stand_before {
+    ($name:ident($($parameter:ident: $kind:ty),*), $hook:ident, $real:ident) => {
+        #[cfg(target_arch = "x86_64")]
+        #[no_mangle]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name($($parameter: $kind),*) -> *mut c_void {
+            core::arch::naked_asm!(
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "call {hook}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "test rax, rax",
+                "jne 2f",
+                "jmp qword ptr [rip + {real}]",
+                "2: ret",
+                hook = sym $hook,
+                real = sym real::$real,
+            )
+        }
+
+        // The same for the calling convention of Arm's 64-bit processors.
+        #[cfg(target_arch = "aarch64")]
+        #[no_mangle]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name($($parameter: $kind),*) -> *mut c_void {
+            core::arch::naked_asm!(
+                "stp x29, x30, [sp, #-48]!",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "bl {hook}",
+                "mov x9, x0",
+                "ldp x0, x1, [sp, #16]",
+                "ldr x2, [sp, #32]",
+                "ldp x29, x30, [sp], #48",
+                "cbnz x9, 2f",
+                "adrp x16, {real}",
+                "ldr x16, [x16, :lo12:{real}]",
+                "br x16",
+                "2: mov x0, x9",
+                "ret",
+                hook = sym $hook,
+                real = sym real::$real,
+            )
+        }
+    };
 }
 
-/// The same for the calling convention of Arm's 64-bit processors.
-#[cfg(target_arch = "aarch64")]
-#[no_mangle]
-#[unsafe(naked)]
-unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        "stp x29, x30, [sp, #-32]!",
-        "stp x0, x1, [sp, #16]",
-        "bl {hook}",
-        "mov x9, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
-        "cbnz x9, 2f",
-        "adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "br x16",
-        "2: mov x0, x9",
-        "ret",
-        hook = sym dlsym_hook,
-        real = sym real::DLSYM,
-    )
-}
-
-/// Stands before libc's dlvsym in the same way.
-#[cfg(target_arch = "x86_64")]
-#[no_mangle]
-#[unsafe(naked)]
-unsafe extern "C" fn dlvsym(
-    handle: *mut c_void,
-    name: *const c_char,
-    version: *const c_char,
-) -> *mut c_void {
-    core::arch::naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {hook}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jne 2f",
-        "jmp qword ptr [rip + {real}]",
-        "2: ret",
-        hook = sym dlvsym_hook,
-        real = sym real::DLVSYM,
-    )
-}
-
-/// The same for the calling convention of Arm's 64-bit processors.
-#[cfg(target_arch = "aarch64")]
-#[no_mangle]
-#[unsafe(naked)]
-unsafe extern "C" fn dlvsym(
-    handle: *mut c_void,
-    name: *const c_char,
-    version: *const c_char,
-) -> *mut c_void {
-    core::arch::naked_asm!(
-        "stp x29, x30, [sp, #-48]!",
-        "stp x0, x1, [sp, #16]",
-        "str x2, [sp, #32]",
-        "bl {hook}",
-        "mov x9, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldr x2, [sp, #32]",
-        "ldp x29, x30, [sp], #48",
-        "cbnz x9, 2f",
-        "adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "br x16",
-        "2: mov x0, x9",
-        "ret",
-        hook = sym dlvsym_hook,
-        real = sym real::DLVSYM,
-    )
-}
+stand_before!(dlsym(handle: *mut c_void, name: *const c_char), dlsym_hook, DLSYM);
+stand_before!(
+    dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char),
+    dlvsym_hook,
+    DLVSYM
+);
