@@ -107,7 +107,7 @@ impl Quota {
         Max(self.max.load(Relaxed))
     }
 
-    /// Sets the maximum.
+    /// Sets the maximum, which counts from the next allocation on. It is the caller who evicts what is beyond.
     ///
     /// # Errors
     ///
