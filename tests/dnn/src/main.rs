@@ -4,8 +4,8 @@
 //!
 //! `uvm-dnn run POLICY [WORKLOAD...]` runs in the VM under the driver that is loaded, whose
 //! parameters make the policy, and prints a cell of `out/dnn.json` a line; `uvm-dnn report
-//! FILE --json FILE` puts them together. `scripts/dnn.sh` does both. `uvm-dnn model` runs the
-//! same on a model of the driver, on the host, and `uvm-dnn simulate` in uvmsim.
+//! FILE --json FILE` puts them together. `scripts/dnn.sh` does both. `uvm-dnn simulate`
+//! runs the same in uvmsim, on the host.
 //!
 //! `uvm-dnn plan FOLDER` writes steps, plans of uvmsim's and what it predicts of them;
 //! `uvm-dnn play FOLDER DEVICE NET POLICY...` carries them out in the VM, with DEVICE as SSD,
@@ -15,7 +15,6 @@
 //! its record; `uvm-dnn recorded TRACE PLAN FILE REPORT` compares what it printed with what uvmsim
 //! predicts of it. `scripts/record-demo.sh` does all that.
 
-mod model;
 mod play;
 mod program;
 mod recorded;
@@ -31,9 +30,6 @@ fn main() -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", policy, ref workloads @ ..] => run::run(policy, workloads),
-        ["model"] => model::print(30, model::STEPS),
-        ["model", chunks] => model::print(chunks.parse()?, model::STEPS),
-        ["model", chunks, steps] => model::print(chunks.parse()?, steps.parse()?),
         ["simulate", chunks, steps] => simulate::print(chunks.parse()?, steps.parse()?),
         ["plan", folder] => scaled::plan(folder, 56),
         ["plan", folder, mib] => scaled::plan(folder, mib.parse()?),
@@ -49,6 +45,6 @@ fn main() -> Result<()> {
             report.as_ref(),
         ),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn model [CHUNKS [ITERATIONS]] | uvm-dnn simulate CHUNKS ITERATIONS | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT | uvm-dnn program NAME POLICY | uvm-dnn recorded TRACE PLAN FILE REPORT"),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn simulate CHUNKS ITERATIONS | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT | uvm-dnn program NAME POLICY | uvm-dnn recorded TRACE PLAN FILE REPORT"),
     }
 }

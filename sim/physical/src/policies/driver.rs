@@ -31,6 +31,8 @@ pub struct Driver {
     tables: Tables,
     /// Execution ID of each kernel: name and arguments, hashed.
     ids: Vec<ExecId>,
+    /// Whether the program frees what its kernels need no more.
+    frees: bool,
 }
 
 impl Driver {
@@ -53,7 +55,16 @@ impl Driver {
             worker: Worker::new(params),
             tables: tables.map_err(none)?,
             ids: ids.into_iter().map(ExecId).collect(),
+            frees: true,
         })
+    }
+
+    /// The same, under a program that allocates once, and frees nothing while it runs.
+    pub fn keeping(self) -> Self {
+        Self {
+            frees: false,
+            ..self
+        }
     }
 }
 
@@ -75,6 +86,9 @@ impl Policy for Driver {
     }
 
     fn kernel_end(&mut self, k: usize, s: &mut System<'_>) {
+        if !self.frees {
+            return;
+        }
         let layout = s.layout;
         for &t in &layout.deaths[k] {
             s.free(t);
