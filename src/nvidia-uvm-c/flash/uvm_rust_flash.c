@@ -77,51 +77,12 @@ void uvm_seam_block_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust
 	}
 }
 
-/* A range whose mappings change: what is under way to write its blocks comes to nothing. */
-static void cancel_range(uvm_rust_managed_t *range)
-{
-	uvm_va_block_t *block;
-
-	if (!static_branch_unlikely(&uvm_rust_flash_used_key))
-		return;
-	for_each_va_block_in_va_range(range, block) {
-		uvm_mutex_lock(&block->lock);
-		uvm_rust_flash_cancel_spill(block->uvm_rust_flash);
-		uvm_mutex_unlock(&block->lock);
-	}
-}
-
 /* --- functions of upstream's that are replaced ---------------------------------------------- */
 
-UVM_RUST_C_BODY(uvm_va_range_set_accessed_by);
-UVM_RUST_C_BODY(uvm_va_range_unset_accessed_by);
-UVM_RUST_C_BODY(uvm_va_block_remove_gpu_va_space);
 UVM_RUST_C_BODY(uvm_va_block_check_logical_permissions);
 UVM_RUST_C_BODY(uvm_perf_prefetch_get_hint_va_block);
 UVM_RUST_C_BODY(uvm_va_block_write_from_cpu);
 UVM_RUST_C_BODY(uvm_va_block_read_to_cpu);
-
-NV_STATUS uvm_va_range_set_accessed_by(uvm_rust_managed_t *range, uvm_processor_id_t id, struct mm_struct *mm,
-				       uvm_tracker_t *tracker)
-{
-	NV_STATUS status = uvm_va_range_set_accessed_by__c(range, id, mm, tracker);
-
-	cancel_range(range);
-	return status;
-}
-
-void uvm_va_range_unset_accessed_by(uvm_rust_managed_t *range, uvm_processor_id_t id, uvm_tracker_t *tracker)
-{
-	cancel_range(range);
-	uvm_va_range_unset_accessed_by__c(range, id, tracker);
-}
-
-void uvm_va_block_remove_gpu_va_space(uvm_va_block_t *block, uvm_gpu_va_space_t *gpu_va_space,
-				      uvm_va_block_context_t *context)
-{
-	uvm_rust_flash_cancel_spill(block->uvm_rust_flash);
-	uvm_va_block_remove_gpu_va_space__c(block, gpu_va_space, context);
-}
 
 /* A GPU's access to a page that is lost is as fatal as one to a page that it may not access. */
 NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_block_context_t *context,

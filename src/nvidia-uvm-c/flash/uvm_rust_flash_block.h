@@ -179,16 +179,19 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 UVM_RUST_C_BODY(uvm_va_block_map);
 UVM_RUST_C_BODY(uvm_va_block_page_compute_highest_permission);
 
-/* All mappings are made here: whoever gets one for writing may write. */
+/*
+ * All mappings are made here: whoever gets one for writing may write. Upstream makes some some time after an eviction, and
+ * ends some without a migration, so that a write to flash sees neither where the mapping itself does not say so.
+ */
 NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
 			   uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,
 			   UvmEventMapRemoteCause cause, uvm_tracker_t *tracker)
 {
-	if (static_branch_unlikely(&uvm_rust_flash_used_key) && prot > UVM_PROT_READ_ONLY) {
+	if (static_branch_unlikely(&uvm_rust_flash_used_key)) {
 		uvm_page_mask_t pages;
 
 		uvm_page_mask_init_from_region(&pages, region, mask);
-		uvm_rust_flash_may_write(block->uvm_rust_flash, uvm_rust_mask(&pages));
+		uvm_rust_flash_maps(block->uvm_rust_flash, uvm_rust_mask(&pages), prot > UVM_PROT_READ_ONLY);
 	}
 	return uvm_va_block_map__c(block, context, id, region, mask, prot, cause, tracker);
 }

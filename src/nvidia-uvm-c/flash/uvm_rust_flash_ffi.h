@@ -36,10 +36,11 @@ _Bool uvm_rust_flash_is_copied(struct uvm_rust_flash_block *block, __u32 page);
 void uvm_rust_flash_add_stored(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages);
 /* Takes those out of @pages that flash has copies of. */
 void uvm_rust_flash_leave_copied(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages);
-/* What is under way to write the block comes to nothing. */
-void uvm_rust_flash_cancel_spill(struct uvm_rust_flash_block *block);
-/* Somebody may write to those of @pages that are in memory from now on: copies that flash has are no longer valid. */
-void uvm_rust_flash_may_write(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages);
+/*
+ * Those of @pages that are in memory are about to be mapped: what is being written of them stays, and where the mapping
+ * @writes, copies that flash has are no longer valid.
+ */
+void uvm_rust_flash_maps(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages, _Bool writes);
 /*
  * Takes those out of @pages, which a fault of a GPU's or (not @to_gpu) of a CPU's is to bring along, that it should not.
  * False: that leaves none.
@@ -58,7 +59,7 @@ __u32 uvm_rust_flash_before_populate(struct uvm_va_block_struct *block, struct u
 				     const struct uvm_rust_mask *wanted);
 /*
  * The same before a debugger reads page @page, with @context, or one of Rust's for NULL; and what
- * uvm_rust_flash_may_write() does before it writes there.
+ * uvm_rust_flash_maps() does before it writes there.
  */
 __u32 uvm_rust_flash_debug(struct uvm_va_block_struct *block, struct uvm_seam_context *context, __u32 page,
 			   _Bool to_write);

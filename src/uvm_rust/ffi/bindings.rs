@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 18996b3b153e529c.
+// Of headers and options e3dfafd1c92d41a3.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -1271,10 +1271,11 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_leave_copied(block: *mut uvm_rust_flash_block, pages: *mut uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_cancel_spill(block: *mut uvm_rust_flash_block);
-}
-unsafe extern "C" {
-    pub fn uvm_rust_flash_may_write(block: *mut uvm_rust_flash_block, pages: *const uvm_rust_mask);
+    pub fn uvm_rust_flash_maps(
+        block: *mut uvm_rust_flash_block,
+        pages: *const uvm_rust_mask,
+        writes: bool,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_along(

@@ -32,8 +32,7 @@ crate::ffi::check_exports!(
     uvm_rust_flash_is_copied,
     uvm_rust_flash_add_stored,
     uvm_rust_flash_leave_copied,
-    uvm_rust_flash_cancel_spill,
-    uvm_rust_flash_may_write,
+    uvm_rust_flash_maps,
 );
 
 /// Which pages are on a device. Gives their places back when it is dropped.
@@ -395,14 +394,6 @@ unsafe extern "C" fn uvm_rust_flash_leave_copied(
     }
 }
 
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_cancel_spill(block: *mut uvm_rust_flash_block) {
-    // SAFETY: null, or I-own and I-lock.
-    if let Some(state) = unsafe { used(block) } {
-        state.pages.touched(&PageMask::FULL);
-    }
-}
-
 /// `pages` are discarded: what is there of them on a device is forgotten.
 ///
 /// # Safety
@@ -428,13 +419,17 @@ pub(super) fn give_up(state: &mut State, pages: &PageMask) -> u32 {
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_may_write(
+unsafe extern "C" fn uvm_rust_flash_maps(
     block: *mut uvm_rust_flash_block,
     pages: *const uvm_rust_mask,
+    writes: bool,
 ) {
     // SAFETY: null, or I-own and I-lock, for `block`; I-call for `pages`.
     let (state, pages) = unsafe { (used(block), read(pages)) };
-    if let Some(state) = state {
+    let Some(state) = state else { return };
+    // Most mappings are of blocks that have no copies, and want no lock.
+    state.pages.touched(&pages);
+    if writes {
         give_up(state, &pages);
     }
 }

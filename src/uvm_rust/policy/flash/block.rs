@@ -147,7 +147,7 @@ impl BlockPages {
         Ok(Spill { pages, write })
     }
 
-    /// `pages` are being used where they are, so that what is written of them is stale.
+    /// `pages` are being used where they are, or mapped, so that what is written of them is stale.
     pub fn touched(&mut self, pages: &PageMask) {
         self.spilling -= *pages;
     }

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A spill takes no lock for longer than it needs to look: it unmaps the pages, writes a copy that is
-//! encrypted, and comes back to see whether the pages are as it left them. Whoever uses one of them in
-//! the meantime says so ([`BlockPages::touched`]), or maps it, and keeps it. What neither sees is a
-//! mapping that came and went without a migration: those who make or end such say so as well.
+//! encrypted, and comes back to see whether the pages are as it left them. Whoever uses or maps one of
+//! them in the meantime says so ([`BlockPages::touched`]), and it stays. The mapping itself need not be
+//! there any more by then: upstream ends some without a migration.
 //!
 //! Nor is seen who reads or writes a page without a mapping: direct I/O, a buffer registered with
 //! io_uring or for RDMA, a pipe. They hold a reference on the page for as long as they may. Such a page

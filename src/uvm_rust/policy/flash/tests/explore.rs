@@ -38,11 +38,15 @@ mod world;
 
 use parked::{discard_lazily, fetchers, gpu_faults};
 use spill::Real;
-use threads::{accessed_by, death, detach, discard, fault, gpu, move_range, split, stores, worker};
+use threads::{
+    accessed_by, death, detach, discard, eviction_mappings, fault, gpu, move_range, split, stores,
+    unmaps, worker,
+};
 use trim::trims;
 use world::{Block, World, ANY};
 
-/// What is taken out, to see that it is noticed.
+/// What is taken out, to see that it is noticed. Two are second barriers behind [`Lack::MapEndsSpill`]: that
+/// is out with them, and with it the threads that only it sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
     /// A part of the policy.
@@ -53,6 +57,8 @@ pub(super) enum Lack {
     FaultTouches,
     /// Of the C: a mapping for writing gives copies up.
     MapGivesCopiesUp,
+    /// Of the C: a mapping ends the write of what it maps.
+    MapEndsSpill,
     /// Of the C: detaching waits for reads that nobody needs any more.
     DetachWaits,
     /// Who cannot fetch for a GPU's fault now lets others ask again.
@@ -72,6 +78,13 @@ pub(super) enum Lack {
     SetWaitsUnlocked,
     /// Of the C: a reader has its set before it locks the VA space.
     ReaderTakesSet,
+}
+
+impl Lack {
+    /// Whether it is a second barrier behind [`Lack::MapEndsSpill`].
+    pub(super) fn is_second(self) -> bool {
+        matches!(self, Self::SpillSeesMappings | Self::FaultTouches)
+    }
 }
 
 /// Who of the threads runs the driver's own code.
@@ -220,6 +233,7 @@ fn cast(
     let mut threads: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
     let (workers, kinds) = match (gathering, trimming) {
         (true, _) => (3, 12),
+        (false, 0) if w.maps_silently() && real != AsItIs::Asked => (1, 34),
         (false, 0) => (1, 30),
         (false, _) => (2, 20),
     };
@@ -256,7 +270,9 @@ fn cast(
                 Box::pin(gpu_faults(w, b, times))
             }
             27 | 28 => Box::pin(again(times, move || discard_lazily(w, b))),
-            _ => Box::pin(stores(w, b)),
+            29 => Box::pin(stores(w, b)),
+            30..=32 => Box::pin(again(times, move || eviction_mappings(w, b))),
+            _ => Box::pin(again(2 * times, move || unmaps(w, b))),
         });
     }
     for _ in 0..trimming {
@@ -512,7 +528,7 @@ fn no_interleaving_loses_a_page() {
 }
 
 /// Each part that keeps pages from being lost is needed, and the explorer notices within
-/// 10,000 interleavings that it is gone.
+/// 40,000 interleavings that it is gone.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of interleavings")]
 fn whatever_is_taken_out_is_noticed() {
@@ -539,6 +555,7 @@ fn whatever_is_taken_out_is_noticed() {
         Lack::SpillSeesMappings,
         Lack::FaultTouches,
         Lack::MapGivesCopiesUp,
+        Lack::MapEndsSpill,
         Lack::FetchGivesUp,
         Lack::DropLooksAgain,
         Lack::SpillOnlyTries,
@@ -568,7 +585,7 @@ fn whatever_is_taken_out_is_noticed() {
     let all = all.map(|lack| (lack, AsItIs::Nobody));
     let mut unnoticed = Vec::new();
     for (lack, real) in all.chain(of_real) {
-        let found = (1..=10_000).find_map(|seed| {
+        let found = (1..=40_000).find_map(|seed| {
             explored(seed, Some(lack), real)
                 .err()
                 .map(|wrong| (seed, wrong))

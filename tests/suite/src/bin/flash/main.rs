@@ -10,6 +10,7 @@ mod copies;
 mod demo;
 mod failures;
 mod interface;
+mod mapped;
 mod overlap;
 mod paths;
 mod queue;
@@ -184,6 +185,7 @@ fn main() -> ExitCode {
     trim::run(&mut suite);
     stripe::run(&mut suite);
     failures::run(&mut suite);
+    mapped::run(&mut suite);
     silent::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);

@@ -5,7 +5,7 @@
 
 use super::super::super::pool::Who;
 use super::super::super::wants::Asks;
-use super::super::super::{Error, Piece, Place, Read, ReadError};
+use super::super::super::{Error, Piece, Place, Read, ReadError, Table};
 use super::parked::{ask, drop_discarded};
 use super::world::{Block, Bytes, To, World};
 use super::Lack;
@@ -417,14 +417,24 @@ pub(super) fn use_pages(w: &World, b: usize, pages: &PageMask, write: bool) {
     block.stale -= *pages;
     // uvm_va_block_map(); elsewhere than in read-mostly memory who reads may write as well.
     if write || !block.read_mostly {
-        if !w.lacks(Lack::MapGivesCopiesUp) {
-            block.state.may_write(&mut s.table, pages);
-        }
         block.writable |= *pages;
+        maps(w, block, &mut s.table, pages, true);
+    } else {
+        maps(w, block, &mut s.table, pages, false);
     }
     s.look(b, pages);
     if write {
         s.store(b, pages);
+    }
+}
+
+/// The hook of uvm_va_block_map().
+fn maps(w: &World, block: &mut Block, table: &mut Table, pages: &PageMask, writes: bool) {
+    if !w.lacks(Lack::MapEndsSpill) {
+        block.state.touched(pages);
+    }
+    if writes && !w.lacks(Lack::MapGivesCopiesUp) {
+        block.state.may_write(table, pages);
     }
 }
 
@@ -466,8 +476,7 @@ pub(super) async fn evict(w: &World, b: usize, pages: &PageMask) {
     w.unlock_block(b);
 }
 
-/// uvm_va_range_set_accessed_by(): maps what is in the host, migrates nothing, and then tells
-/// spills (cancel_range()).
+/// uvm_va_range_set_accessed_by(): maps what is in the host, and migrates nothing.
 pub(super) async fn accessed_by(w: &World, b: usize) {
     let space = w.of(b, |block| block.space);
     w.write_lock(space).await;
@@ -479,17 +488,50 @@ pub(super) async fn accessed_by(w: &World, b: usize) {
         block.wait_gpus();
         block.mapped |= pages;
         block.writable |= pages;
-        block.state.may_write(&mut s.table, &pages);
+        maps(w, block, &mut s.table, &pages, true);
     }
     w.unlock_block(b);
-    // It comes to other blocks first.
+    // It comes to other blocks next.
     for _ in 0..w.below(16) {
         w.until(|_| Some(())).await;
     }
-    w.lock_block(b).await;
-    w.touch(b, &PageMask::FULL);
-    w.unlock_block(b);
     w.write_unlock(space);
+}
+
+/// block_add_eviction_mappings(), some time after an eviction, with the VA space's lock to read: maps
+/// all that the host has for who is set as AccessedBy. The program writes there.
+pub(super) async fn eviction_mappings(w: &World, b: usize) {
+    let space = w.now().blocks[b].space;
+    w.read_lock(space).await;
+    w.lock_block(b).await;
+    let dead = w.of(b, |block| block.dead);
+    if !dead {
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        let pages = block.resident;
+        block.wait_gpus();
+        block.mapped |= pages;
+        block.writable |= pages;
+        maps(w, block, &mut s.table, &pages, true);
+    }
+    w.unlock_block(b);
+    w.read_unlock(space);
+    if !dead {
+        stores(w, b).await;
+        unmaps(w, b).await;
+    }
+}
+
+/// Mappings end without a migration, and without a word: preferred_location_unmap_remote_pages(), or
+/// block_make_resident_copy() of who then waits for room, and gives up.
+pub(super) async fn unmaps(w: &World, b: usize) {
+    let space = w.now().blocks[b].space;
+    w.read_lock(space).await;
+    w.lock_block(b).await;
+    let pages = w.some_pages(b);
+    w.now().blocks[b].unmap(&pages);
+    w.unlock_block(b);
+    w.read_unlock(space);
 }
 
 /// The program writes to what is mapped, and nobody is told.

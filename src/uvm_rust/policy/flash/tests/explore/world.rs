@@ -519,7 +519,12 @@ impl World {
     }
 
     pub(super) fn lacks(&self, what: Lack) -> bool {
-        self.lack == Some(what)
+        self.lack == Some(what) || what == Lack::MapEndsSpill && !self.maps_silently()
+    }
+
+    /// Whether threads run that make and end mappings, and say no more of it than the mapping itself does.
+    pub(super) fn maps_silently(&self) -> bool {
+        !self.lack.is_some_and(Lack::is_second)
     }
 
     pub(super) fn try_lock_block(&self, b: usize) -> bool {
