@@ -82,4 +82,8 @@ check "nor in a function that is not there"
 rm "$work/tree/nvidia-uvm/uvm_va_block.c"
 ! said 550 && grep -q 'no tree' "$work/said"
 check "what is no tree is told so"
+
+# It compiles everywhere. From 590 on upstream sets it where a chunk is allocated; a split and mremap() leave it as it was.
+! grep -rn va_block_page_index "$seam" >"$work/said"
+check "no code of ours asks a chunk for its place in a va_block"
 done_testing

@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# header NAME LINE...: one of the four.
+# header NAME LINE...: one of the five.
 header() {
 	mkdir -p "$work/tree/common/inc" "$work/tree/nvidia-uvm"
 	local name=$1
@@ -22,6 +22,7 @@ facts() { sh "$top/tests/vgpu/facts.sh" "$work/tree" 2>"$work/said" | grep -vxE 
 
 header common/inc/nv_uvm_interface.h ''
 header common/inc/nv_uvm_types.h ''
+header nvidia-uvm/uvm_gpu.h 'void uvm_parent_gpu_sync_trackers_of_others(void);'
 header nvidia-uvm/uvm_ioctl.h 'typedef struct' '{' '    NvProcessorUuid gpuUuid; // IN' '} UVM_UNREGISTER_CHANNEL_PARAMS;'
 header nvidia-uvm/uvm_test_ioctl.h 'typedef struct' '{' '    NvU32 mimc_granularity; // In' \
 	'} UVM_TEST_RECONFIGURE_ACCESS_COUNTERS_PARAMS;' \
@@ -47,6 +48,10 @@ check "what is there is found, and what is gone is missed"
 header nvidia-uvm/uvm_test_ioctl.h '// UVM_TEST_PMM_SYSMEM_PARAMS' '#define UVM_TEST_PMM_REVERSE_MAP UVM_TEST_IOCTL_BASE(65)'
 [ "$(sh "$top/tests/vgpu/facts.sh" "$work/tree" 2>"$work/said" | grep '^no_pmm' | paste -sd' ')" = 'no_pmm_sysmem no_pmm_indirect_peers' ]
 check "so is a test of NVIDIA's"
+
+header nvidia-uvm/uvm_gpu.h 'void uvm_parent_gpu_sync_trackers(uvm_parent_gpu_t *parent_gpu);'
+facts | grep -qw syncs_trackers
+check "what a test of NVIDIA's does, a header of UVM's own tells"
 
 rm "$work/tree/nvidia-uvm/uvm_ioctl.h"
 ! sh "$top/tests/vgpu/facts.sh" "$work/tree" >"$work/out" 2>"$work/said" && [ ! -s "$work/out" ] && grep -q 'uvm_ioctl.h: this is no tree' "$work/said"

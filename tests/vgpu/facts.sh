@@ -9,7 +9,7 @@
 #   facts.sh TREE     TREE: the folder with common/inc and nvidia-uvm
 set -eu
 inc=$1/common/inc uvm=$1/nvidia-uvm
-for f in "$inc/nv_uvm_interface.h" "$inc/nv_uvm_types.h" "$uvm/uvm_ioctl.h" "$uvm/uvm_test_ioctl.h"; do
+for f in "$inc/nv_uvm_interface.h" "$inc/nv_uvm_types.h" "$uvm/uvm_ioctl.h" "$uvm/uvm_test_ioctl.h" "$uvm/uvm_gpu.h"; do
 	[ -r "$f" ] || { echo "facts.sh: no $f: this is no tree of NVIDIA's driver" >&2; exit 1; }
 done
 
@@ -61,3 +61,5 @@ fact pmm_state has "$test" UVM_TEST_VA_BLOCK_DISCARD_CHECK_PMM_STATE
 fact no_pmm_sysmem lacks "$test" UVM_TEST_PMM_SYSMEM
 fact no_pmm_reverse_map lacks "$test" UVM_TEST_PMM_REVERSE_MAP
 fact no_pmm_indirect_peers lacks "$test" UVM_TEST_PMM_INDIRECT_PEERS
+# What NVIDIA's tests do, and their headers tell: they wait for a GPU's trackers before its channels go.
+fact syncs_trackers has "$uvm/uvm_gpu.h" uvm_parent_gpu_sync_trackers

@@ -26,7 +26,7 @@
 
 /* Upstream's, defined below in uvm_va_block.c. */
 static void block_clear_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
-static size_t block_num_gpu_chunks(uvm_va_block_t *block, uvm_gpu_t *gpu);
+static size_t block_gpu_chunk_index(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_page_index_t page, uvm_chunk_size_t *size);
 
 static bool skip_preparing(uvm_va_block_t *block)
 {
@@ -133,18 +133,19 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 {
 	uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, gpu->id);
 	uvm_page_mask_t leaving __uninitialized;
-	size_t i, n;
+	uvm_chunk_size_t size;
+	uvm_page_index_t page;
 
 	if (likely(!block->uvm_rust) || !state)
 		return NV_OK;
 
 	uvm_page_mask_zero(&leaving);
-	for (i = 0, n = block_num_gpu_chunks(block, gpu); i < n; i++) {
-		uvm_gpu_chunk_t *chunk = state->chunks[i];
+	/* Where a chunk is in the va_block, its place says: from 590 on a split leaves the chunk's own page index as it was. */
+	for (page = 0; page < uvm_va_block_num_cpu_pages(block); page += size / PAGE_SIZE) {
+		uvm_gpu_chunk_t *chunk = state->chunks[block_gpu_chunk_index(block, gpu, page, &size)];
 
 		if (chunk && uvm_gpu_chunk_same_root(chunk, root_chunk))
-			uvm_page_mask_region_fill(&leaving, uvm_va_block_chunk_region(block, uvm_gpu_chunk_get_size(chunk),
-										      chunk->va_block_page_index));
+			uvm_page_mask_region_fill(&leaving, uvm_va_block_region(page, page + size / PAGE_SIZE));
 	}
 	uvm_page_mask_and(&leaving, &leaving, &state->resident);
 	return uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(&leaving));

@@ -29,18 +29,20 @@ static uvm_rust_walk_fn free_first_pinned_chunk_func;
 /* How long a root chunk is tried again while somebody holds pages of it. */
 #define REST_MS 10
 
-/* Whether @va_block really has the page of @chunk, which names @va_block as its owner. */
-static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk,
-				 uvm_page_index_t page_index)
+/*
+ * Whether @va_block really has the page of @chunk, which names @va_block as its owner. Each page of ordinary memory has a
+ * chunk of its own. The chunk's own page index does not say which: from 590 on a split leaves it as it was.
+ */
+static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk)
 {
 	uvm_va_block_gpu_state_t *state;
-	bool there;
+	uvm_page_index_t page;
+	bool there = false;
 
 	uvm_mutex_lock(&va_block->lock);
 	state = uvm_va_block_gpu_state_get(va_block, gpu->id);
-	/* A block that has been split since is shorter. */
-	there = state && state->chunks && page_index < uvm_va_block_num_cpu_pages(va_block) &&
-		state->chunks[page_index] == chunk;
+	for (page = 0; state && !there && page < uvm_va_block_num_cpu_pages(va_block); page++)
+		there = state->chunks[page] == chunk;
 	uvm_mutex_unlock(&va_block->lock);
 	return there;
 }
@@ -64,7 +66,6 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 
 	for (; *status == NV_OK && pfn < end; pfn++) {
 		struct page *page = pfn_to_page(pfn);
-		uvm_page_index_t page_index = 0;
 		uvm_gpu_chunk_t *chunk = NULL;
 		bool claims;
 
@@ -73,13 +74,11 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 		if (READ_ONCE(page->zone_device_data))
 			chunk = uvm_rust_chunk_of_page(page);
 		claims = chunk && chunk->va_block == va_block;
-		if (claims)
-			page_index = chunk->va_block_page_index;
 		uvm_spin_unlock(&pmm->list_lock);
 
 		if (!claims)
 			continue;
-		if (chunk_is_in_va_block(gpu, va_block, chunk, page_index)) {
+		if (chunk_is_in_va_block(gpu, va_block, chunk)) {
 			left++;
 			continue;
 		}

@@ -27,11 +27,13 @@ pub enum Fact {
     NoPmmReverseMap,
     /// There is no UVM_TEST_PMM_INDIRECT_PEERS.
     NoPmmIndirectPeers,
+    /// A test of NVIDIA's that destroys channels waits for the GPU's trackers first.
+    SyncsTrackers,
 }
 
 impl Fact {
     /// All of them, by the words of `facts.sh`.
-    const WORDS: [(&'static str, Self); 9] = [
+    const WORDS: [(&'static str, Self); 10] = [
         ("tools_v2", Self::ToolsV2),
         ("wide_sizes", Self::WideSizes),
         ("residency_egm", Self::ResidencyEgm),
@@ -41,6 +43,7 @@ impl Fact {
         ("no_pmm_sysmem", Self::NoPmmSysmem),
         ("no_pmm_reverse_map", Self::NoPmmReverseMap),
         ("no_pmm_indirect_peers", Self::NoPmmIndirectPeers),
+        ("syncs_trackers", Self::SyncsTrackers),
     ];
 }
 

@@ -132,6 +132,19 @@ impl<T: Element> Buffer<T> {
         })
     }
 
+    /// Ordinary memory at `address`, where nothing is mapped: behind a buffer that is no whole number of 2 MiB blocks.
+    pub fn ordinary_at(address: u64, len: usize) -> Result<Self> {
+        let bytes = Self::bytes_for(len);
+        let mapping = Mapping::anonymous(address as usize, bytes)
+            .map_err(|e| Error::os(format!("mmap of {bytes} bytes at {address:#x}"), e))?;
+        Ok(Self {
+            mapping,
+            len,
+            managed: false,
+            of: PhantomData,
+        })
+    }
+
     fn bytes_for(len: usize) -> usize {
         (len * T::BYTES as usize)
             .next_multiple_of(PAGE as usize)

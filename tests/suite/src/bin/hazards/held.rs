@@ -21,6 +21,11 @@ pub(crate) fn run(suite: &mut Suite) {
         not_added_up,
     );
     suite.test(
+        "held: pages that mremap() moved to another place of a block",
+        NONE,
+        moved_in_block,
+    );
+    suite.test(
         "held: a fault waits for what RM has taken and may give back",
         NONE,
         waits_for_rm,
@@ -135,6 +140,38 @@ fn not_added_up() -> Outcome {
         process.migrate(filler.address(), filler.bytes(), gpu.uuid())?;
     }
     held.end()
+}
+
+/// Pages that a va_block has got from another by mremap(), at another place than they had there, and that somebody holds:
+/// an eviction leaves them. From 590 on their chunks do not know the new place, and looked like nobody's.
+fn moved_in_block() -> Outcome {
+    let (process, gpu) = start()?;
+    if !process.has_hmm()? || !can_hold()? {
+        skip!("no HMM, or {NO_HOLDING}");
+    }
+    let old = pages(gpu.channel(), 128, 7)?;
+    let begin = Buffer::<u64>::ordinary(PAGE_WORDS)?;
+    let new = Buffer::<u64>::ordinary_at(begin.address() + BLOCK / 2, old.len())?;
+    new.huge_pages(false)?;
+    new.take_pages_of(&old)?;
+    let check = || {
+        let check = Op::check(&new).pattern(7, 1).warps(4);
+        gpu.launch(&Kernel::new().op(check))?.wait()?.ok()
+    };
+    check()?;
+    let set = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "1")?;
+    let before = gpu.stats()?.d2h_bytes;
+    rm_wants_all(&gpu)?;
+    let copied = gpu.stats()?.d2h_bytes - before;
+    drop(set);
+    ensure!(
+        copied == 0,
+        "{copied} bytes of pages that are held went to the host"
+    );
+    check()?;
+    let wrong = new.first_other(|i| 7 + i as u64);
+    ensure!(wrong.is_none(), "{wrong:x?} is not what was written");
+    Ok(Pass::Ok)
 }
 
 /// RM asks for more than it can get: it has all of the rest before it comes to the pages that

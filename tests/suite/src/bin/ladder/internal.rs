@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use uvm_suite::{chunks_before, ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, BareTest, Params, Uuid};
 use vgpu_client::vgpu::PERSONALITY_VOLTA;
-use vgpu_client::{Buffer, Facts, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
+use vgpu_client::{Buffer, Fact, Facts, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
 
-use crate::{CHANNEL, NONE, SEMAPHORE};
+use crate::{CHANNEL, NONE, SEMAPHORE, SYNCS_TRACKERS};
 
 /// A process with a GPU registered, and proof that it is: many of NVIDIA's tests
 /// pass without having done anything when there is none.
@@ -55,7 +55,11 @@ pub(crate) fn run(suite: &mut Suite, full: bool) {
     bare(suite, 6, BareTest::HOST_SANITY, NONE);
     one(suite, 7, "", |_| uvm::CeSanity::default());
 
-    suite.test("step 8: UVM_TEST_CHANNEL_SANITY", CHANNEL, channel_sanity);
+    let mut said = CHANNEL.to_vec();
+    if Facts::loaded().has(Fact::SyncsTrackers) {
+        said.extend_from_slice(SYNCS_TRACKERS);
+    }
+    suite.test("step 8: UVM_TEST_CHANNEL_SANITY", &said, channel_sanity);
     let scale = if full { 10 } else { 1 };
     for (mode, name, iterations) in [
         (0, "noop", 5000 * scale),

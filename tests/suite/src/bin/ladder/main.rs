@@ -93,6 +93,30 @@ const CHANNEL: &[Allowed] = &[
         times: 8,
     },
 ];
+/// The test waits for the GPU's trackers with the lock of the VA space held, so UVM reports the order of its own
+/// locks (docs/bases.md). It does so before each of the three times that it destroys the channels.
+const SYNCS_TRACKERS: &[Allowed] = &[
+    Allowed {
+        text: "deeper lock UVM_LOCK_ORDER_VA_SPACE_SERIALIZE_WRITERS when trying to acquire UVM_LOCK_ORDER_ISR",
+        times: 6,
+    },
+    Allowed {
+        text: "Releasing lock UVM_LOCK_ORDER_ISR while still holding UVM_LOCK_ORDER_VA_SPACE_SERIALIZE_WRITERS",
+        times: 3,
+    },
+    Allowed {
+        text: "uvm_parent_gpu_replayable_faults_isr_lock",
+        times: 3,
+    },
+    Allowed {
+        text: "uvm_parent_gpu_non_replayable_faults_isr_lock",
+        times: 3,
+    },
+    Allowed {
+        text: "uvm_parent_gpu_non_replayable_faults_isr_unlock",
+        times: 3,
+    },
+];
 /// Its fake GPUs have no memory of such pages.
 const PAGE_TREE: &[Allowed] = &[Allowed {
     text: "max_vidmem_page_size & tree->hal->page_sizes()",
