@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A record of the program (`UVMRUST_RECORD`), by [`Record`], with times of CUDA's events.
+//! A record of the program (`UVMRUST_RECORD`), by [`Record`], with times of CUDA's events. By these
+//! times it is known which launch a fault is of.
 
 use core::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -8,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::follow::Allocation;
 use uvmrust::record::Record;
-use uvmrust::PerProcess;
+use uvmrust::{PerProcess, Uvm};
 
 use crate::config::Config;
 use crate::kernels::{Launch, KERNELS};
@@ -16,7 +17,7 @@ use crate::memory;
 
 mod timing;
 
-use timing::Timing;
+use timing::{Ran, Timing};
 
 /// What is known of the process so far.
 struct Recorder {
@@ -72,7 +73,9 @@ pub(crate) fn all() -> Vec<Allocation> {
 /// known here.
 pub(crate) fn context_goes() {
     if let Some(recorder) = recorder() {
-        locked(recorder).timing.forget();
+        let mut recorder = locked(recorder);
+        recorder.timing.forget();
+        recorder.record.let_go();
     }
 }
 
@@ -123,8 +126,8 @@ pub(crate) unsafe fn begin(cuda: &Cuda, stream: Stream, launch: Option<Launch>) 
 pub(crate) unsafe fn end(cuda: &Cuda, stream: Stream, begun: Option<Begun>, launched: bool) {
     let Some(begun) = begun else { return };
     // SAFETY: by our contract.
-    if let Some(pair) = unsafe { timing::end(cuda, stream, begun.begun, launched) } {
-        locked(begun.recorder).timing.keep(begun.number, pair);
+    if let Some(done) = unsafe { timing::end(cuda, stream, begun.begun, launched) } {
+        locked(begun.recorder).timing.keep(begun.number, done);
     }
 }
 
@@ -143,9 +146,13 @@ pub(crate) struct Begun {
 impl Recorder {
     /// `None`: there is to be none.
     fn new() -> Option<Mutex<Self>> {
-        let folder = Config::get().record.as_ref()?;
+        let config = Config::get();
+        let mut record = Record::new(config.record.as_ref()?);
+        if config.record_faults {
+            record.look_for_faults(Uvm::process());
+        }
         Some(Mutex::new(Self {
-            record: Record::new(folder),
+            record,
             timing: Timing::default(),
         }))
     }
@@ -153,7 +160,10 @@ impl Recorder {
     /// Writes the times that are known by now, if there were as many launches since the last time.
     fn harvest(&mut self, cuda: &Cuda, many: usize) {
         let Self { record, timing } = self;
-        timing.harvest(cuda, many, |launch, ns| record.took(launch, ns));
+        timing.harvest(cuda, many, |launch, Ran { from, ns }| {
+            record.took(launch, ns);
+            record.ran(launch, from, from.saturating_add(ns));
+        });
     }
 }
 

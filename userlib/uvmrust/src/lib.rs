@@ -39,6 +39,7 @@ pub mod record;
 mod stream;
 mod sync;
 mod sys;
+mod tools;
 pub mod uapi;
 
 pub use backend::{Backend, Mode, Outcome, Uvm};

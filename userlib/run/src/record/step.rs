@@ -153,13 +153,38 @@ fn carried(allocations: &[Allocation], from: usize, end: usize) -> u64 {
     allocations.iter().filter(lives_on).map(|a| a.bytes).sum()
 }
 
+/// What each kernel of the step uses: what its arguments point into, and what it faulted on; on what
+/// outlives steps, in any of them. Memory that is on the GPU already does not fault.
+fn uses(recording: &Recording, step: &Step) -> Vec<Vec<usize>> {
+    let (from, end) = step.repeats;
+    let stays = |&&allocation: &&usize| {
+        let allocation = &recording.allocations[allocation];
+        allocation.made <= from && allocation.freed.is_none_or(|freed| freed >= end)
+    };
+    let of_kernel = |at: usize| {
+        let launch = &recording.launches[at];
+        let first = from + (at - from) % step.period;
+        let others = (first..end).step_by(step.period);
+        let others = others.flat_map(|at| recording.launches[at].faulted.iter().filter(stays));
+        let mut uses: Vec<usize> = Vec::new();
+        let own = launch.uses.iter().flatten();
+        for &allocation in own.chain(&launch.faulted).chain(others) {
+            if !uses.contains(&allocation) {
+                uses.push(allocation);
+            }
+        }
+        uses
+    };
+    (step.from..step.end()).map(of_kernel).collect()
+}
+
 /// What a trace calls each of the recording's allocations that the step uses.
-fn tensors(recording: &Recording, step: &Step) -> HashMap<usize, (Kind, String)> {
-    let launches = &recording.launches[step.from..step.end()];
-    let used: HashSet<usize> = launches
-        .iter()
-        .flat_map(|l| l.uses.iter().flatten().copied())
-        .collect();
+fn tensors(
+    recording: &Recording,
+    step: &Step,
+    uses: &[Vec<usize>],
+) -> HashMap<usize, (Kind, String)> {
+    let used: HashSet<usize> = uses.iter().flatten().copied().collect();
     let mut nth: HashMap<usize, u32> = HashMap::new();
     let mut tensors = HashMap::new();
     for (number, allocation) in recording.allocations.iter().enumerate() {
@@ -226,7 +251,7 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
         ("start", step.start.to_string()),
         ("steps", step.steps.to_string()),
         ("streams", streams.len().to_string()),
-        ("accesses", "arguments, as read and written".to_owned()),
+        ("accesses", accesses(recording).to_owned()),
         (
             "times",
             format!("events, of {measured} of {} kernels", step.period),
@@ -248,6 +273,9 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
         bytes >> 20,
         step.period,
     );
+    if recording.lost > 0 {
+        said += &format!("; {} faults are not known", recording.lost);
+    }
     if trace.tensors.is_empty() {
         said += ". No kernel is given managed memory: arguments are known from CUDA 12.4 on, and \
                  memory from --managed-min on";
@@ -255,16 +283,25 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
     Ok((format!("{trace}{comments}"), said))
 }
 
+/// By what it is known what kernels use.
+fn accesses(recording: &Recording) -> &'static str {
+    match recording.faults {
+        true => "arguments and faults, as read and written",
+        false => "arguments, as read and written",
+    }
+}
+
 /// The step as a trace, and comments on its kernels.
 fn trace(recording: &Recording, step: &Step, times: &[(u64, bool)], name: &str) -> (Trace, String) {
-    let named = tensors(recording, step);
+    let uses = uses(recording, step);
+    let named = tensors(recording, step, &uses);
     let mut trace = Trace::new(name, 1);
     let mut comments = String::new();
     let mut numbers: HashMap<usize, TensorId> = HashMap::new();
     for (at, launch) in recording.launches[step.from..step.end()].iter().enumerate() {
         let (ns, measured) = times[at];
         let mut kernel = Kernel::new(&recording.names[launch.name], ns);
-        for &number in launch.uses.iter().flatten() {
+        for &number in &uses[at] {
             let (kind, name) = &named[&number];
             let known = numbers.get(&number).copied();
             let id = known.unwrap_or_else(|| {
@@ -289,7 +326,11 @@ fn trace(recording: &Recording, step: &Step, times: &[(u64, bool)], name: &str) 
             let _ = writeln!(comments, "{about}: its time was not measured; {time}");
         }
         if launch.uses.is_none() {
-            let _ = writeln!(comments, "{about}: what it uses is not known");
+            let known = match uses[at].is_empty() {
+                true => "what it uses is not known",
+                false => "what it uses is known by its faults alone",
+            };
+            let _ = writeln!(comments, "{about}: {known}");
         }
         trace.kernels.push(kernel);
     }
