@@ -29,6 +29,7 @@ pub mod follow;
 mod groups;
 mod instance;
 mod jobs;
+mod kept;
 mod lineage;
 mod managed;
 mod moves;

@@ -13,7 +13,8 @@
 //! | `k STREAM NAME USES` | a launch; they are numbered from 0. USES are numbers of allocations with commas between them; `-`: none; `?`: not known |
 //! | `t NUMBER NS` | how long a launch took |
 //! | `u NUMBER USES` | a launch faulted on these allocations |
-//! | `w` | faults are looked for from here on |
+//! | `w` | faults are looked for from the next launch on |
+//! | `n NUMBER` | from this launch on they are not, or nobody knows |
 //! | `l FAULTS` | so many more faults are not known, for want of room |
 //!
 //! Each line is in the file at once, so that a program that is killed, or ends without a word,
@@ -48,6 +49,8 @@ pub struct Record {
     seen: Vec<u64>,
     /// `None`: nobody looks for faults.
     faults: Option<Faults>,
+    /// What is to be said.
+    message: Option<String>,
 }
 
 /// A line that is being made. (What `write!` would take for each number is longer than the rest
@@ -106,11 +109,22 @@ impl Record {
             line: Line::default(),
             seen: Vec::new(),
             faults: None,
+            message: None,
         }
     }
 
+    /// What is to be said to whom the program is of, if there is something. Who holds a lock while it
+    /// records says it behind that: the reader of what is said may need the lock first.
+    #[must_use]
+    pub fn message(&mut self) -> Option<String> {
+        let faults = self.faults.as_mut();
+        let other = || faults.and_then(|faults| faults.message.take());
+        self.message.take().or_else(other)
+    }
+
     /// Records what launches fault on, too, from the first launch on, where `uvm` has a descriptor
-    /// and the driver tells. Where it does not, that is said once, and all else is recorded.
+    /// and the driver tells. Where it does not, that is a [`Record::message`], once; it is asked again
+    /// later, and all else is recorded.
     pub fn look_for_faults(&mut self, uvm: &'static Uvm) {
         self.faults = Some(Faults::new(uvm));
     }
@@ -194,9 +208,9 @@ impl Record {
         self.write();
     }
 
-    /// Says from when to when a launch ran, by [`now`]: what faulted then, it used. Launches are told
-    /// of in their order, each once at most. `from` is not before the call of
-    /// [`Record::launched`].
+    /// Says from when to when a launch ran, by [`now`]: what faulted then, it used. Each launch is told
+    /// of once, in any order, here or by [`Record::not_timed`]. `from` is not before the call
+    /// of [`Record::launched`].
     pub fn ran(&mut self, launch: u64, from: u64, until: u64) {
         self.take_faults();
         let Some(faults) = &mut self.faults else {
@@ -211,16 +225,39 @@ impl Record {
         }
     }
 
+    /// Says that nobody is going to know when a launch ran, or it was not made. Nothing is kept for it.
+    pub fn not_timed(&mut self, launch: u64) {
+        if let Some(faults) = &mut self.faults {
+            faults.not_timed(launch);
+        }
+    }
+
     /// Begins to look for faults, before a launch.
     fn begin_faults(&mut self) {
+        self.take_faults();
         let Some(faults) = &mut self.faults else {
             return;
         };
-        if faults.begin(self.launches) {
+        let change = faults.begin(self.launches);
+        self.write_unwatched(change.ends);
+        if change.begins {
             self.line.begin(b'w');
             self.write();
         }
+    }
+
+    /// Says that the program ends, as far as it is told.
+    pub fn end(&mut self) {
         self.take_faults();
+        let ends = (self.faults.as_mut()).and_then(|faults| faults.end(self.launches));
+        self.write_unwatched(ends);
+    }
+
+    fn write_unwatched(&mut self, from: Option<u64>) {
+        if let Some(launch) = from {
+            self.line.begin(b'n').number(launch);
+            self.write();
+        }
     }
 
     /// Takes the faults that UVM has told of by now.
@@ -263,7 +300,7 @@ impl Record {
         }
         self.line.0.push(b'\n');
         if let Err(why) = self.write_line() {
-            eprintln!("uvmrust: the program is not recorded any further: {why}");
+            self.message = Some(format!("the program is not recorded any further: {why}"));
             self.out = None;
             self.failed = true;
         }
@@ -352,5 +389,11 @@ mod tests {
         record.allocated(0x1000, 0x1000);
         assert!(record.failed && record.out.is_none());
         assert_eq!(record.launched(0, "add", None), 0);
+        let said = record.message().unwrap();
+        let why = "the program is not recorded any further: No such file";
+        assert!(
+            said.starts_with(why) && record.message().is_none(),
+            "{said}"
+        );
     }
 }

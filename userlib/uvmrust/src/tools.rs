@@ -4,13 +4,15 @@
 //! addresses GPUs fault on, and when. Each driver of NVIDIA's from 550 to 595 has it, and asks for no
 //! more than a descriptor of the VA space.
 //!
-//! Events of faults alone are asked for. UVM writes them while it serves the fault, so none
-//! comes later than the kernel that had the fault ends; events of migrations do.
+//! Events of faults alone are asked for. UVM writes the event of a fault before it serves the fault,
+//! and so before the kernel goes on; events of migrations come later. One fault may come later, too:
+//! a kernel goes on when its page is there, whichever fault the page was brought for. Other faults on that
+//! page are in the GPU's buffer still, and UVM tells of each when it takes it out.
 //!
 //! A tracker keeps the VA space for as long as its file is open. The file is closed at an exec, and
 //! at the exit of the process. A child of `fork` has the file as it has UVM's own.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,6 +20,7 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
+use crate::kept::Kept;
 use crate::{Chardev, Sys, Uvm};
 
 // `UVM_TOOLS_INIT_EVENT_TRACKER` and `UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS`.
@@ -49,8 +52,8 @@ const ROOM: usize = 1 << 16;
 /// A fault of a kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// What the kernel accessed.
-    pub address: u64,
+    /// The page that the kernel accessed: UVM tells where it begins, and no more.
+    pub page: u64,
     /// When UVM took it, by [`now`].
     pub time: u64,
 }
@@ -112,7 +115,7 @@ fn fault(entry: &[AtomicU64]) -> Option<Fault> {
     let [.., client, _, _, _] = word(4)?.to_ne_bytes();
     let counts = kind == GPU_FAULT && access != ACCESS_PREFETCH && client != CLIENT_HUB;
     counts.then_some(Fault {
-        address: word(1)?,
+        page: word(1)?,
         time: word(2)?,
     })
 }
@@ -194,7 +197,7 @@ struct Enable {
 #[derive(Debug)]
 pub(crate) struct Tracker {
     /// Before what UVM writes to, so that the file is closed first.
-    _tools: File,
+    tools: Kept,
     entries: Pinned,
     control: Pinned,
 }
@@ -219,16 +222,28 @@ impl Tracker {
         })
     }
 
+    /// One that nobody writes to.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Self {
+        let file = std::fs::File::open("/").expect("there is a root");
+        Self {
+            tools: Kept::new(file).expect("it is open"),
+            entries: Pinned::new(2 * ENTRY_WORDS * 8).expect("there is memory"),
+            control: Pinned::new(CONTROL_HALVES * 4).expect("there is memory"),
+        }
+    }
+
     fn of(uvm_fd: i32, uvm: &Uvm) -> Result<Self> {
         let mut open = OpenOptions::new();
         open.read(true).write(true).custom_flags(libc::O_CLOEXEC);
         let tools = open.open("/dev/nvidia-uvm-tools")?;
-        let expected = uvm.sys.uvm_major().map(|major| Chardev { major, minor: 1 });
-        if expected.is_none() || uvm.sys.chardev(tools.as_raw_fd()) != expected {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                "/dev/nvidia-uvm-tools is not UVM's",
-            ));
+        let fd = tools.as_raw_fd();
+        // Where no driver is loaded, there is a descriptor of UVM only in tests, which give one.
+        if let Some(major) = uvm.sys.uvm_major() {
+            if uvm.sys.chardev(fd) != Some(Chardev { major, minor: 1 }) {
+                let why = "/dev/nvidia-uvm-tools is not UVM's";
+                return Err(Error::new(ErrorKind::NotFound, why));
+            }
         }
         let entries = Pinned::new(ROOM * ENTRY_WORDS * 8)?;
         let control = Pinned::new(CONTROL_HALVES * 4)?;
@@ -243,13 +258,13 @@ impl Tracker {
         };
         // SAFETY: the structure is the call's, or longer. UVM pins what it points to, and gives
         // that back when the file is closed.
-        asked(unsafe { libc::ioctl(tools.as_raw_fd(), INIT, &mut init) })?;
+        asked(unsafe { libc::ioctl(fd, INIT, &mut init) })?;
         match (init.status, init.version) {
             (0, _) | (V1, 0) => {}
             (V1, status) | (status, _) => return Err(refused(status)),
         }
         let tracker = Self {
-            _tools: tools,
+            tools: Kept::new(tools)?,
             entries,
             control,
         };
@@ -257,7 +272,6 @@ impl Tracker {
             events: 1 << GPU_FAULT,
             ..Enable::default()
         };
-        let fd = tracker._tools.as_raw_fd();
         // SAFETY: the structure is the call's, or longer, and points to nothing.
         asked(unsafe { libc::ioctl(fd, ENABLE, &mut enable) })?;
         match enable.status {
@@ -266,7 +280,12 @@ impl Tracker {
         }
     }
 
-    /// Takes out the faults that UVM has served by now, in the order in which it did.
+    /// Whether UVM still tells: the program has not closed the descriptor.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tools.get().is_some()
+    }
+
+    /// Takes out the faults that UVM has told of by now, in the order in which it did so.
     pub(crate) fn take(&self, visit: impl FnMut(Fault)) {
         if let Some(ring) = Ring::over(self.entries.words(), self.control.halves()) {
             ring.take(visit);

@@ -24,6 +24,8 @@ pub(super) struct Launch {
     pub(super) uses: Option<Vec<usize>>,
     /// The allocations that it faulted on, which were there when it was made.
     pub(super) faulted: Vec<usize>,
+    /// Whether faults were looked for.
+    pub(super) watched: bool,
     /// How long the kernel took, in nanoseconds; `None`: that was not measured.
     pub(super) ns: Option<u64>,
 }
@@ -34,9 +36,11 @@ pub(super) struct Recording {
     pub(super) names: Vec<String>,
     pub(super) allocations: Vec<Allocation>,
     pub(super) launches: Vec<Launch>,
-    /// Whether faults were looked for.
+    /// Whether faults were looked for at any time.
     pub(super) faults: bool,
-    /// Faults that are not known.
+    /// Whether they are by now.
+    pub(super) watching: bool,
+    /// Faults that are not known, for want of room.
     pub(super) lost: u64,
 }
 
@@ -85,6 +89,7 @@ impl Recording {
                     stream: stream.parse().ok()?,
                     uses: self.uses(uses)?,
                     faulted: Vec::new(),
+                    watched: self.watching,
                     ns: None,
                 });
             }
@@ -93,7 +98,13 @@ impl Recording {
                 self.launches.get_mut(launch)?.ns = Some(ns.parse().ok()?);
             }
             ["u", launch, uses] => self.faulted(launch.parse().ok()?, uses)?,
-            ["w"] => self.faults = true,
+            ["w"] => (self.faults, self.watching) = (true, true),
+            ["n", launch] => {
+                let launch: usize = launch.parse().ok()?;
+                let unwatched = self.launches.get_mut(launch..)?;
+                unwatched.iter_mut().for_each(|l| l.watched = false);
+                self.watching = false;
+            }
             ["l", faults] => {
                 let faults: u64 = faults.parse().ok()?;
                 self.lost = self.lost.saturating_add(faults);

@@ -163,9 +163,8 @@ fn uses(recording: &Recording, step: &Step) -> Vec<Vec<usize>> {
     };
     let of_kernel = |at: usize| {
         let launch = &recording.launches[at];
-        let first = from + (at - from) % step.period;
-        let others = (first..end).step_by(step.period);
-        let others = others.flat_map(|at| recording.launches[at].faulted.iter().filter(stays));
+        let others = repetitions(step, at)
+            .flat_map(|at| recording.launches[at].faulted.iter().filter(stays));
         let mut uses: Vec<usize> = Vec::new();
         let own = launch.uses.iter().flatten();
         for &allocation in own.chain(&launch.faulted).chain(others) {
@@ -221,12 +220,10 @@ fn times(recording: &Recording, step: &Step) -> Vec<(u64, bool)> {
             (*sum, *count) = (sum.saturating_add(ns), *count + 1);
         }
     }
-    let (from, end) = step.repeats;
     let time = |kernel: usize| {
-        let first = from + (step.from + kernel - from) % step.period;
-        let all = (first..end).step_by(step.period);
+        let all = repetitions(step, step.from + kernel);
         let least = all.filter_map(|at| recording.launches[at].ns).min();
-        let others = of_name.get(&recording.launches[first].name);
+        let others = of_name.get(&recording.launches[step.from + kernel].name);
         match (least, others) {
             (Some(ns), _) => (ns, true),
             (None, Some((sum, count))) => (sum / count, false),
@@ -256,6 +253,7 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
             "times",
             format!("events, of {measured} of {} kernels", step.period),
         ),
+        ("faults", faults(recording, &step)),
     ];
     for (key, value) in facts {
         trace.set_meta(key, &value);
@@ -274,7 +272,14 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
         step.period,
     );
     if recording.lost > 0 {
-        said += &format!("; {} faults are not known", recording.lost);
+        said += &format!(
+            "; {} faults are not known, for want of room",
+            recording.lost
+        );
+    }
+    let unwatched = unwatched(recording);
+    if unwatched > 0 {
+        said += &format!("; faults of {unwatched} launches are not known");
     }
     if trace.tensors.is_empty() {
         said += ". No kernel is given managed memory: arguments are known from CUDA 12.4 on, and \
@@ -288,6 +293,36 @@ fn accesses(recording: &Recording) -> &'static str {
     match recording.faults {
         true => "arguments and faults, as read and written",
         false => "arguments, as read and written",
+    }
+}
+
+/// Of which kernels of the step faults were looked for, in any repetition, and how many were lost in all.
+fn faults(recording: &Recording, step: &Step) -> String {
+    let watched = |&kernel: &usize| {
+        let mut all = repetitions(step, step.from + kernel);
+        all.any(|at| recording.launches[at].watched)
+    };
+    let known = (0..step.period).filter(watched).count();
+    let of = format!("tools, of {known} of {} kernels", step.period);
+    match recording.lost {
+        0 => of,
+        lost => format!("{of}, {lost} lost"),
+    }
+}
+
+/// The launches that repeat the one at a place, with it.
+fn repetitions(step: &Step, at: usize) -> impl Iterator<Item = usize> {
+    let (from, end) = step.repeats;
+    (from + (at - from) % step.period..end).step_by(step.period)
+}
+
+/// Launches whose faults are not known; 0 where nobody looked for any.
+fn unwatched(recording: &Recording) -> usize {
+    let unwatched = recording.launches.iter().filter(|l| !l.watched);
+    if recording.faults {
+        unwatched.count()
+    } else {
+        0
     }
 }
 

@@ -172,6 +172,7 @@ fn what_a_kernel_faults_on_it_uses() {
     let (trace, _, said) = traced(&faulting(false));
     assert_eq!(tensors(&trace), [("alloc0", Kind::Weight, 1000)]);
     assert_eq!(trace.meta("accesses"), "arguments, as read and written");
+    assert_eq!(trace.meta("faults"), "tools, of 0 of 2 kernels");
     assert!(!said.contains("faults"), "{said}");
 
     let (trace, _, said) = traced(&format!("w\n{}l 7\nw\nl 2\n", faulting(true)));
@@ -183,7 +184,9 @@ fn what_a_kernel_faults_on_it_uses() {
     assert_eq!(tensors(&trace), expected);
     let accesses = trace.meta("accesses");
     assert_eq!(accesses, "arguments and faults, as read and written");
+    assert_eq!(trace.meta("faults"), "tools, of 2 of 2 kernels, 9 lost");
     assert!(said.contains("; 9 faults are not known"), "{said}");
+    assert!(!said.contains("launches are not known"), "{said}");
     let kernels = trace.kernels.iter();
     let uses: Vec<_> = kernels.map(|k| (k.reads.len(), k.writes.len())).collect();
     assert_eq!(uses, [(1, 1), (2, 3)]);
@@ -197,6 +200,38 @@ fn a_fault_on_what_was_not_there_at_the_launch_is_anothers() {
     let (trace, _, _) = traced(recorded);
     let uses: Vec<_> = trace.kernels.iter().map(|k| k.writes.len()).collect();
     assert_eq!(uses, [1, 2, 1]);
+}
+
+/// Nobody looks before UVM tells, or behind a program's having closed the descriptor.
+#[test]
+fn of_which_launches_faults_are_not_known_is_said() {
+    let step = "k 0 f 0\nk 0 g 0\n";
+    let (trace, _, said) = traced(&format!(
+        "a 10\n{step}{step}k 0 f 0\nw\nk 0 g 0\n{step}n 7\n"
+    ));
+    assert_eq!((trace.meta("steps"), trace.kernels.len()), ("4", 2));
+    assert_eq!(trace.meta("faults"), "tools, of 2 of 2 kernels");
+    assert!(
+        said.ends_with("; faults of 6 launches are not known"),
+        "{said}"
+    );
+    let (trace, _, said) = traced(&format!(
+        "a 10\n{step}{step}k 0 f 0\nw\nk 0 g 0\n{step}n 6\nw\n"
+    ));
+    assert_eq!(trace.meta("faults"), "tools, of 1 of 2 kernels");
+    assert!(
+        said.ends_with("; faults of 7 launches are not known"),
+        "{said}"
+    );
+    // Of none for certain.
+    let (trace, _, said) = traced(&format!("a 10\nw\n{step}{step}n 0\n"));
+    let accesses = trace.meta("accesses");
+    assert_eq!(accesses, "arguments and faults, as read and written");
+    assert_eq!(trace.meta("faults"), "tools, of 0 of 2 kernels");
+    assert!(
+        said.ends_with("; faults of 4 launches are not known"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -237,7 +272,7 @@ fn half_of_a_last_line_is_left_out_and_others_are_refused() {
     assert_eq!(Recording::parse("").unwrap(), Recording::default());
     for bad in [
         "x", "a", "a -1", "f 0", "k 0 f", "k x f -", "k 0 f 1", "t 0 1", "k 0 f 0,", "u 0 -", "l",
-        "w 1",
+        "w 1", "n", "n 1",
     ] {
         let said = Recording::parse(&format!("{bad}\n")).unwrap_err();
         assert!(said.starts_with("line 1: `"), "{said}");

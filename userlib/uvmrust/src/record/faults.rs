@@ -5,10 +5,13 @@
 //! UVM tells when it took a fault, and the recorder when a launch ran. A fault is a launch's that
 //! ran then; of several that ran at once, each has it. A fault when none ran is nobody's:
 //! a copy's, or that of a launch whose time is not known.
+//!
+//! UVM tells which page a fault is on. Where several allocations share the page, each counts as used.
 
 use std::collections::VecDeque;
 
 use crate::follow::Allocations;
+use crate::ranges::page_size;
 use crate::tools::{now, Fault, Tracker};
 use crate::Uvm;
 
@@ -17,8 +20,15 @@ use crate::Uvm;
 const APART: u64 = 10_000;
 /// Accesses among which such an allocation is looked for.
 const TOGETHER: usize = 8;
-/// Accesses that are kept until the launch is known that made them.
-const MOST: usize = 1 << 16;
+/// An access that takes longer, in ns, is several: so that those of a time are found by
+/// when they began.
+const LONGEST: u64 = 10 * APART;
+/// Accesses that are kept until the launch is known that made them, and launches that are waited for.
+const MOST: usize = if cfg!(miri) { 64 } else { 1 << 16 };
+/// Launches after which the descriptor is looked at anew.
+const LOOK: u64 = 16;
+/// Where UVM does not tell it is asked again: after one launch, after two more, and so on up to this.
+const LAST_TRY: u64 = 1 << 16;
 
 /// Faults on an allocation, from when to when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,69 +41,138 @@ struct Access {
 /// Where faults come from.
 #[derive(Debug)]
 enum Source {
-    /// Nobody has asked UVM, or not since it was let go.
+    /// Nobody has asked UVM with success, or not since it was let go.
     Later(&'static Uvm),
     Uvm(&'static Uvm, Tracker),
-    /// UVM does not tell.
-    None,
 }
 
 /// What is known of a process's faults.
 #[derive(Debug)]
 pub(super) struct Faults {
     source: Source,
-    accesses: VecDeque<Access>,
-    /// When each launch was made that was not told of yet, in their order.
-    launched: VecDeque<(u64, u64)>,
+    tries: Tries,
+    /// Whether the last launch that was begun had a tracker.
+    watched: bool,
+    /// The first launch that the descriptor has not been seen to be open behind.
+    seen: u64,
+    accesses: Accesses,
+    launched: Launched,
     /// What the tracker has dropped by the last look.
     dropped: u32,
+    said: bool,
+    /// What is to be said, where no lock is held.
+    pub(super) message: Option<String>,
+}
+
+/// When UVM is asked again.
+#[derive(Debug, Default)]
+struct Tries {
+    next: u64,
+    wait: u64,
+}
+
+/// What changes at a launch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    /// From this launch on nobody looks for faults.
+    pub(super) ends: Option<u64>,
+    /// Somebody does from now on.
+    pub(super) begins: bool,
 }
 
 impl Faults {
     pub(super) fn new(uvm: &'static Uvm) -> Self {
         Self {
             source: Source::Later(uvm),
-            accesses: VecDeque::new(),
-            launched: VecDeque::new(),
+            tries: Tries::default(),
+            watched: false,
+            seen: 0,
+            accesses: Accesses::default(),
+            launched: Launched::default(),
             dropped: 0,
+            said: false,
+            message: None,
         }
     }
 
-    /// Says that a launch is about to be made. `true`: UVM is asked from now on.
-    pub(super) fn begin(&mut self, launch: u64) -> bool {
-        let mut begins = false;
-        if let Source::Later(uvm) = self.source {
-            self.source = match Tracker::new(uvm) {
-                Ok(tracker) => Source::Uvm(uvm, tracker),
-                Err(why) => {
-                    eprintln!(
-                        "uvmrust: what kernels fault on is not recorded, since UVM's tools interface \
-                         does not tell: {why}. What their arguments point into is"
-                    );
-                    Source::None
+    /// Says that a launch is about to be made.
+    pub(super) fn begin(&mut self, launch: u64) -> Change {
+        let change = self.change(launch, Tracker::is_open, Tracker::new);
+        self.launched.push(launch, self.watched.then(now));
+        change
+    }
+
+    /// Looks whether UVM still tells, and asks it where it does not.
+    fn change(
+        &mut self,
+        launch: u64,
+        is_open: impl FnOnce(&Tracker) -> bool,
+        ask: impl FnOnce(&Uvm) -> std::io::Result<Tracker>,
+    ) -> Change {
+        let mut change = Change::default();
+        if launch >= self.seen + LOOK {
+            change.ends = self.look(launch, is_open);
+        }
+        let Source::Later(uvm) = self.source else {
+            return change;
+        };
+        match self.tries.may(launch).then(|| ask(uvm)) {
+            Some(Ok(tracker)) => {
+                self.source = Source::Uvm(uvm, tracker);
+                self.tries = Tries::default();
+                (self.dropped, self.seen) = (0, launch);
+                change.begins = !self.watched;
+                self.watched = true;
+            }
+            Some(Err(why)) => {
+                if self.watched {
+                    change.ends = Some(launch);
                 }
-            };
-            self.dropped = 0;
-            begins = matches!(self.source, Source::Uvm(..));
+                self.lost(&format!("UVM's tools interface does not tell: {why}"));
+            }
+            None => {}
         }
-        if !matches!(self.source, Source::None) {
-            self.launch_at(launch, now());
-        }
-        begins
+        change
     }
 
-    fn launch_at(&mut self, launch: u64, time: u64) {
-        if self.launched.len() == MOST {
-            self.launched.pop_front();
+    /// Looks whether the descriptor is open. Gives the launch from which on nobody knows, if it is not.
+    fn look(&mut self, launch: u64, is_open: impl FnOnce(&Tracker) -> bool) -> Option<u64> {
+        let Source::Uvm(uvm, tracker) = &self.source else {
+            return None;
+        };
+        let seen = core::mem::replace(&mut self.seen, launch);
+        if is_open(tracker) {
+            return None;
         }
-        self.launched.push_back((launch, time));
+        self.source = Source::Later(uvm);
+        self.lost("the program has closed the descriptor of UVM's tools interface");
+        Some(seen)
     }
 
-    /// Closes the tools interface until the next launch.
+    /// The same at the end of the program, behind so many launches.
+    pub(super) fn end(&mut self, launches: u64) -> Option<u64> {
+        self.look(launches, Tracker::is_open)
+    }
+
+    /// Nobody looks for faults now, which is said once.
+    fn lost(&mut self, why: &str) {
+        self.watched = false;
+        if !core::mem::replace(&mut self.said, true) {
+            self.message = Some(format!(
+                "what kernels fault on is not recorded for now, since {why}. What their arguments \
+                 point into is"
+            ));
+        }
+    }
+
+    /// Closes the tools interface until the next launch. Whose accesses these were is not known any
+    /// more.
     pub(super) fn let_go(&mut self) {
         if let Source::Uvm(uvm, _) = self.source {
             self.source = Source::Later(uvm);
         }
+        self.launched = Launched::default();
+        self.accesses = Accesses::default();
     }
 
     /// Takes what UVM has told. Gives how many faults were lost since the last call.
@@ -103,164 +182,146 @@ impl Faults {
         };
         let mut lost = 0;
         let accesses = &mut self.accesses;
-        tracker.take(|fault| lost += add(accesses, allocations, fault));
+        tracker.take(|fault| lost += accesses.add(allocations, fault));
         let dropped = tracker.dropped();
         lost += u64::from(dropped.wrapping_sub(self.dropped));
         self.dropped = dropped;
         lost
     }
 
-    /// Adds to `uses` what faulted while a launch ran, each allocation once.
+    /// Gives in `uses` what faulted while a launch ran, each allocation once.
     pub(super) fn ran(&mut self, launch: u64, from: u64, until: u64, uses: &mut Vec<u64>) {
-        for access in &self.accesses {
-            let meets = access.from <= until && from <= access.until;
-            if meets && !uses.contains(&access.number) {
-                uses.push(access.number);
-            }
-        }
-        while self.launched.front().is_some_and(|&(n, _)| n <= launch) {
-            self.launched.pop_front();
-        }
-        // No launch runs before it is made, and those that are made later neither.
-        let first = self.launched.front().map_or_else(now, |&(_, time)| time);
-        self.accesses.retain(|access| access.until >= first);
+        uses.extend(self.accesses.between(from, until).map(|a| a.number));
+        uses.sort_unstable();
+        uses.dedup();
+        self.not_timed(launch);
+    }
+
+    /// Says that it is not going to be known when a launch ran, or that it is known.
+    pub(super) fn not_timed(&mut self, launch: u64) {
+        self.launched.remove(launch);
+        let first = self.launched.first();
+        self.accesses.forget(first.unwrap_or_else(now));
     }
 }
 
-/// Adds a fault to the accesses. Gives how many are lost, for want of room.
-fn add(accesses: &mut VecDeque<Access>, allocations: &Allocations, fault: Fault) -> u64 {
-    let Some(allocation) = allocations.at(fault.address) else {
-        return 0;
-    };
-    let number = allocation.number;
-    // A kernel goes through several allocations at once.
-    let mut last = accesses.iter_mut().rev().take(TOGETHER);
-    if let Some(last) = last.find(|last| last.number == number) {
-        if last.until <= fault.time && fault.time - last.until <= APART {
-            last.until = fault.time;
-            return 0;
+impl Tries {
+    /// Whether UVM is asked at this launch, which then counts as a try.
+    fn may(&mut self, launch: u64) -> bool {
+        if launch < self.next {
+            return false;
+        }
+        self.wait = (2 * self.wait).clamp(1, LAST_TRY);
+        self.next = launch + self.wait;
+        true
+    }
+}
+
+/// When launches were made, of those whose time is not known yet. It is known in no order.
+#[derive(Debug, Default)]
+struct Launched {
+    /// The number of the first.
+    base: u64,
+    /// One for each number from the first on; `None`: nobody waits for it.
+    made: VecDeque<Option<u64>>,
+}
+
+impl Launched {
+    /// Adds the next launch.
+    fn push(&mut self, launch: u64, made: Option<u64>) {
+        if self.made.is_empty() {
+            self.base = launch;
+        }
+        self.made.push_back(made);
+        if self.made.len() > MOST {
+            self.made.pop_front();
+            self.base += 1;
+        }
+        self.shorten();
+    }
+
+    fn remove(&mut self, launch: u64) {
+        let at = launch.checked_sub(self.base);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        if let Some(made) = at.and_then(|at| self.made.get_mut(at)) {
+            *made = None;
+        }
+        self.shorten();
+    }
+
+    fn shorten(&mut self) {
+        while self.made.front() == Some(&None) {
+            self.made.pop_front();
+            self.base += 1;
         }
     }
-    let full = accesses.len() == MOST;
-    if full {
-        accesses.pop_front();
+
+    /// When the first was made.
+    fn first(&self) -> Option<u64> {
+        self.made.front().copied().flatten()
     }
-    accesses.push_back(Access {
-        number,
-        from: fault.time,
-        until: fault.time,
-    });
-    full.into()
+}
+
+/// Accesses in the order in which they began.
+#[derive(Debug, Default)]
+struct Accesses(VecDeque<Access>);
+
+impl Accesses {
+    /// Adds a fault. Gives how many are lost, for want of room.
+    fn add(&mut self, allocations: &Allocations, fault: Fault) -> u64 {
+        let meeting = allocations.meeting(fault.page, page_size());
+        meeting.map(|a| self.add_to(a.number, fault.time)).sum()
+    }
+
+    fn add_to(&mut self, number: u64, time: u64) -> u64 {
+        // A kernel goes through several allocations at once.
+        let mut last = self.0.iter_mut().rev().take(TOGETHER);
+        let last = last.find(|last| last.number == number);
+        let near = last.filter(|last| last.until <= time && time - last.until <= APART);
+        let from = match near {
+            Some(last) if time - last.from <= LONGEST => {
+                last.until = time;
+                return 0;
+            }
+            Some(last) => last.until,
+            None => time,
+        };
+        let full = self.0.len() == MOST;
+        if full {
+            self.0.pop_front();
+        }
+        // Of several GPUs, one's are told of somewhat later.
+        let later = self.0.iter().rev().take_while(|a| a.from > from).count();
+        let access = Access {
+            number,
+            from,
+            until: time,
+        };
+        self.0.insert(self.0.len() - later, access);
+        full.into()
+    }
+
+    /// Those of a time.
+    fn between(&self, from: u64, until: u64) -> impl Iterator<Item = &Access> {
+        let range = self.may_be_between(from, until);
+        self.0.range(range).filter(move |a| from <= a.until)
+    }
+
+    /// Where those of a time are. No other access is looked at for a launch.
+    fn may_be_between(&self, from: u64, until: u64) -> std::ops::Range<usize> {
+        let first = from.saturating_sub(LONGEST);
+        let start = self.0.partition_point(|a| a.from < first);
+        let end = self.0.partition_point(|a| a.from <= until);
+        start..end.max(start)
+    }
+
+    /// Forgets those before a time. No launch runs before it is made.
+    fn forget(&mut self, before: u64) {
+        while self.0.front().is_some_and(|a| a.until < before) {
+            self.0.pop_front();
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn faults() -> Faults {
-        static NOBODY: Uvm = Uvm::new(crate::Linux::new());
-        Faults::new(&NOBODY)
-    }
-
-    fn told(faults: &mut Faults, allocations: &Allocations, times: &[(u64, u64)]) -> u64 {
-        let one = |&(address, time): &(u64, u64)| {
-            add(&mut faults.accesses, allocations, Fault { address, time })
-        };
-        times.iter().map(one).sum()
-    }
-
-    fn ran(faults: &mut Faults, launch: u64, from: u64, until: u64) -> Vec<u64> {
-        let mut uses = Vec::new();
-        faults.ran(launch, from, until, &mut uses);
-        uses
-    }
-
-    fn three() -> Allocations {
-        let mut allocations = Allocations::default();
-        for base in [0x1000, 0x4000, 0x6000] {
-            allocations.add(base, 0x1000);
-        }
-        allocations
-    }
-
-    /// A time, in APART, from the beginning of the process on.
-    const T: u64 = 2 * APART;
-
-    #[test]
-    fn a_fault_is_of_the_launches_that_ran_then() {
-        let (mut faults, allocations) = (faults(), three());
-        (0..4).for_each(|launch| faults.launch_at(launch, launch * T));
-        let times = [
-            (0x1fff, 5 * T),
-            (0x1000, 6 * T),
-            (0x4000, 7 * T),
-            // Of no allocation.
-            (0x5000, 7 * T),
-            (0x6000, 9 * T),
-        ];
-        assert_eq!(told(&mut faults, &allocations, &times), 0);
-        assert_eq!(ran(&mut faults, 0, 5 * T, 7 * T - 1), [0]);
-        // Beside it, in another stream.
-        assert_eq!(ran(&mut faults, 1, 6 * T, 7 * T), [0, 1]);
-        assert_eq!(ran(&mut faults, 2, 7 * T + 1, 9 * T - 1), []);
-        assert_eq!(ran(&mut faults, 3, 9 * T, 9 * T), [2]);
-    }
-
-    #[test]
-    fn what_no_launch_can_have_done_is_forgotten() {
-        let (mut faults, allocations) = (faults(), three());
-        faults.launch_at(0, 1);
-        faults.launch_at(1, 4 * T);
-        told(
-            &mut faults,
-            &allocations,
-            &[(0x1000, 3 * T), (0x4000, 4 * T)],
-        );
-        assert_eq!(ran(&mut faults, 0, 2, 3), []);
-        assert_eq!(faults.accesses.len(), 1);
-        assert_eq!(ran(&mut faults, 1, 4 * T, 5 * T), [1]);
-        assert!(faults.accesses.is_empty() && faults.launched.is_empty());
-    }
-
-    #[test]
-    fn faults_in_a_row_are_one_access() {
-        let (mut faults, allocations) = (faults(), three());
-        let near = [(0x1000, T), (0x1800, T + APART), (0x1000, T + 2 * APART)];
-        told(&mut faults, &allocations, &near);
-        assert_eq!(faults.accesses.len(), 1);
-        assert_eq!(faults.accesses[0].until, T + 2 * APART);
-        let far = [(0x1000, T + 3 * APART + 1), (0x4000, T + 3 * APART + 2)];
-        told(&mut faults, &allocations, &far);
-        assert_eq!(faults.accesses.len(), 3);
-        // Beside those on another allocation.
-        let beside = [(0x1000, T + 3 * APART + 3), (0x4000, T + 3 * APART + 4)];
-        told(&mut faults, &allocations, &beside);
-        assert_eq!(faults.accesses.len(), 3);
-        // Of another GPU, whose faults are served later.
-        told(&mut faults, &allocations, &[(0x4000, 0)]);
-        assert_eq!(faults.accesses.len(), 4);
-    }
-
-    #[test]
-    fn what_has_no_room_is_counted() {
-        let (mut faults, allocations) = (faults(), three());
-        let many: Vec<_> = (0..MOST as u64 + 5).map(|n| (0x1000, n * T)).collect();
-        assert_eq!(told(&mut faults, &allocations, &many), 5);
-        assert_eq!(faults.accesses.len(), MOST);
-        (0..2 * MOST as u64).for_each(|launch| faults.launch_at(launch, launch));
-        assert_eq!(faults.launched.len(), MOST);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "asks the system")]
-    fn where_uvm_does_not_tell_nothing_is_kept() {
-        let mut faults = faults();
-        if Tracker::new(Uvm::process()).is_err() {
-            assert!(!faults.begin(0));
-            assert!(matches!(faults.source, Source::None));
-            assert!(!faults.begin(1) && faults.launched.is_empty());
-            faults.let_go();
-            assert!(matches!(faults.source, Source::None));
-        }
-    }
-}
+mod tests;

@@ -54,7 +54,7 @@ fn faults_of_kernels_are_taken_in_their_order() {
     for address in 1..=9 {
         memory.put(entry(GPU_FAULT, 1, 1, address));
         expected.push(Fault {
-            address,
+            page: address,
             time: 10 * address,
         });
         if address % 3 == 0 {
@@ -74,7 +74,7 @@ fn what_is_no_access_of_a_kernel_is_left_out() {
     memory.put(entry(GPU_FAULT, 1, CLIENT_HUB, 3));
     memory.put(entry(0xff, 0xff, 0xff, 4));
     memory.put(entry(GPU_FAULT, 3, 1, 5));
-    let addresses: Vec<_> = memory.taken().iter().map(|fault| fault.address).collect();
+    let addresses: Vec<_> = memory.taken().iter().map(|fault| fault.page).collect();
     assert_eq!(addresses, [5]);
 }
 
@@ -130,7 +130,7 @@ fn a_ring_of_anything_gives_no_more_than_it_has() {
         assert!(memory.taken().len() < room);
         assert_eq!(memory.taken(), []);
         memory.put(entry(GPU_FAULT, 2, 1, 0x1234));
-        assert_eq!(memory.taken().last().map(|f| f.address), Some(0x1234));
+        assert_eq!(memory.taken().last().map(|f| f.page), Some(0x1234));
     }
 }
 
