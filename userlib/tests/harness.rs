@@ -70,8 +70,8 @@ pub fn source(name: &str) -> String {
 }
 
 /// The files of `userlib/tests/stub`, without their ends.
-pub const STUB: [&str; 7] = [
-    "batches", "device", "events", "graphs", "mappings", "memory", "streams",
+pub const STUB: [&str; 8] = [
+    "batches", "device", "events", "graphs", "mappings", "memory", "streams", "tools",
 ];
 
 /// libcuda.so.1 in a folder of its own (`userlib/tests/stub`).

@@ -13,10 +13,12 @@
 //!
 //! `uvm-dnn program NAME POLICY` is a program that `uvmrun` records, and runs with the plan of
 //! its record; `uvm-dnn recorded TRACE PLAN FILE REPORT` compares what it printed with what uvmsim
-//! predicts of it. `scripts/record-demo.sh` does all that.
+//! predicts of it. `scripts/record-demo.sh` does all that. `uvm-dnn reaches` is another such program, of
+//! `tests/parts/record-faults.sh`.
 
 mod play;
 mod program;
+mod reaches;
 mod recorded;
 mod report;
 mod run;
@@ -38,6 +40,7 @@ fn main() -> Result<()> {
         }
         ["ssd", lines, report] => play::report(lines.as_ref(), report.as_ref()),
         ["program", name, policy] => recorded::run(name, policy),
+        ["reaches"] => reaches::run(),
         ["recorded", trace, plan, lines, report] => recorded::judge::run(
             trace.as_ref(),
             plan.as_ref(),
@@ -45,6 +48,6 @@ fn main() -> Result<()> {
             report.as_ref(),
         ),
         ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref()),
-        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn simulate CHUNKS ITERATIONS | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT | uvm-dnn program NAME POLICY | uvm-dnn recorded TRACE PLAN FILE REPORT"),
+        _ => bail!("usage: uvm-dnn run POLICY [WORKLOAD...] | uvm-dnn simulate CHUNKS ITERATIONS | uvm-dnn report FILE --json FILE | uvm-dnn plan FOLDER [MIB] | uvm-dnn play FOLDER DEVICE NET POLICY... | uvm-dnn ssd FILE REPORT | uvm-dnn program NAME POLICY | uvm-dnn reaches | uvm-dnn recorded TRACE PLAN FILE REPORT"),
     }
 }

@@ -15,6 +15,7 @@
 //! | `UVMRUST_PLAN` | a plan to carry out (`planned.rs`, `followed.rs`) | none |
 //! | `UVMRUST_PLAN_PID` | the one process that carries out a plan of a range, or `parent:` and its parent; `uvmrun` sets it | any |
 //! | `UVMRUST_RECORD` | folder for a record of the program (`record.rs`); `uvmrun` makes it | none |
+//! | `UVMRUST_RECORD_FAULTS` | `0`: do not record what kernels fault on | 1 |
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -44,6 +45,8 @@ pub(crate) struct Config {
     pub plan_is_ours: bool,
     /// The folder in which each process records itself.
     pub record: Option<PathBuf>,
+    /// Whether to record what kernels fault on.
+    pub record_faults: bool,
 }
 
 impl Config {
@@ -115,6 +118,7 @@ impl Config {
             hash_args: on("UVMRUST_ARGS"),
             plan: path("UVMRUST_PLAN"),
             plan_is_ours: var("UVMRUST_PLAN_PID").is_none_or(|who| is_ours(&who)),
+            record_faults: record.is_some() && on("UVMRUST_RECORD_FAULTS"),
             record,
         }
     }
@@ -195,6 +199,7 @@ mod tests {
             plan: None,
             plan_is_ours: true,
             record: None,
+            record_faults: false,
         };
         assert_eq!(with(&[]), all);
         assert_eq!(with(&[("UVMRUST_MANAGED_MIN", "what")]), all);
@@ -216,6 +221,9 @@ mod tests {
         }
         let record = with(&[("UVMRUST_RECORD", "/tmp/a")]);
         assert_eq!(record.record, Some("/tmp/a".into()));
+        assert!(record.record_faults);
+        let without = with(&[("UVMRUST_RECORD", "/tmp/a"), ("UVMRUST_RECORD_FAULTS", "0")]);
+        assert!(without.record.is_some() && !without.record_faults);
         assert_eq!(
             (record.managed_min, record.recorded_min),
             (Some(1 << 20), None)

@@ -483,6 +483,7 @@ fn kernels_alone(_: &Real, call: impl FnOnce() -> Code) -> Code {
 /// What destroys a context, with the memory that was allocated in it, where CUDA does not refuse.
 fn with_memory(real: &Real, call: impl FnOnce() -> Code) -> Code {
     let going = Going::new();
+    record::context_may_go(&real.cuda);
     record::context_goes();
     let code = call();
     going.went(real, code == SUCCESS);
@@ -495,6 +496,7 @@ pub(crate) unsafe extern "C" fn primary_release<const V1: bool>(device: c_int) -
     let (real, call) = real!(V1, primary_release, primary_release_v1);
     KERNELS.get().forget();
     let going = Going::new();
+    record::context_may_go(&real.cuda);
     // SAFETY: the caller's argument, passed on.
     let code = unsafe { call(device) };
     KERNELS.get().forget();

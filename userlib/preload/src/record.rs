@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A record of the program (`UVMRUST_RECORD`), by [`Record`], with times of CUDA's events.
+//! A record of the program (`UVMRUST_RECORD`), by [`Record`], with times of CUDA's events. By these
+//! times it is known which launch a fault is of.
 
 use core::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::io::Write as _;
+use std::sync::{Mutex, Once, PoisonError};
 
 use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::follow::Allocation;
 use uvmrust::record::Record;
-use uvmrust::PerProcess;
+use uvmrust::{PerProcess, Uvm};
 
 use crate::config::Config;
 use crate::kernels::{Launch, KERNELS};
@@ -16,7 +18,7 @@ use crate::memory;
 
 mod timing;
 
-use timing::Timing;
+use timing::{Ran, Timing};
 
 /// What is known of the process so far.
 struct Recorder {
@@ -39,40 +41,73 @@ fn recorder() -> Option<&'static Mutex<Recorder>> {
     Some(recorder)
 }
 
-/// The recorder, locked. No function of CUDA's that may run others' code is called meanwhile.
-fn locked(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
-    recorder.lock().unwrap_or_else(PoisonError::into_inner)
+/// Does something with the recorder, locked, and gives what is to be said. No function of CUDA's that
+/// may run others' code is called meanwhile.
+fn locked<T>(recorder: &Mutex<Recorder>, act: impl FnOnce(&mut Recorder) -> T) -> (T, Message) {
+    let mut locked = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = act(&mut locked);
+    (done, Message(locked.record.message()))
+}
+
+/// The same where no other lock is held: what is to be said is said.
+fn with<T>(recorder: &Mutex<Recorder>, act: impl FnOnce(&mut Recorder) -> T) -> T {
+    let (done, message) = locked(recorder, act);
+    message.say();
+    done
+}
+
+/// What is to be said where no lock is held: who reads it may be in need of the lock first.
+#[must_use]
+struct Message(Option<String>);
+
+impl Message {
+    fn say(self) {
+        if let Some(message) = self.0 {
+            // Not `eprintln`, which panics where nobody reads.
+            let _ = writeln!(std::io::stderr(), "uvmrust: {message}");
+        }
+    }
 }
 
 /// Says that there is a new managed allocation.
 pub(crate) fn allocated(base: u64, size: usize) {
     if let Some(recorder) = recorder() {
-        locked(recorder).record.allocated(base, size as u64);
+        with(recorder, |r| r.record.allocated(base, size as u64));
     }
 }
 
 /// The allocation that begins at an address which is about to be freed.
 pub(crate) fn begins(base: u64) -> Option<Allocation> {
-    locked(recorder()?).record.begins(base)
+    with(recorder()?, |r| r.record.begins(base))
 }
 
 /// Says that an allocation is freed. Another may be in its place already.
 pub(crate) fn freed(gone: Allocation) {
     if let Some(recorder) = recorder() {
-        locked(recorder).record.freed(gone);
+        with(recorder, |r| r.record.freed(gone));
     }
 }
 
 /// The allocations that are not freed.
 pub(crate) fn all() -> Vec<Allocation> {
-    recorder().map_or_else(Vec::new, |recorder| locked(recorder).record.all())
+    recorder().map_or_else(Vec::new, |recorder| with(recorder, |r| r.record.all()))
+}
+
+/// Writes the times that are known, before a context may go with its events.
+pub(crate) fn context_may_go(cuda: &Cuda) {
+    if let Some(recorder) = recorder() {
+        with(recorder, |r| r.harvest(cuda, 0));
+    }
 }
 
 /// Says that a context goes, with its events: none is used any more, since which are its own is not
 /// known here.
 pub(crate) fn context_goes() {
     if let Some(recorder) = recorder() {
-        locked(recorder).timing.forget();
+        with(recorder, |r| {
+            r.timing.forget();
+            r.record.let_go();
+        });
     }
 }
 
@@ -92,12 +127,14 @@ pub(crate) unsafe fn begin(cuda: &Cuda, stream: Stream, launch: Option<Launch>) 
     let context = timing::current(cuda);
     // All at once: a lock and a look at the process cost as much as the rest.
     let record = |name: &str, words: Option<&mut dyn Iterator<Item = u64>>| {
-        let mut recorder = locked(recorder);
-        let number = recorder.record.launched(stream.addr(), name, words);
-        recorder.harvest(cuda, MANY);
-        (number, recorder.timing.spare(context))
+        locked(recorder, |r| {
+            let number = r.record.launched(stream.addr(), name, words);
+            r.harvest(cuda, MANY);
+            (number, r.timing.spare(context))
+        })
     };
-    let (number, spare) = match launch {
+    // What is known of kernels is locked, too, while a launch is written.
+    let ((number, spare), message) = match launch {
         // SAFETY: by our contract.
         Some(launch) if !launch.function.is_null() => unsafe {
             let known =
@@ -107,8 +144,12 @@ pub(crate) unsafe fn begin(cuda: &Cuda, stream: Stream, launch: Option<Launch>) 
         Some(_) => return None,
         None => record("graph", None),
     };
+    message.say();
     // SAFETY: by our contract.
-    let begun = unsafe { timing::begin(cuda, stream, context, spare)? };
+    let Some(begun) = (unsafe { timing::begin(cuda, stream, context, spare) }) else {
+        with(recorder, |r| r.record.not_timed(number));
+        return None;
+    };
     Some(Begun {
         recorder,
         number,
@@ -123,9 +164,14 @@ pub(crate) unsafe fn begin(cuda: &Cuda, stream: Stream, launch: Option<Launch>) 
 pub(crate) unsafe fn end(cuda: &Cuda, stream: Stream, begun: Option<Begun>, launched: bool) {
     let Some(begun) = begun else { return };
     // SAFETY: by our contract.
-    if let Some(pair) = unsafe { timing::end(cuda, stream, begun.begun, launched) } {
-        locked(begun.recorder).timing.keep(begun.number, pair);
-    }
+    let done = unsafe { timing::end(cuda, stream, begun.begun, launched) };
+    with(begun.recorder, |r| {
+        let not_timed = match done {
+            Some(done) => r.timing.keep(begun.number, done),
+            None => Some(begun.number),
+        };
+        not_timed.map(|launch| r.record.not_timed(launch))
+    });
 }
 
 /// So many launches are made before CUDA is asked which are done. A program that is killed has no
@@ -143,9 +189,13 @@ pub(crate) struct Begun {
 impl Recorder {
     /// `None`: there is to be none.
     fn new() -> Option<Mutex<Self>> {
-        let folder = Config::get().record.as_ref()?;
+        let config = Config::get();
+        let mut record = Record::new(config.record.as_ref()?);
+        if config.record_faults {
+            record.look_for_faults(Uvm::process());
+        }
         Some(Mutex::new(Self {
-            record: Record::new(folder),
+            record,
             timing: Timing::default(),
         }))
     }
@@ -153,7 +203,13 @@ impl Recorder {
     /// Writes the times that are known by now, if there were as many launches since the last time.
     fn harvest(&mut self, cuda: &Cuda, many: usize) {
         let Self { record, timing } = self;
-        timing.harvest(cuda, many, |launch, ns| record.took(launch, ns));
+        timing.harvest(cuda, many, |launch, ran| match ran {
+            Some(Ran { from, ns }) => {
+                record.took(launch, ns);
+                record.ran(launch, from, from.saturating_add(ns));
+            }
+            None => record.not_timed(launch),
+        });
     }
 }
 
@@ -161,7 +217,10 @@ impl Recorder {
 /// here.
 extern "C" fn finish() {
     if let (Some(recorder), Some(real)) = (recorder(), crate::real::Real::get()) {
-        locked(recorder).harvest(&real.cuda, 0);
+        with(recorder, |r| {
+            r.harvest(&real.cuda, 0);
+            r.record.end();
+        });
     }
 }
 

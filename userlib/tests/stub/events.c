@@ -87,7 +87,8 @@ EXPORT CUresult cuEventQuery(struct event *event)
  * returned. If cuEventRecord() has been called on both events but one or both of them has not
  * yet been completed ..., CUDA_ERROR_NOT_READY is returned. If either event was created with the
  * CU_EVENT_DISABLE_TIMING flag, then this function will return CUDA_ERROR_INVALID_HANDLE."
- * (Driver API, cuEventElapsedTime). The time is in milliseconds.
+ * (Driver API, cuEventElapsedTime). The time is in milliseconds, and less than 0 where the end was
+ * before the start.
  */
 EXPORT CUresult cuEventElapsedTime(float *ms, struct event *start, struct event *end)
 {
@@ -101,7 +102,7 @@ EXPORT CUresult cuEventElapsedTime(float *ms, struct event *start, struct event 
 	if (!code && (!is_done(a) || !is_done(b)))
 		code = NOT_READY;
 	if (!code)
-		*ms = (b.stream->times[b.at - 1] - a.stream->times[a.at - 1]) / 1e6;
+		*ms = (int64_t)(b.stream->times[b.at - 1] - a.stream->times[a.at - 1]) / 1e6;
 	pthread_mutex_unlock(&lock);
 	return code;
 }

@@ -728,6 +728,8 @@ EXPORT int ioctl(int fd, unsigned long nr, ...)
 	va_start(args, nr);
 	arg = va_arg(args, void *);
 	va_end(args);
+	if (tools_ioctl(fd, nr, arg))
+		return 0;
 	if (!driver || !*driver || !number || atoi(number) != fd)
 		return syscall(SYS_ioctl, fd, nr, arg);
 	if (asleep()) {

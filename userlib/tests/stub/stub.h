@@ -16,6 +16,9 @@
  *   STUB_STUCK=free|exit cuMemFree, or what CUDA does at exit, does not end
  *   STUB_ONE_NODE=1      a host function becomes no part of a graph, and is lost
  *   STUB_BROKEN=1        a discard drops a page too many
+ *   STUB_TOOLS=n|denied  UVM's tools interface, which the first n opens find no descriptor for (tools.c);
+ *                        kernels and their times are real then. Else there is none
+ *   STUB_FAULTS=n        how often UVM tells of a kernel's fault; 1
  *   STUB_MIG=1           the devices are parts of GPUs
  *   STUB_OLD_GPU=1       the system has a device without concurrent managed access
  *   STUB_NO_DISCARD, at compile time: a CUDA before 13
@@ -180,6 +183,15 @@ void some_time_passes(void);
 uint64_t random_number(void);
 bool is_seeded(void);
 extern _Thread_local bool in_host_function;
+
+/* tools.c */
+
+/* Whether events have the time at which they were, by this clock, in ns. */
+bool is_real_time(void);
+uint64_t real_time(void);
+bool tools_ioctl(int fd, unsigned long nr, void *arg);
+/* Takes the time that a kernel takes, if that is real, and tells of its faults. */
+void tools_kernel(const struct work *work);
 
 /* graphs.c */
 

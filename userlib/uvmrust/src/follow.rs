@@ -100,6 +100,14 @@ impl Allocations {
         (address - found.range.base < found.range.length).then_some(found)
     }
 
+    /// Those that have a byte of this range in them.
+    pub fn meeting(&self, base: u64, length: u64) -> impl Iterator<Item = Allocation> + '_ {
+        let before = self.live.range(..base.saturating_add(length)).rev();
+        let meets = move |a: &Allocation| base < a.range.base.saturating_add(a.range.length);
+        // No two share a byte, so that who ends before the range ends behind all others before it.
+        before.map(|(_, &allocation)| allocation).take_while(meets)
+    }
+
     /// Whether this one is not freed.
     pub fn is_live(&self, allocation: Allocation) -> bool {
         self.live.get(&allocation.range.base) == Some(&allocation)

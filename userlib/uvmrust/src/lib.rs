@@ -29,6 +29,7 @@ pub mod follow;
 mod groups;
 mod instance;
 mod jobs;
+mod kept;
 mod lineage;
 mod managed;
 mod moves;
@@ -39,6 +40,7 @@ pub mod record;
 mod stream;
 mod sync;
 mod sys;
+mod tools;
 pub mod uapi;
 
 pub use backend::{Backend, Mode, Outcome, Uvm};

@@ -65,7 +65,7 @@ impl Range {
 }
 
 /// Bytes of a page of the host, a power of two.
-fn page_size() -> u64 {
+pub(crate) fn page_size() -> u64 {
     static SIZE: AtomicU64 = AtomicU64::new(0);
     match SIZE.load(Relaxed) {
         0 => {

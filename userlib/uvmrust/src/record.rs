@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! A record of a program: its managed allocations, its launches with the allocations that their
-//! arguments point into, and how long each took. `uvmrun --record` makes a trace of it, and
+//! arguments point into, what they faulted on, and how long each took. `uvmrun --record` makes a trace of it, and
 //! takes it from nobody else: who writes it and who reads it are of one version.
 //!
 //! A line each, in the order in which the program did it, but for times, which come later:
@@ -12,6 +12,10 @@
 //! | `f NUMBER` | it is freed |
 //! | `k STREAM NAME USES` | a launch; they are numbered from 0. USES are numbers of allocations with commas between them; `-`: none; `?`: not known |
 //! | `t NUMBER NS` | how long a launch took |
+//! | `u NUMBER USES` | a launch faulted on these allocations |
+//! | `w` | faults are looked for from the next launch on |
+//! | `n NUMBER` | from this launch on they are not, or nobody knows |
+//! | `l FAULTS` | so many more faults are not known, for want of room |
 //!
 //! Each line is in the file at once, so that a program that is killed, or ends without a word,
 //! leaves what it did until then: the file is mapped (`pages.rs`), and a system call is made for
@@ -20,9 +24,14 @@
 use std::path::{Path, PathBuf};
 
 use crate::follow::{Allocation, Allocations};
+use crate::Uvm;
+use faults::Faults;
 use pages::Pages;
 
+mod faults;
 mod pages;
+
+pub use crate::tools::now;
 
 /// A record that is being written, and what must be known of the program for it.
 #[derive(Debug)]
@@ -38,6 +47,10 @@ pub struct Record {
     line: Line,
     /// The allocations of the launch that is being written.
     seen: Vec<u64>,
+    /// `None`: nobody looks for faults.
+    faults: Option<Faults>,
+    /// What is to be said.
+    message: Option<String>,
 }
 
 /// A line that is being made. (What `write!` would take for each number is longer than the rest
@@ -95,6 +108,32 @@ impl Record {
             streams: Vec::new(),
             line: Line::default(),
             seen: Vec::new(),
+            faults: None,
+            message: None,
+        }
+    }
+
+    /// What is to be said to whom the program is of, if there is something. Who holds a lock while it
+    /// records says it behind that: the reader of what is said may need the lock first.
+    #[must_use]
+    pub fn message(&mut self) -> Option<String> {
+        let faults = self.faults.as_mut();
+        let other = || faults.and_then(|faults| faults.message.take());
+        self.message.take().or_else(other)
+    }
+
+    /// Records what launches fault on, too, from the first launch on, where `uvm` has a descriptor
+    /// and the driver tells. Where it does not, that is a [`Record::message`], once; it is asked again
+    /// later, and all else is recorded.
+    pub fn look_for_faults(&mut self, uvm: &'static Uvm) {
+        self.faults = Some(Faults::new(uvm));
+    }
+
+    /// Lets UVM go until the next launch. To be called when the memory of a context goes.
+    pub fn let_go(&mut self) {
+        self.take_faults();
+        if let Some(faults) = &mut self.faults {
+            faults.let_go();
         }
     }
 
@@ -103,6 +142,8 @@ impl Record {
     /// What was there before is freed, whether that was told or not: another thread may have the
     /// address before the one that freed it tells.
     pub fn allocated(&mut self, base: u64, length: u64) {
+        // What faulted so far did so on what was there until now.
+        self.take_faults();
         while let Some(gone) = self.allocations.displace(base, length) {
             self.write_freed(gone);
         }
@@ -118,6 +159,7 @@ impl Record {
 
     /// Says that an allocation is freed. Another may be in its place already.
     pub fn freed(&mut self, gone: Allocation) {
+        self.take_faults();
         if self.allocations.remove(gone) {
             self.write_freed(gone);
         }
@@ -141,6 +183,7 @@ impl Record {
         name: &str,
         words: Option<&mut dyn Iterator<Item = u64>>,
     ) -> u64 {
+        self.begin_faults();
         let known = self.streams.iter().position(|&s| s == stream);
         let stream_number = known.unwrap_or_else(|| {
             self.streams.push(stream);
@@ -165,6 +208,70 @@ impl Record {
         self.write();
     }
 
+    /// Says from when to when a launch ran, by [`now`]: what faulted then, it used. Each launch is told
+    /// of once, in any order, here or by [`Record::not_timed`]. `from` is not before the call
+    /// of [`Record::launched`].
+    pub fn ran(&mut self, launch: u64, from: u64, until: u64) {
+        self.take_faults();
+        let Some(faults) = &mut self.faults else {
+            return;
+        };
+        self.seen.clear();
+        faults.ran(launch, from, until, &mut self.seen);
+        if !self.seen.is_empty() {
+            self.line.begin(b'u').number(launch);
+            self.list_seen();
+            self.write();
+        }
+    }
+
+    /// Says that nobody is going to know when a launch ran, or it was not made. Nothing is kept for it.
+    pub fn not_timed(&mut self, launch: u64) {
+        if let Some(faults) = &mut self.faults {
+            faults.not_timed(launch);
+        }
+    }
+
+    /// Begins to look for faults, before a launch.
+    fn begin_faults(&mut self) {
+        self.take_faults();
+        let Some(faults) = &mut self.faults else {
+            return;
+        };
+        let change = faults.begin(self.launches);
+        self.write_unwatched(change.ends);
+        if change.begins {
+            self.line.begin(b'w');
+            self.write();
+        }
+    }
+
+    /// Says that the program ends, as far as it is told.
+    pub fn end(&mut self) {
+        self.take_faults();
+        let ends = (self.faults.as_mut()).and_then(|faults| faults.end(self.launches));
+        self.write_unwatched(ends);
+    }
+
+    fn write_unwatched(&mut self, from: Option<u64>) {
+        if let Some(launch) = from {
+            self.line.begin(b'n').number(launch);
+            self.write();
+        }
+    }
+
+    /// Takes the faults that UVM has told of by now.
+    fn take_faults(&mut self) {
+        let Some(faults) = &mut self.faults else {
+            return;
+        };
+        let lost = faults.take(&self.allocations);
+        if lost > 0 {
+            self.line.begin(b'l').number(lost);
+            self.write();
+        }
+    }
+
     /// Adds the allocations that these words point into, each once, to the line.
     fn list(&mut self, words: &mut dyn Iterator<Item = u64>) {
         self.seen.clear();
@@ -173,6 +280,10 @@ impl Record {
                 self.seen.push(found.number);
             }
         }
+        self.list_seen();
+    }
+
+    fn list_seen(&mut self) {
         if self.seen.is_empty() {
             self.line.text("-");
         }
@@ -189,7 +300,7 @@ impl Record {
         }
         self.line.0.push(b'\n');
         if let Err(why) = self.write_line() {
-            eprintln!("uvmrust: the program is not recorded any further: {why}");
+            self.message = Some(format!("the program is not recorded any further: {why}"));
             self.out = None;
             self.failed = true;
         }
@@ -278,5 +389,11 @@ mod tests {
         record.allocated(0x1000, 0x1000);
         assert!(record.failed && record.out.is_none());
         assert_eq!(record.launched(0, "add", None), 0);
+        let said = record.message().unwrap();
+        let why = "the program is not recorded any further: No such file";
+        assert!(
+            said.starts_with(why) && record.message().is_none(),
+            "{said}"
+        );
     }
 }

@@ -45,7 +45,12 @@ pub fn extra(setting: &Setting, amount: Amount) -> Result<Vec<Part>, String> {
     parts.extend(vm::suite("upstream", setting, amount));
     parts.push(vm::flash_lane(setting, amount));
     parts.push(vm::odd_gpu(setting, amount));
-    parts.push(record(setting));
+    parts.push(record("rust/record", "scripts/record-demo.sh", setting));
+    parts.push(record(
+        "rust/record-faults",
+        "tests/parts/record-faults.sh",
+        setting,
+    ));
     parts.push(Part::vm(
         "rust/ladder-full",
         &["DRIVER=rust", "VM_TIMEOUT=6000"],
@@ -68,15 +73,15 @@ fn adversarial(driver: &str, setting: &Setting) -> Part {
     )
 }
 
-/// A program that uvmrun records, and runs with its plan: `make record-demo`.
-fn record(setting: &Setting) -> Part {
+/// A program that uvmrun records, and runs with its plan.
+fn record(name: &str, script: &str, setting: &Setting) -> Part {
     let version = rustc(setting);
     if at_least("1.88.0", &version) {
-        return Part::lane("rust/record", &["scripts/record-demo.sh"]);
+        return Part::lane(name, &[script]);
     }
     let why =
         format!("rustc {version} has no naked functions yet, of which the preload is made: 1.88");
-    Part::skipped("rust/record", why)
+    Part::skipped(name, why)
 }
 
 fn wheel_lacks(setting: &Setting) -> Option<String> {

@@ -22,6 +22,10 @@ pub(super) struct Launch {
     pub(super) stream: u64,
     /// The allocations that it is given; `None`: that is not known.
     pub(super) uses: Option<Vec<usize>>,
+    /// The allocations that it faulted on, which were there when it was made.
+    pub(super) faulted: Vec<usize>,
+    /// Whether faults were looked for.
+    pub(super) watched: bool,
     /// How long the kernel took, in nanoseconds; `None`: that was not measured.
     pub(super) ns: Option<u64>,
 }
@@ -32,6 +36,12 @@ pub(super) struct Recording {
     pub(super) names: Vec<String>,
     pub(super) allocations: Vec<Allocation>,
     pub(super) launches: Vec<Launch>,
+    /// Whether faults were looked for at any time.
+    pub(super) faults: bool,
+    /// Whether they are by now.
+    pub(super) watching: bool,
+    /// Faults that are not known, for want of room.
+    pub(super) lost: u64,
 }
 
 impl Recording {
@@ -78,6 +88,8 @@ impl Recording {
                     name: name_number,
                     stream: stream.parse().ok()?,
                     uses: self.uses(uses)?,
+                    faulted: Vec::new(),
+                    watched: self.watching,
                     ns: None,
                 });
             }
@@ -85,8 +97,33 @@ impl Recording {
                 let launch: usize = launch.parse().ok()?;
                 self.launches.get_mut(launch)?.ns = Some(ns.parse().ok()?);
             }
+            ["u", launch, uses] => self.faulted(launch.parse().ok()?, uses)?,
+            ["w"] => (self.faults, self.watching) = (true, true),
+            ["n", launch] => {
+                let launch: usize = launch.parse().ok()?;
+                let unwatched = self.launches.get_mut(launch..)?;
+                unwatched.iter_mut().for_each(|l| l.watched = false);
+                self.watching = false;
+            }
+            ["l", faults] => {
+                let faults: u64 = faults.parse().ok()?;
+                self.lost = self.lost.saturating_add(faults);
+            }
             _ => return None,
         }
+        Some(())
+    }
+
+    /// Which launch a fault is of is known by its time. What was made behind a launch, or freed before
+    /// it, is none of the launch's: the time was not as exact.
+    fn faulted(&mut self, number: usize, uses: &str) -> Option<()> {
+        let uses = self.uses(uses)?.unwrap_or_default();
+        let there = |&allocation: &usize| {
+            let allocation = &self.allocations[allocation];
+            allocation.made <= number && allocation.freed.is_none_or(|freed| number < freed)
+        };
+        let uses = uses.into_iter().filter(there).collect();
+        self.launches.get_mut(number)?.faulted = uses;
         Some(())
     }
 

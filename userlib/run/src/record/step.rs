@@ -153,13 +153,37 @@ fn carried(allocations: &[Allocation], from: usize, end: usize) -> u64 {
     allocations.iter().filter(lives_on).map(|a| a.bytes).sum()
 }
 
+/// What each kernel of the step uses: what its arguments point into, and what it faulted on; on what
+/// outlives steps, in any of them. Memory that is on the GPU already does not fault.
+fn uses(recording: &Recording, step: &Step) -> Vec<Vec<usize>> {
+    let (from, end) = step.repeats;
+    let stays = |&&allocation: &&usize| {
+        let allocation = &recording.allocations[allocation];
+        allocation.made <= from && allocation.freed.is_none_or(|freed| freed >= end)
+    };
+    let of_kernel = |at: usize| {
+        let launch = &recording.launches[at];
+        let others = repetitions(step, at)
+            .flat_map(|at| recording.launches[at].faulted.iter().filter(stays));
+        let mut uses: Vec<usize> = Vec::new();
+        let own = launch.uses.iter().flatten();
+        for &allocation in own.chain(&launch.faulted).chain(others) {
+            if !uses.contains(&allocation) {
+                uses.push(allocation);
+            }
+        }
+        uses
+    };
+    (step.from..step.end()).map(of_kernel).collect()
+}
+
 /// What a trace calls each of the recording's allocations that the step uses.
-fn tensors(recording: &Recording, step: &Step) -> HashMap<usize, (Kind, String)> {
-    let launches = &recording.launches[step.from..step.end()];
-    let used: HashSet<usize> = launches
-        .iter()
-        .flat_map(|l| l.uses.iter().flatten().copied())
-        .collect();
+fn tensors(
+    recording: &Recording,
+    step: &Step,
+    uses: &[Vec<usize>],
+) -> HashMap<usize, (Kind, String)> {
+    let used: HashSet<usize> = uses.iter().flatten().copied().collect();
     let mut nth: HashMap<usize, u32> = HashMap::new();
     let mut tensors = HashMap::new();
     for (number, allocation) in recording.allocations.iter().enumerate() {
@@ -196,12 +220,10 @@ fn times(recording: &Recording, step: &Step) -> Vec<(u64, bool)> {
             (*sum, *count) = (sum.saturating_add(ns), *count + 1);
         }
     }
-    let (from, end) = step.repeats;
     let time = |kernel: usize| {
-        let first = from + (step.from + kernel - from) % step.period;
-        let all = (first..end).step_by(step.period);
+        let all = repetitions(step, step.from + kernel);
         let least = all.filter_map(|at| recording.launches[at].ns).min();
-        let others = of_name.get(&recording.launches[first].name);
+        let others = of_name.get(&recording.launches[step.from + kernel].name);
         match (least, others) {
             (Some(ns), _) => (ns, true),
             (None, Some((sum, count))) => (sum / count, false),
@@ -226,11 +248,12 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
         ("start", step.start.to_string()),
         ("steps", step.steps.to_string()),
         ("streams", streams.len().to_string()),
-        ("accesses", "arguments, as read and written".to_owned()),
+        ("accesses", accesses(recording).to_owned()),
         (
             "times",
             format!("events, of {measured} of {} kernels", step.period),
         ),
+        ("faults", faults(recording, &step)),
     ];
     for (key, value) in facts {
         trace.set_meta(key, &value);
@@ -248,6 +271,16 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
         bytes >> 20,
         step.period,
     );
+    if recording.lost > 0 {
+        said += &format!(
+            "; {} faults are not known, for want of room",
+            recording.lost
+        );
+    }
+    let unwatched = unwatched(recording);
+    if unwatched > 0 {
+        said += &format!("; faults of {unwatched} launches are not known");
+    }
     if trace.tensors.is_empty() {
         said += ". No kernel is given managed memory: arguments are known from CUDA 12.4 on, and \
                  memory from --managed-min on";
@@ -255,16 +288,55 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
     Ok((format!("{trace}{comments}"), said))
 }
 
+/// By what it is known what kernels use.
+fn accesses(recording: &Recording) -> &'static str {
+    match recording.faults {
+        true => "arguments and faults, as read and written",
+        false => "arguments, as read and written",
+    }
+}
+
+/// Of which kernels of the step faults were looked for, in any repetition, and how many were lost in all.
+fn faults(recording: &Recording, step: &Step) -> String {
+    let watched = |&kernel: &usize| {
+        let mut all = repetitions(step, step.from + kernel);
+        all.any(|at| recording.launches[at].watched)
+    };
+    let known = (0..step.period).filter(watched).count();
+    let of = format!("tools, of {known} of {} kernels", step.period);
+    match recording.lost {
+        0 => of,
+        lost => format!("{of}, {lost} lost"),
+    }
+}
+
+/// The launches that repeat the one at a place, with it.
+fn repetitions(step: &Step, at: usize) -> impl Iterator<Item = usize> {
+    let (from, end) = step.repeats;
+    (from + (at - from) % step.period..end).step_by(step.period)
+}
+
+/// Launches whose faults are not known; 0 where nobody looked for any.
+fn unwatched(recording: &Recording) -> usize {
+    let unwatched = recording.launches.iter().filter(|l| !l.watched);
+    if recording.faults {
+        unwatched.count()
+    } else {
+        0
+    }
+}
+
 /// The step as a trace, and comments on its kernels.
 fn trace(recording: &Recording, step: &Step, times: &[(u64, bool)], name: &str) -> (Trace, String) {
-    let named = tensors(recording, step);
+    let uses = uses(recording, step);
+    let named = tensors(recording, step, &uses);
     let mut trace = Trace::new(name, 1);
     let mut comments = String::new();
     let mut numbers: HashMap<usize, TensorId> = HashMap::new();
     for (at, launch) in recording.launches[step.from..step.end()].iter().enumerate() {
         let (ns, measured) = times[at];
         let mut kernel = Kernel::new(&recording.names[launch.name], ns);
-        for &number in launch.uses.iter().flatten() {
+        for &number in &uses[at] {
             let (kind, name) = &named[&number];
             let known = numbers.get(&number).copied();
             let id = known.unwrap_or_else(|| {
@@ -289,7 +361,11 @@ fn trace(recording: &Recording, step: &Step, times: &[(u64, bool)], name: &str) 
             let _ = writeln!(comments, "{about}: its time was not measured; {time}");
         }
         if launch.uses.is_none() {
-            let _ = writeln!(comments, "{about}: what it uses is not known");
+            let known = match uses[at].is_empty() {
+                true => "what it uses is not known",
+                false => "what it uses is known by its faults alone",
+            };
+            let _ = writeln!(comments, "{about}: {known}");
         }
         trace.kernels.push(kernel);
     }

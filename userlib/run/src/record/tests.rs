@@ -155,6 +155,93 @@ fn a_program_that_repeats_nothing_is_one_step() {
     assert!(said.contains("the step is all of them"), "{said}");
 }
 
+/// Steps whose second kernel reaches two of its allocations by pointers that lie in memory. It faults on
+/// allocation 1 in the first step alone, and on what a step has made in each.
+fn faulting(faults: bool) -> String {
+    steps(4, |n| {
+        let (own, g) = (2 + n, 2 + 2 * n);
+        let also = if n == 0 { "1," } else { "" };
+        let line = format!("u {g} {also}{own}\n");
+        let line = if faults { &*line } else { "" };
+        format!("k 0 f 0\na 500\nk 0 g 0\n{line}f {own}\n")
+    })
+}
+
+#[test]
+fn what_a_kernel_faults_on_it_uses() {
+    let (trace, _, said) = traced(&faulting(false));
+    assert_eq!(tensors(&trace), [("alloc0", Kind::Weight, 1000)]);
+    assert_eq!(trace.meta("accesses"), "arguments, as read and written");
+    assert_eq!(trace.meta("faults"), "tools, of 0 of 2 kernels");
+    assert!(!said.contains("faults"), "{said}");
+
+    let (trace, _, said) = traced(&format!("w\n{}l 7\nw\nl 2\n", faulting(true)));
+    let expected = [
+        ("alloc0", Kind::Weight, 1000),
+        ("kernel1.0", Kind::Activation, 500),
+        ("alloc1", Kind::Weight, 2000),
+    ];
+    assert_eq!(tensors(&trace), expected);
+    let accesses = trace.meta("accesses");
+    assert_eq!(accesses, "arguments and faults, as read and written");
+    assert_eq!(trace.meta("faults"), "tools, of 2 of 2 kernels, 9 lost");
+    assert!(said.contains("; 9 faults are not known"), "{said}");
+    assert!(!said.contains("launches are not known"), "{said}");
+    let kernels = trace.kernels.iter();
+    let uses: Vec<_> = kernels.map(|k| (k.reads.len(), k.writes.len())).collect();
+    assert_eq!(uses, [(1, 1), (2, 3)]);
+}
+
+#[test]
+fn a_fault_on_what_was_not_there_at_the_launch_is_anothers() {
+    // Allocation 1 is made behind launch 0, and freed before launch 2.
+    let recorded = "a 10\nk 0 f 0\na 20\nk 0 g 0\nf 1\nk 0 h 0\n\
+                    u 0 1\nu 1 1,0\nu 2 1\n";
+    let (trace, _, _) = traced(recorded);
+    let uses: Vec<_> = trace.kernels.iter().map(|k| k.writes.len()).collect();
+    assert_eq!(uses, [1, 2, 1]);
+}
+
+/// Nobody looks before UVM tells, or behind a program's having closed the descriptor.
+#[test]
+fn of_which_launches_faults_are_not_known_is_said() {
+    let step = "k 0 f 0\nk 0 g 0\n";
+    let (trace, _, said) = traced(&format!(
+        "a 10\n{step}{step}k 0 f 0\nw\nk 0 g 0\n{step}n 7\n"
+    ));
+    assert_eq!((trace.meta("steps"), trace.kernels.len()), ("4", 2));
+    assert_eq!(trace.meta("faults"), "tools, of 2 of 2 kernels");
+    assert!(
+        said.ends_with("; faults of 6 launches are not known"),
+        "{said}"
+    );
+    let (trace, _, said) = traced(&format!(
+        "a 10\n{step}{step}k 0 f 0\nw\nk 0 g 0\n{step}n 6\nw\n"
+    ));
+    assert_eq!(trace.meta("faults"), "tools, of 1 of 2 kernels");
+    assert!(
+        said.ends_with("; faults of 7 launches are not known"),
+        "{said}"
+    );
+    // Of none for certain.
+    let (trace, _, said) = traced(&format!("a 10\nw\n{step}{step}n 0\n"));
+    let accesses = trace.meta("accesses");
+    assert_eq!(accesses, "arguments and faults, as read and written");
+    assert_eq!(trace.meta("faults"), "tools, of 0 of 2 kernels");
+    assert!(
+        said.ends_with("; faults of 4 launches are not known"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_graph_faults_on_is_said() {
+    let (trace, text, _) = traced("w\na 10\nk 0 graph ?\nk 0 f 0\nu 0 0\n");
+    assert_eq!(trace.kernels[0].writes.len(), 1);
+    let said = "# kernel 0 (graph): what it uses is known by its faults alone\n";
+    assert!(text.contains(said), "{text}");
+}
+
 #[test]
 fn what_is_not_known_of_arguments_is_said() {
     let (trace, _, said) = traced("k 0 ? -\nk 0 ? -\n");
@@ -184,7 +271,8 @@ fn half_of_a_last_line_is_left_out_and_others_are_refused() {
     assert_eq!(cut, Recording::parse(whole).unwrap());
     assert_eq!(Recording::parse("").unwrap(), Recording::default());
     for bad in [
-        "x", "a", "a -1", "f 0", "k 0 f", "k x f -", "k 0 f 1", "t 0 1", "k 0 f 0,",
+        "x", "a", "a -1", "f 0", "k 0 f", "k x f -", "k 0 f 1", "t 0 1", "k 0 f 0,", "u 0 -", "l",
+        "w 1", "n", "n 1",
     ] {
         let said = Recording::parse(&format!("{bad}\n")).unwrap_err();
         assert!(said.starts_with("line 1: `"), "{said}");

@@ -60,6 +60,12 @@ impl<S: Sys> Uvm<S> {
         fd::find(&self.sys, major, accept)
     }
 
+    /// Shows `accept` the descriptors of UVM that are this process's, until it takes one.
+    pub(crate) fn own_descriptor<T>(&self, accept: impl FnMut(i32) -> Option<T>) -> Option<T> {
+        self.not_forked().ok()?;
+        self.find(accept).0
+    }
+
     /// What the driver behind an initialised descriptor can do, none of it included:
     /// then it is good for prefetches. The questions change nothing.
     fn backend_of(&self, fd: i32) -> Option<Choice> {

@@ -3,12 +3,16 @@
 //! A file that is written by writing memory: what is written is in it whatever becomes of the
 //! process, and takes no system call. Not every file can be mapped for that (9p without a cache,
 //! some of FUSE): such a file takes a system call for each write.
+//!
+//! A program that closes all descriptors closes the file's, which is opened anew then.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use crate::kept::Kept;
 
 /// Bytes of the file that are mapped at once: a multiple of every page size.
 const PIECE: usize = 1 << 20;
@@ -16,7 +20,8 @@ const PIECE: usize = 1 << 20;
 /// A file that grows by pieces. Behind what was written it has zeros.
 #[derive(Debug)]
 pub(super) struct Pages {
-    file: File,
+    path: PathBuf,
+    file: Kept,
     /// The last piece, of [`PIECE`] bytes, mapped for as long as this is here; `None`: the
     /// file is empty, or it cannot be mapped.
     piece: Option<Piece>,
@@ -71,16 +76,30 @@ impl Pages {
     pub(super) fn create(path: &Path) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
-        Ok(Self::of(options.open(path)?))
+        Self::of(path, options.open(path)?)
     }
 
     /// A file that is empty.
-    fn of(file: File) -> Self {
-        Self {
-            file,
+    fn of(path: &Path, file: File) -> Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            file: Kept::new(file)?,
             piece: None,
             end: 0,
+        })
+    }
+
+    /// The file, which is opened anew if the program has closed it.
+    fn file(&mut self) -> Result<&File> {
+        if self.file.get().is_none() {
+            let again = Kept::new(OpenOptions::new().read(true).write(true).open(&self.path)?)?;
+            if !again.is_same(&self.file) {
+                let why = "the program has closed its file, and another is in its place";
+                return Err(Error::new(ErrorKind::NotFound, why));
+            }
+            self.file = again;
         }
+        self.file.get().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Adds bytes to the end. After an error some of them may be there.
@@ -89,7 +108,8 @@ impl Pages {
             let filled = self.end % PIECE;
             if filled == 0 {
                 // If that fails for want of room, so does the write.
-                self.piece = Piece::new(&self.file, self.end).ok();
+                let end = self.end;
+                self.piece = Piece::new(self.file()?, end).ok();
             }
             let (now, later) = bytes.split_at(bytes.len().min(PIECE - filled));
             match &self.piece {
@@ -97,7 +117,10 @@ impl Pages {
                 Some(piece) => unsafe {
                     core::ptr::copy_nonoverlapping(now.as_ptr(), piece.0.add(filled), now.len())
                 },
-                None => self.file.write_all_at(now, self.end as u64)?,
+                None => {
+                    let end = self.end as u64;
+                    self.file()?.write_all_at(now, end)?;
+                }
             }
             self.end += now.len();
             bytes = later;
@@ -118,7 +141,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let mut options = OpenOptions::new();
         options.read(reads).write(true).create_new(true);
-        let mut pages = Pages::of(options.open(&path).unwrap());
+        let mut pages = Pages::of(&path, options.open(&path).unwrap()).unwrap();
         let mut expected = Vec::new();
         let mut number = 0;
         while expected.len() < 2 * PIECE + 100 {
@@ -147,6 +170,40 @@ mod tests {
         assert!(pages.piece.is_none());
         assert!(there.starts_with(&expected));
         assert!(there[expected.len()..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_file_that_the_program_closes_is_had_anew() {
+        let name = |what| format!("uvmrust-{what}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name("closed"));
+        let mut pages = Pages::create(&path).unwrap();
+        let line = [b'a'; PIECE / 2];
+        pages.write(&line).unwrap();
+        let fd = pages.file().unwrap().as_raw_fd();
+        // The program's own file has the number now.
+        let other = std::env::temp_dir().join(name("other"));
+        std::fs::write(&other, "mine").unwrap();
+        let mine = File::open(&other).unwrap();
+        // SAFETY: both are ours, and the first is closed by this.
+        assert_eq!(unsafe { libc::dup2(mine.as_raw_fd(), fd) }, fd);
+        (0..4).for_each(|_| pages.write(&line).unwrap());
+        assert_eq!(
+            std::fs::read(&path).unwrap()[..5 * PIECE / 2],
+            [b'a'; 5 * PIECE / 2]
+        );
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+        // Nor is a file written to that is in the place of the record's.
+        std::fs::rename(&other, &path).unwrap();
+        let fd = pages.file.get().unwrap().as_raw_fd();
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::dup2(mine.as_raw_fd(), fd) }, fd);
+        let failed = (0..3).find_map(|_| pages.write(&line).err()).unwrap();
+        assert!(
+            failed.to_string().contains("another is in its place"),
+            "{failed}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
