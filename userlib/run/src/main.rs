@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 use uvmrust::plan::Plan;
 
 mod check;
+mod pytorch;
 mod record;
 mod selftest;
 
@@ -26,6 +27,8 @@ GPU's, and tells the driver which kernel comes.
   --no-mapping        have the program map no memory by itself, which is not managed:
                       tell it that no GPU can, and take `expandable_segments:True` out of
                       PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF
+  --pytorch-cache     with --record and with a plan of a record: leave PyTorch's cache of
+                      device memory on, which hides tensors; CUDA graphs need it
   --no-announce       announce no kernels
   --library FILE      libuvmrust_preload.so, if it is not beside this program or in
                       ../lib, ../lib64, ../lib/<machine>-linux-gnu
@@ -44,8 +47,6 @@ something is not or does not end, 2 if no discard could be tested.
 
 /// What the preload reads of `--no-mapping`.
 const MAPPING: &str = "UVMRUST_MAPPING";
-/// Where PyTorch reads the settings of its allocator from; the second is the name of late.
-const PYTORCH: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 const LIBRARY: &str = "libuvmrust_preload.so";
 
 /// What the command line asks for.
@@ -54,6 +55,8 @@ struct Options {
     /// Variables of the preload.
     set: Vec<(&'static str, OsString)>,
     library: Option<PathBuf>,
+    /// Whether PyTorch's cache stays as it is where tensors are to be told apart.
+    pytorch_cache: bool,
     /// File for the trace.
     record: Option<PathBuf>,
     program: OsString,
@@ -83,6 +86,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Long("managed-min") => options.set.push(("UVMRUST_MANAGED_MIN", parser.value()?)),
             Long("no-managed") => options.set.push(("UVMRUST_MANAGED", "0".into())),
             Long("no-mapping") => options.set.push((MAPPING, "0".into())),
+            Long("pytorch-cache") => options.pytorch_cache = true,
             Long("no-announce") => options.set.push(("UVMRUST_ANNOUNCE", "0".into())),
             Long("library") => options.library = Some(parser.value()?.into()),
             Long("check") => checks = true,
@@ -113,7 +117,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
         let why = "--selftest takes no other option";
         return alone.then_some(Asked::Selftest).ok_or_else(|| why.into());
     }
-    if !options.set.is_empty() || options.record.is_some() {
+    if !options.set.is_empty() || options.record.is_some() || options.pytorch_cache {
         return Err("--check takes no option but --json and --library".into());
     }
     Ok(Asked::Check(check::Options {
@@ -210,11 +214,12 @@ fn prepare(options: &Options) -> Result<Command, String> {
     // Of another that has started this one.
     command.env_remove("UVMRUST_PLAN_PID");
     if options.set.iter().any(|(name, _)| *name == MAPPING) {
-        for name in PYTORCH {
+        for name in pytorch::CONF {
             let conf = env::var(name).ok();
-            command.envs(conf.map(|conf| (name, without_segments(&conf))));
+            command.envs(conf.map(|conf| (name, pytorch::without_segments(&conf))));
         }
     }
+    let mut tells_tensors = options.record.is_some();
     for (name, value) in &options.set {
         if *name != "UVMRUST_PLAN" {
             command.env(name, value);
@@ -223,7 +228,8 @@ fn prepare(options: &Options) -> Result<Command, String> {
         let path = Path::new(value);
         let told = |why: String| format!("{}: {why}", path.display());
         let text = std::fs::read_to_string(path).map_err(|e| told(e.to_string()))?;
-        Plan::parse(&text).map_err(|e| told(e.to_string()))?;
+        let plan = Plan::parse(&text).map_err(|e| told(e.to_string()))?;
+        tells_tensors |= plan.program().is_some();
         // The program may go elsewhere before it is read.
         let whole = path.canonicalize().map_err(|e| told(e.to_string()))?;
         command.env(name, whole);
@@ -236,18 +242,12 @@ fn prepare(options: &Options) -> Result<Command, String> {
         };
         command.env("UVMRUST_PLAN_PID", format!("{parent}{own}"));
     }
+    if tells_tensors && !options.pytorch_cache {
+        command.envs(pytorch::without_cache(env::var_os(pytorch::NO_CACHE)));
+    }
     let library = library(options.library.as_deref())?;
     command.env("LD_PRELOAD", before(&library, env::var_os("LD_PRELOAD")));
     Ok(command)
-}
-
-/// Settings of PyTorch's allocator, with its expandable segments off where they were on.
-fn without_segments(conf: &str) -> String {
-    let off = |setting: &str| match setting.split_once(':') {
-        Some((name, _)) if name.trim() == "expandable_segments" => format!("{name}:False"),
-        _ => setting.to_owned(),
-    };
-    conf.split(',').map(off).collect::<Vec<_>>().join(",")
 }
 
 /// The preload that is given, or that belongs to this program.
@@ -341,17 +341,6 @@ mod tests {
     }
 
     #[test]
-    fn expandable_segments_are_turned_off_and_nothing_else() {
-        let same = "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64,x";
-        for conf in ["", same, "expandable_segments:False"] {
-            assert_eq!(without_segments(conf), conf);
-        }
-        let conf =
-            |value| format!("{same}, expandable_segments:{value},expandable_segments_x:True");
-        assert_eq!(without_segments(&conf("True")), conf("False"));
-    }
-
-    #[test]
     fn a_check_runs_nothing() {
         let asked = |json, root: &str| {
             Asked::Check(check::Options {
@@ -375,6 +364,8 @@ mod tests {
             &["--selftest", "--plan", "p"],
             &["--record", "t"],
             &["--check", "--record", "t"],
+            &["--check", "--pytorch-cache"],
+            &["--selftest", "--pytorch-cache"],
         ] {
             assert!(given(bad).is_err(), "{bad:?}");
         }
@@ -383,6 +374,40 @@ mod tests {
         assert_eq!(record, Some("t".into()));
         // A program's own options.
         assert_eq!(program(&["prog", "--check"]).arguments, ["--check"]);
+    }
+
+    /// A file that stands for the preload, and one of this text.
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path = env::temp_dir().join(format!("uvmrun-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn pytorchs_cache_is_off_where_tensors_are_told_apart() {
+        let of_range = "uvmplan 1\nkernels 1\nspan 4096\n";
+        let of_record = format!("{of_range}start 0\nlaunch 0 k\n");
+        let (library, of_range) = (file("preload", ""), file("range", of_range));
+        let of_record = file("record", &of_record);
+        let off = |more: &[&str]| {
+            let line = [
+                &["--library", library.to_str().unwrap()][..],
+                more,
+                &["prog"],
+            ]
+            .concat();
+            let command = prepare(&program(&line)).unwrap();
+            let mut set = command.get_envs();
+            set.any(|(name, value)| name == pytorch::NO_CACHE && value == Some(OsStr::new("1")))
+        };
+        let (range, record) = (of_range.to_str().unwrap(), of_record.to_str().unwrap());
+        assert!(off(&["--record", "t"]) && off(&["--plan", record]));
+        assert!(!off(&[]) && !off(&["--plan", range]));
+        assert!(!off(&["--record", "t", "--pytorch-cache"]));
+        assert!(!off(&["--plan", record, "--pytorch-cache"]));
+        for path in [library, of_range, of_record] {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 
     #[test]
