@@ -23,6 +23,9 @@ GPU's, and tells the driver which kernel comes.
   --plan FILE         before each kernel, do what this plan says (uvmsim plan)
   --record FILE       write a trace of what the program does, for uvmsim plan
   --managed-min SIZE  smallest allocation that becomes managed: bytes, 64K, 2M (1M)
+  --memory WHAT       what cuMemGetInfo tells the program: `gpu`, the GPU's memory (as
+                      without uvmrun); `managed`, the host's too, which managed memory
+                      can take
   --no-managed        leave device memory as it is; a record has it all the same
   --no-mapping        have the program map no memory by itself, which is not managed:
                       tell it that no GPU can, and take `expandable_segments:True` out of
@@ -45,6 +48,8 @@ something to do, 2 if there is no unified memory. Of --selftest: 0 if all is rig
 something is not or does not end, 2 if no discard could be tested.
 ";
 
+/// What the preload reads of `--memory`.
+const MEMORY: &str = "UVMRUST_MEMINFO";
 /// What the preload reads of `--no-mapping`.
 const MAPPING: &str = "UVMRUST_MAPPING";
 const LIBRARY: &str = "libuvmrust_preload.so";
@@ -84,6 +89,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Long("plan") => options.set.push(("UVMRUST_PLAN", parser.value()?)),
             Long("record") => options.record = Some(parser.value()?.into()),
             Long("managed-min") => options.set.push(("UVMRUST_MANAGED_MIN", parser.value()?)),
+            Long("memory") => options.set.push((MEMORY, memory(parser.value()?)?)),
             Long("no-managed") => options.set.push(("UVMRUST_MANAGED", "0".into())),
             Long("no-mapping") => options.set.push((MAPPING, "0".into())),
             Long("pytorch-cache") => options.pytorch_cache = true,
@@ -101,6 +107,10 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Value(_) if selftest => return Err("--selftest takes no program".into()),
             Value(_) if json || root.is_some() => return Err("--json is for --check".into()),
             Value(program) => {
+                let has = |name, value: &str| options.set.contains(&(name, value.into()));
+                if has(MEMORY, "managed") && has("UVMRUST_MANAGED", "0") {
+                    return Err("--memory managed and --no-managed exclude each other".into());
+                }
                 options.program = program;
                 // The rest is the program's, its options too.
                 options.arguments = parser.raw_args()?.collect();
@@ -125,6 +135,18 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
         root: root.unwrap_or_else(|| "/".into()),
         library: options.library,
     }))
+}
+
+/// A value of `--memory`: a program that is told less than was meant would fill the GPU alone.
+fn memory(given: OsString) -> Result<OsString, lexopt::Error> {
+    if given == "gpu" || given == "managed" {
+        return Ok(given);
+    }
+    Err(format!(
+        "--memory is `gpu` or `managed`, not `{}`",
+        given.to_string_lossy()
+    )
+    .into())
 }
 
 fn main() -> ExitCode {
@@ -338,6 +360,19 @@ mod tests {
         assert_eq!(given(&["--help", "x"]).unwrap(), Asked::Help);
         assert!(given(&[]).is_err() && given(&["--plan", "p"]).is_err());
         assert!(given(&["--what", "prog"]).is_err());
+    }
+
+    #[test]
+    fn how_much_memory_a_program_is_told_of() {
+        for what in ["gpu", "managed"] {
+            let set = program(&["--memory", what, "prog"]).set;
+            assert_eq!(set, [("UVMRUST_MEMINFO", what.into())]);
+        }
+        assert!(given(&["--memory", "all", "prog"]).is_err());
+        // No memory is managed then.
+        assert!(given(&["--memory", "managed", "--no-managed", "prog"]).is_err());
+        assert!(given(&["--no-managed", "--memory", "gpu", "prog"]).is_ok());
+        assert!(given(&["--check", "--memory", "gpu"]).is_err());
     }
 
     #[test]
