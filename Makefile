@@ -27,6 +27,7 @@ SHELL := /bin/bash
 #|   LANES=2                  how many VMs make test runs at a time
 #|   FRESH=1                  run again what passed in the VM, though nothing changed
 #|   FAILED=1                 only the parts of make test that did not pass when they last ran
+#|   NO_SKIPS=1               what make deps NO_SKIPS=1 installs is no reason to skip a test
 #|   BARS=1                   make bench fails if a bar is missed
 #|   KDIR=/path               build the modules for this kernel tree
 #|   KERNEL_OPEN=/path        NVIDIA's kernel-open, or /usr/src/nvidia-* of a package, for make modules
@@ -44,7 +45,7 @@ SHELL := /bin/bash
 UVM_VERSION := $(or $(UVM_VERSION),$(BASE))
 export DRIVER VIDMEM GPUS GPU RELEASE KERNEL KDIR KERNEL_OPEN UVM_RUST_KERNEL UVM_VERSION UVM_SRC UVM_RUST_WHOLE UVM_RUST_MASKS UVM_RUST_CACHE
 export VM_TIMEOUT VM_MEM VM_CPUS VM_ACCEL ICOUNT NOLOAD VM_KOPTS UVM_PARAMS VGPU_PARAMS VGPU_ORDER VGPU_SEED QEMU_OPTS VM_LOG
-export DEPS_REMOVE OPS SEED STORMS JOBS ONLY LANES FRESH FAILED BARS
+export DEPS_REMOVE OPS SEED STORMS JOBS ONLY LANES FRESH FAILED BARS NO_SKIPS
 
 .PHONY: help
 help: ## this list

@@ -3,6 +3,9 @@
 # Install what the build and the VM need. Safe to run again: what is there is
 # left alone, and nothing is asked of the network then.
 #
+#   deps.sh          what no test can do without
+#   deps.sh --all    also what tests skip without: PyTorch, cuda.core, RMM, Miri (or NO_SKIPS=1)
+#
 # Debian (12 and later) gets packages from its own archive. What is not in it is
 # pinned: bindgen, where Debian's is too old, by version and its lock file, virtme-ng and, where
 # Debian's is too old, reuse by version and sha256, NVIDIA's source by version and sha256 (upstream.sh).
@@ -41,6 +44,10 @@ fi
 if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck codespell e2fsprogs); fi
 # Packages, and a Debian in a folder to try them in, whose own kernel is booted.
 if [ "${DEPS_FOR:-}" = install ]; then packages+=(debootstrap busybox-static dpkg-dev debhelper); fi
+
+# What tests skip without, and none of the build needs. Of Debian's PyTorch it is the one for the CPU.
+optional=(python3-torch python3-yaml g++ pkg-config binutils)
+modules=(cuda-core==1.2.2 cuda-bindings==12.9.10 rmm-cu12==26.10.0 librmm-cu12==26.10.0 nvidia-cuda-runtime-cu12==12.9.79)
 
 # Seconds to wait for another program that installs packages, such as a machine's
 # own updates after it was started.
@@ -237,6 +244,37 @@ install_virtme() {
 		"$CACHE/tools/virtme/bin/pip" install --quiet --no-deps --require-hashes -r "$CACHE/virtme.txt"
 }
 
+# Python's modules, in an environment that has Debian's PyTorch, too. `python3` of all scripts is its Python then:
+# lib.sh has the folder on the path.
+install_modules() {
+	local env=$CACHE/tools/python log=$CACHE/modules.log want
+	want=$(printf '%s\n' "${modules[@]}")
+	[ "$(cat "$env/modules" 2>/dev/null)" = "$want" ] && return 0
+	rm -rf "$env"
+	/usr/bin/python3 -m venv --system-site-packages "$env" || die "python3 has no venv: install python3-venv"
+	progress "${modules[*]}" "$log" \
+		"$env/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${modules[@]}"
+	mkdir -p "$CACHE/tools/bin"
+	# A link would be a Python without the environment, which is known by the folder of the program.
+	printf '#!/bin/sh\nexec %q "$@"\n' "$env/bin/python3" >"$CACHE/tools/bin/python3"
+	chmod +x "$CACHE/tools/bin/python3"
+	echo "$want" >"$env/modules"
+}
+
+# Miri, which is in nightly toolchains alone.
+install_miri() {
+	if cargo +nightly miri --version >/dev/null 2>&1; then return 0; fi
+	have rustup || die "Miri needs rustup: install it, then try again"
+	# A nightly that is there stays the one that it is.
+	if rustup run nightly rustc --version >/dev/null 2>&1; then
+		rustup component add --toolchain nightly miri rust-src >"$CACHE/deps.log" 2>&1 ||
+			{ tail "$CACHE/deps.log" >&2; die "this nightly Rust has no Miri: rustup update nightly"; }
+	else
+		progress "nightly Rust with Miri" "$CACHE/deps.log" \
+			rustup toolchain install nightly --profile minimal -c miri -c rust-src
+	fi
+}
+
 # The crates of the workspace, so that what is built later asks nothing of the network: tests/xtask first of all.
 fetch_crates() {
 	local fetch=(cargo fetch --locked --quiet --manifest-path "$TOP/Cargo.toml" --target "$(rustc -vV | sed -n 's/^host: //p')")
@@ -246,6 +284,12 @@ fetch_crates() {
 # Its functions are tested without installing anything (tests/scripts).
 [ "${BASH_SOURCE[0]}" = "$0" ] || return 0
 
+case ${1:-} in
+--all) NO_SKIPS=1 ;;
+'') ;;
+*) die "deps.sh: use --all, or nothing" ;;
+esac
+if [ "${NO_SKIPS:-}" = 1 ]; then packages+=("${optional[@]}"); fi
 locked deps
 if have apt-get && have dpkg-query; then install_packages; else no_debian; fi
 install_rust
@@ -255,3 +299,7 @@ install_virtme
 [ "${DEPS_FOR:-}" = demo ] || install_reuse
 # The demo builds a few of them, and gets those itself.
 [ "${DEPS_FOR:-}" = demo ] || fetch_crates
+if [ "${NO_SKIPS:-}" = 1 ]; then
+	install_modules
+	install_miri
+fi

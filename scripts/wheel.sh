@@ -28,6 +28,11 @@ progress "building the wheel" "$out/$name-build.log" \
 	"$python" -m pip wheel --no-deps --disable-pip-version-check --wheel-dir "$out" "$source"
 wheel=$(echo "$out/$name"-*.whl)
 [ -f "$wheel" ] || die "pip made no wheel; see $out/$name-build.log"
+# One wheel for every Python from 3.9 on. Without PyO3's feature abi3-py39 it is of the one that built it.
+case $name:${wheel##*/} in
+uvmsim:* | uvmrust:*-cp39-abi3-*) ;;
+*) die "${wheel##*/} is of one version of Python, and has to be of the stable ABI (cp39-abi3)" ;;
+esac
 
 rm -rf "$out/venv-$name"
 "$python" -m venv "$out/venv-$name"

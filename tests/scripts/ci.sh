@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$TOP/tests/scripts/tap.sh"
 workflow=$TOP/.github/workflows/ci.yml
-parts=$(env -u ONLY -u FAILED "$TOP/scripts/test.sh" list)
+parts=$(for target in all extra; do env -u ONLY -u FAILED "$TOP/scripts/test.sh" list $target; done)
 
 # wrong FILE: a line for each job that cannot run.
 wrong() {
@@ -34,6 +34,11 @@ check "ci.sh names each entry of the matrix"
 # shellcheck disable=SC2016
 grep -qF 'run: ${{ matrix.run }}' "$workflow" && grep -q 'run: make deps$' "$workflow"
 check "and GitHub Actions would run their commands"
+
+# Without this nothing would tell that a test is skipped everywhere.
+for target in test-host test-extra; do grep -q "run: make $target NO_SKIPS=1 ONLY=" "$workflow" || echo "$target"; done >"$work/said"
+grep -qF "if: contains(matrix.run, 'NO_SKIPS=1')" "$workflow" && grep -q 'run: make deps NO_SKIPS=1$' "$workflow" && [ ! -s "$work/said" ]
+check "jobs without skips have what tests skip without"
 
 cat >"$work/ci.yml" <<'YML'
 jobs:

@@ -115,6 +115,19 @@ deps install_reuse && grep -q 'install reuse' "$work/calls"
 check "Debian's is installed where it knows REUSE.toml"
 rm "$work/bin/reuse" "$work/bin/apt-cache"
 
+# An environment of Python's that is there already, of other modules and of the right ones.
+mkdir -p "$work/cache/tools/python"
+# shellcheck disable=SC2016
+deps bash -c '. "$0"/scripts/deps.sh; printf "%s\n" "${modules[@]}"' "$(dirname "$0")/../.." && cp "$work/said" "$work/cache/tools/python/modules"
+deps install_modules && [ -e "$work/cache/tools/python/modules" ]
+check "Python's modules that are there are left alone"
+tool cargo "miri 0.1"
+deps install_miri && [ ! -e "$work/calls" ]
+check "and so is Miri"
+rm -rf "$work/bin/cargo" "$work/cache/tools/python"
+! deps "$(dirname "$0")/../../scripts/deps.sh" --nonsense && grep -q 'use --all' "$work/said"
+check "an option that there is not is refused"
+
 # A rustup that has one version.
 # shellcheck disable=SC2016
 printf '#!/bin/bash\ncase $1 in run) [ "$2" = "$HAS" ] ;; *) echo "rustup $*" >>"$FAKE_DIR/calls"; [ -n "${ONLINE:-}" ] ;; esac\n' \

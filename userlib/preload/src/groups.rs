@@ -225,6 +225,9 @@ fn place<T>(all: &[T], key_of: fn(&T) -> &AtomicU64, key: u64) -> Option<usize> 
 }
 
 #[cfg(test)]
+mod predicted;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -112,7 +112,7 @@ fn main() {
     println!(
         "SEED={seed}: {done} programs, none wrong: {} actions, {} reads, {} discards, {} graphs \
          launched {} times, {} refused in captures, {} PyTorch blocks, {} reused, {} prepared, \
-         {} prefetches, {} batches, {} mistakes, {} elsewhere, in {:.1} s",
+         {} prefetches, {} batches, {} mistakes, {} elsewhere, {} at once, in {:.1} s",
         t.actions,
         t.reads,
         t.discards,
@@ -126,6 +126,7 @@ fn main() {
         t.batches,
         t.mistakes,
         t.elsewhere,
+        t.at_once,
         began.elapsed().as_secs_f64()
     );
 }

@@ -61,7 +61,7 @@ fn random_programs_see_what_the_model_says() {
     else {
         panic!("{said}");
     };
-    let [prepared, prefetches, batches, mistakes, elsewhere, ..] = rest else {
+    let [prepared, prefetches, batches, mistakes, elsewhere, at_once, ..] = rest else {
         panic!("{said}");
     };
     let least = match std::env::var_os("PROGRAMS") {
@@ -75,7 +75,7 @@ fn random_programs_see_what_the_model_says() {
     assert!(*actions > 10 * programs, "{said}");
     let often = [
         reads, discards, graphs, launches, refused, blocks, reused, prepared, prefetches, batches,
-        mistakes, elsewhere,
+        mistakes, elsewhere, at_once,
     ];
     assert!(
         *programs < LEAST || often.iter().all(|&&n| n >= programs / 2),

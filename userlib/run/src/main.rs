@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 use uvmrust::plan::Plan;
 
 mod check;
+mod pytorch;
 mod record;
 mod selftest;
 
@@ -22,10 +23,15 @@ GPU's, and tells the driver which kernel comes.
   --plan FILE         before each kernel, do what this plan says (uvmsim plan)
   --record FILE       write a trace of what the program does, for uvmsim plan
   --managed-min SIZE  smallest allocation that becomes managed: bytes, 64K, 2M (1M)
+  --memory WHAT       what cuMemGetInfo tells the program: `gpu`, the GPU's memory (as
+                      without uvmrun); `managed`, the host's too, which managed memory
+                      can take
   --no-managed        leave device memory as it is; a record has it all the same
   --no-mapping        have the program map no memory by itself, which is not managed:
                       tell it that no GPU can, and take `expandable_segments:True` out of
                       PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF
+  --pytorch-cache     with --record and with a plan of a record: leave PyTorch's cache of
+                      device memory on, which hides tensors; CUDA graphs need it
   --no-announce       announce no kernels
   --library FILE      libuvmrust_preload.so, if it is not beside this program or in
                       ../lib, ../lib64, ../lib/<machine>-linux-gnu
@@ -42,10 +48,10 @@ something to do, 2 if there is no unified memory. Of --selftest: 0 if all is rig
 something is not or does not end, 2 if no discard could be tested.
 ";
 
+/// What the preload reads of `--memory`.
+const MEMORY: &str = "UVMRUST_MEMINFO";
 /// What the preload reads of `--no-mapping`.
 const MAPPING: &str = "UVMRUST_MAPPING";
-/// Where PyTorch reads the settings of its allocator from; the second is the name of late.
-const PYTORCH: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 const LIBRARY: &str = "libuvmrust_preload.so";
 
 /// What the command line asks for.
@@ -54,6 +60,8 @@ struct Options {
     /// Variables of the preload.
     set: Vec<(&'static str, OsString)>,
     library: Option<PathBuf>,
+    /// Whether PyTorch's cache stays as it is where tensors are to be told apart.
+    pytorch_cache: bool,
     /// File for the trace.
     record: Option<PathBuf>,
     program: OsString,
@@ -81,8 +89,10 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Long("plan") => options.set.push(("UVMRUST_PLAN", parser.value()?)),
             Long("record") => options.record = Some(parser.value()?.into()),
             Long("managed-min") => options.set.push(("UVMRUST_MANAGED_MIN", parser.value()?)),
+            Long("memory") => options.set.push((MEMORY, memory(parser.value()?)?)),
             Long("no-managed") => options.set.push(("UVMRUST_MANAGED", "0".into())),
             Long("no-mapping") => options.set.push((MAPPING, "0".into())),
+            Long("pytorch-cache") => options.pytorch_cache = true,
             Long("no-announce") => options.set.push(("UVMRUST_ANNOUNCE", "0".into())),
             Long("library") => options.library = Some(parser.value()?.into()),
             Long("check") => checks = true,
@@ -97,6 +107,10 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
             Value(_) if selftest => return Err("--selftest takes no program".into()),
             Value(_) if json || root.is_some() => return Err("--json is for --check".into()),
             Value(program) => {
+                let has = |name, value: &str| options.set.contains(&(name, value.into()));
+                if has(MEMORY, "managed") && has("UVMRUST_MANAGED", "0") {
+                    return Err("--memory managed and --no-managed exclude each other".into());
+                }
                 options.program = program;
                 // The rest is the program's, its options too.
                 options.arguments = parser.raw_args()?.collect();
@@ -113,7 +127,7 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
         let why = "--selftest takes no other option";
         return alone.then_some(Asked::Selftest).ok_or_else(|| why.into());
     }
-    if !options.set.is_empty() || options.record.is_some() {
+    if !options.set.is_empty() || options.record.is_some() || options.pytorch_cache {
         return Err("--check takes no option but --json and --library".into());
     }
     Ok(Asked::Check(check::Options {
@@ -121,6 +135,18 @@ fn options(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Er
         root: root.unwrap_or_else(|| "/".into()),
         library: options.library,
     }))
+}
+
+/// A value of `--memory`: a program that is told less than was meant would fill the GPU alone.
+fn memory(given: OsString) -> Result<OsString, lexopt::Error> {
+    if given == "gpu" || given == "managed" {
+        return Ok(given);
+    }
+    Err(format!(
+        "--memory is `gpu` or `managed`, not `{}`",
+        given.to_string_lossy()
+    )
+    .into())
 }
 
 fn main() -> ExitCode {
@@ -210,11 +236,12 @@ fn prepare(options: &Options) -> Result<Command, String> {
     // Of another that has started this one.
     command.env_remove("UVMRUST_PLAN_PID");
     if options.set.iter().any(|(name, _)| *name == MAPPING) {
-        for name in PYTORCH {
+        for name in pytorch::CONF {
             let conf = env::var(name).ok();
-            command.envs(conf.map(|conf| (name, without_segments(&conf))));
+            command.envs(conf.map(|conf| (name, pytorch::without_segments(&conf))));
         }
     }
+    let mut tells_tensors = options.record.is_some();
     for (name, value) in &options.set {
         if *name != "UVMRUST_PLAN" {
             command.env(name, value);
@@ -223,7 +250,8 @@ fn prepare(options: &Options) -> Result<Command, String> {
         let path = Path::new(value);
         let told = |why: String| format!("{}: {why}", path.display());
         let text = std::fs::read_to_string(path).map_err(|e| told(e.to_string()))?;
-        Plan::parse(&text).map_err(|e| told(e.to_string()))?;
+        let plan = Plan::parse(&text).map_err(|e| told(e.to_string()))?;
+        tells_tensors |= plan.program().is_some();
         // The program may go elsewhere before it is read.
         let whole = path.canonicalize().map_err(|e| told(e.to_string()))?;
         command.env(name, whole);
@@ -236,18 +264,12 @@ fn prepare(options: &Options) -> Result<Command, String> {
         };
         command.env("UVMRUST_PLAN_PID", format!("{parent}{own}"));
     }
+    if tells_tensors && !options.pytorch_cache {
+        command.envs(pytorch::without_cache(env::var_os(pytorch::NO_CACHE)));
+    }
     let library = library(options.library.as_deref())?;
     command.env("LD_PRELOAD", before(&library, env::var_os("LD_PRELOAD")));
     Ok(command)
-}
-
-/// Settings of PyTorch's allocator, with its expandable segments off where they were on.
-fn without_segments(conf: &str) -> String {
-    let off = |setting: &str| match setting.split_once(':') {
-        Some((name, _)) if name.trim() == "expandable_segments" => format!("{name}:False"),
-        _ => setting.to_owned(),
-    };
-    conf.split(',').map(off).collect::<Vec<_>>().join(",")
 }
 
 /// The preload that is given, or that belongs to this program.
@@ -341,14 +363,16 @@ mod tests {
     }
 
     #[test]
-    fn expandable_segments_are_turned_off_and_nothing_else() {
-        let same = "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64,x";
-        for conf in ["", same, "expandable_segments:False"] {
-            assert_eq!(without_segments(conf), conf);
+    fn how_much_memory_a_program_is_told_of() {
+        for what in ["gpu", "managed"] {
+            let set = program(&["--memory", what, "prog"]).set;
+            assert_eq!(set, [("UVMRUST_MEMINFO", what.into())]);
         }
-        let conf =
-            |value| format!("{same}, expandable_segments:{value},expandable_segments_x:True");
-        assert_eq!(without_segments(&conf("True")), conf("False"));
+        assert!(given(&["--memory", "all", "prog"]).is_err());
+        // No memory is managed then.
+        assert!(given(&["--memory", "managed", "--no-managed", "prog"]).is_err());
+        assert!(given(&["--no-managed", "--memory", "gpu", "prog"]).is_ok());
+        assert!(given(&["--check", "--memory", "gpu"]).is_err());
     }
 
     #[test]
@@ -375,6 +399,8 @@ mod tests {
             &["--selftest", "--plan", "p"],
             &["--record", "t"],
             &["--check", "--record", "t"],
+            &["--check", "--pytorch-cache"],
+            &["--selftest", "--pytorch-cache"],
         ] {
             assert!(given(bad).is_err(), "{bad:?}");
         }
@@ -383,6 +409,40 @@ mod tests {
         assert_eq!(record, Some("t".into()));
         // A program's own options.
         assert_eq!(program(&["prog", "--check"]).arguments, ["--check"]);
+    }
+
+    /// A file that stands for the preload, and one of this text.
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path = env::temp_dir().join(format!("uvmrun-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn pytorchs_cache_is_off_where_tensors_are_told_apart() {
+        let of_range = "uvmplan 1\nkernels 1\nspan 4096\n";
+        let of_record = format!("{of_range}start 0\nlaunch 0 k\n");
+        let (library, of_range) = (file("preload", ""), file("range", of_range));
+        let of_record = file("record", &of_record);
+        let off = |more: &[&str]| {
+            let line = [
+                &["--library", library.to_str().unwrap()][..],
+                more,
+                &["prog"],
+            ]
+            .concat();
+            let command = prepare(&program(&line)).unwrap();
+            let mut set = command.get_envs();
+            set.any(|(name, value)| name == pytorch::NO_CACHE && value == Some(OsStr::new("1")))
+        };
+        let (range, record) = (of_range.to_str().unwrap(), of_record.to_str().unwrap());
+        assert!(off(&["--record", "t"]) && off(&["--plan", record]));
+        assert!(!off(&[]) && !off(&["--plan", range]));
+        assert!(!off(&["--record", "t", "--pytorch-cache"]));
+        assert!(!off(&["--plan", record, "--pytorch-cache"]));
+        for path in [library, of_range, of_record] {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus};
 
 use recording::Recording;
 
+mod cached;
 mod recording;
 mod signals;
 mod step;
@@ -114,6 +115,7 @@ fn trace(folder: &Path, name: &str, file: &Path) -> Result<String, String> {
     )?;
     let (text, mut said) = step::text(&longest, name)?;
     fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+    said += &cached::warning(&longest).unwrap_or_default();
     if others > 0 {
         said += &format!("; of {others} more of its processes there is no trace");
     }

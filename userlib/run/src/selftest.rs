@@ -15,6 +15,7 @@ use uvmrust::{Backend, Error, Mode, Outcome, Place};
 mod child;
 mod gpu;
 mod graphs;
+mod saved;
 
 pub(crate) use child::run_child;
 
@@ -44,7 +45,9 @@ enum Said {
     Done(u8),
 }
 
-const RIGHT: &str = "\nAll that was tested is right.\n";
+const RIGHT: &str =
+    "\nAll that was tested is right. A discard that drops nothing is right, too: \"dropped\" says \
+                     how much goes.\n";
 const NO_DISCARD: &str =
     "\nWhat was tested is right, but no discard could be tested: `uvmrun --check` says why.\n";
 const NOTHING: &str = "\nNothing was tested: do what `uvmrun --check` says.\n";
@@ -141,6 +144,17 @@ fn tests(say: &Sender<Said>) {
             }
         });
     }
+    begins("dropped");
+    match gpu.saved() {
+        Ok(saved) => saved
+            .iter()
+            .for_each(|says| page(line(' ', "dropped", says))),
+        Err(Flaw::Not(_)) => (),
+        Err(Flaw::Wrong(why)) => {
+            wrong = true;
+            page(line('!', "dropped", &format!("WRONG: {why}")));
+        }
+    }
     begins("free");
     drop(gpu);
     match (wrong, discards) {
@@ -182,13 +196,14 @@ const fn of_discard(name: &'static str, test: fn(&Gpu) -> Result<(), Flaw>) -> T
     }
 }
 
-const TESTS: [Test; 12] = [
+const TESTS: [Test; 13] = [
     of_moves("write", |gpu| Ok(gpu.write()?)),
     of_moves("prefetch", |gpu| Ok(gpu.prefetch()?)),
     of_discard("discard", |gpu| gpu.discards(Mode::Eager)),
     of_discard("lazy discard", |gpu| gpu.discards(Mode::Lazy)),
     of_discard("batch", Gpu::batch),
     of_discard("discard and prefetch", Gpu::with_prefetch),
+    of_discard("host writes behind it", Gpu::host_writes),
     of_moves("prefetch in a stream", |gpu| gpu.in_stream(Task::Prefetch)),
     of_discard("discard in a stream", |gpu| gpu.in_stream(Task::Discard)),
     of_discard("both in a stream", |gpu| gpu.in_stream(Task::Both)),
@@ -261,6 +276,18 @@ impl Gpu {
         Ok(self.takes(0x4444_4444)?)
     }
 
+    /// What the CPU writes behind a discard is there when it has been on the GPU.
+    fn host_writes(&self) -> Result<(), Flaw> {
+        // SAFETY: nothing is read of it before it is written again.
+        discarded(unsafe { self.uvm.discard(self.middle(), Mode::Eager) })?;
+        self.host_fills(self.middle(), 0x8888_8888);
+        for place in [self.place(), Place::Host] {
+            let moved = self.uvm.prefetch(self.all(), place);
+            moved.map_err(|why| Flaw::Wrong(format!("a prefetch behind it: {why}")))?;
+        }
+        Ok(self.kept(0x8888_8888)?)
+    }
+
     /// What was discarded takes what is written, and nothing beside it has changed.
     fn takes(&self, word: u32) -> Tested {
         self.fill(self.middle(), word)?;
@@ -322,10 +349,15 @@ impl Gpu {
             Ok(self.put(self.middle(), 0x6666_6666)?)
         };
         graphs.capture(self, work, |launch| {
-            for _ in 0..2 {
+            // Once it is read where it is, and once behind a move.
+            for moves in [false, true] {
                 self.fill(self.all(), BEFORE)?;
                 launch()?;
                 self.no_error_later()?;
+                if moves {
+                    let moved = self.uvm.prefetch(self.all(), Place::Host);
+                    moved.map_err(|why| format!("to the host: {why}"))?;
+                }
                 self.kept(0x6666_6666)?;
             }
             Ok(())

@@ -112,8 +112,10 @@ struct area {
 };
 
 static struct area managed[4096], lazy[4096];
+/* What STUB_LOSES is to lose of what was discarded. */
+static struct area doomed[4096];
 /* Those from here on are empty. */
-static size_t managed_end, lazy_end;
+static size_t managed_end, lazy_end, doomed_end;
 
 static struct area *area_add(struct area *list, size_t *end, uint64_t base, uint64_t length)
 {
@@ -239,14 +241,42 @@ static void end_lazy(uint64_t base, uint64_t length, bool reclaimed)
 	}
 }
 
+static bool loses(const char *when)
+{
+	const char *given = getenv("STUB_LOSES");
+
+	return given && !strcmp(given, when);
+}
+
+/* STUB_LOSES: a discard that is still to come over what lies here comes now. */
+static void lose(uint64_t base, uint64_t length)
+{
+	for (size_t i = 0; i < doomed_end; i++)
+		if (doomed[i].length && doomed[i].base < base + length &&
+		    base < doomed[i].base + doomed[i].length) {
+			fill(doomed[i].base, doomed[i].length, POISON);
+			doomed[i].length = 0;
+		}
+}
+
+void written(uint64_t base, uint64_t length)
+{
+	if (loses("write"))
+		lose(base, length);
+}
+
 bool discard(uint64_t base, uint64_t length, bool eager)
 {
 	note("discard %s %lu", eager ? "eager" : "lazy", (unsigned long)length);
 	if (!is_managed(base, length))
 		return false;
+	if (getenv("STUB_NO_OP"))
+		return true;
 	if (getenv("STUB_BROKEN"))
 		length += 0x1000;
 	end_lazy(base, length, false);
+	if (getenv("STUB_LOSES"))
+		area_add(doomed, &doomed_end, base, length);
 	if (eager)
 		drop(base, length);
 	else
@@ -261,6 +291,8 @@ bool prefetch(uint64_t base, uint64_t length)
 	if (!is_managed(base, length))
 		return false;
 	end_lazy(base, length, true);
+	if (loses("move"))
+		lose(base, length);
 	return true;
 }
 

@@ -133,6 +133,7 @@ void do_work(struct work *work)
 		} else {
 			fill(work->base, work->length, strcmp(work->name, "put") ?
 			     UINT64_C(0x5a5a5a5a5a5a5a5a) : work->value);
+			written(work->base, work->length);
 		}
 		return;
 	}

@@ -19,6 +19,9 @@
  *   STUB_TOOLS=n|denied  UVM's tools interface, which the first n opens find no descriptor for (tools.c);
  *                        kernels and their times are real then. Else there is none
  *   STUB_FAULTS=n        how often UVM tells of a kernel's fault; 1
+ *   STUB_LOSES=write|move  what comes behind a discard is lost: the GPU's first write, or what is there
+ *                        when the memory moves next
+ *   STUB_NO_OP=1         a discard succeeds and drops nothing
  *   STUB_MIG=1           the devices are parts of GPUs
  *   STUB_OLD_GPU=1       the system has a device without concurrent managed access
  *   STUB_NO_DISCARD, at compile time: a CUDA before 13
@@ -88,6 +91,8 @@ bool is_lazy(uint64_t base, uint64_t length);
 bool discard(uint64_t base, uint64_t length, bool eager);
 bool prefetch(uint64_t base, uint64_t length);
 void fill(uint64_t base, uint64_t length, uint64_t word);
+/* A kernel has written this memory. */
+void written(uint64_t base, uint64_t length);
 uint64_t look(uint64_t base, uint64_t length);
 
 /* What look() finds where not all words are equal. */

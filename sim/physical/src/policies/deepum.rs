@@ -44,6 +44,8 @@ pub struct DeepUm {
     /// Execution ID of each kernel: name and arguments, hashed.
     ids: Vec<ExecId>,
     parts: Parts,
+    /// Whether a kernel is announced, asked for each that starts; `None`: all are.
+    announces: Option<Box<dyn FnMut(usize) -> bool>>,
 }
 
 impl DeepUm {
@@ -58,7 +60,18 @@ impl DeepUm {
             predictor,
             ids: ids.into_iter().map(ExecId).collect(),
             parts: Parts::All,
+            announces: None,
         })
+    }
+
+    /// With these kernels announced alone, of which each is asked for when it starts. Those between two belong
+    /// to the first: what they fault on is learnt of its ID.
+    #[must_use]
+    pub fn announcing(self, which: impl FnMut(usize) -> bool + 'static) -> Self {
+        Self {
+            announces: Some(Box::new(which)),
+            ..self
+        }
     }
 
     /// With these parts only.
@@ -126,8 +139,10 @@ impl Policy for DeepUm {
     }
 
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
-        // Without memory the predictor merely predicts less.
-        let _ = self.predictor.on_kernel(self.ids[k]);
+        if self.announces.as_mut().is_none_or(|which| which(k)) {
+            // Without memory the predictor merely predicts less.
+            let _ = self.predictor.on_kernel(self.ids[k]);
+        }
         if self.parts >= Parts::PreEvict {
             s.set_clock(self.predictor.now());
         }

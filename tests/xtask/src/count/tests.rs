@@ -216,6 +216,25 @@ fn a_reason_under_its_condition() {
 }
 
 #[test]
+fn what_can_be_installed_is_no_reason_where_nothing_may_be_skipped() {
+    let list = "+p/q\t# no torch\n?p/q\t# no GPU\n+p/other\t# no GPU\n";
+    let log = "ok 1 - a # SKIP no torch\nok 2 - b # SKIP no GPU\n1..2";
+    for (set, failed) in [
+        (&[][..], 0),
+        (&[("NO_SKIPS", "0")], 0),
+        (&[("NO_SKIPS", "1")], 1),
+    ] {
+        assert_eq!(
+            with(list, set, "short", true, log),
+            (0, failed, 2),
+            "{set:?}"
+        );
+    }
+    // Nor has it to be skipped.
+    assert_eq!(with(list, &[], "short", true, "ok 1 - a\n1..1"), (1, 0, 0));
+}
+
+#[test]
 fn the_list_of_this_checkout_is_understood() {
     let setting = setting(&[]);
     let list = std::fs::read_to_string(setting.top.join("tests/skips")).unwrap();
@@ -230,6 +249,17 @@ fn the_list_of_this_checkout_is_understood() {
     for line in lines {
         assert!(!line.contains('['), "glob.rs knows no classes: {line}");
         assert!(line.split_once(char::is_whitespace).is_some(), "{line}");
+    }
+    let strict = self::setting(&[("NO_SKIPS", "1")]);
+    for part in ["host/pytorch", "host/wheel", "host/miri", "rust/record"] {
+        let allowed = |setting| !skips::known(&list, part, setting, "short").is_empty();
+        assert!(allowed(&setting), "{part}");
+    }
+    for part in ["host/pytorch", "host/miri", "rust/record"] {
+        assert!(
+            skips::known(&list, part, &strict, "short").is_empty(),
+            "{part}"
+        );
     }
 }
 

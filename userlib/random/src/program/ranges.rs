@@ -4,18 +4,19 @@
 //! current or of the other one; and calls with a mistake, after which nothing has changed.
 
 use core::ffi::{c_int, c_uint, c_void};
-use core::ptr::null;
+use core::ptr::{null, null_mut};
 
 use uvmrust::Range;
 use uvmrust_c::{
-    uvmrust_discard_and_prefetch_async, uvmrust_discard_and_prefetch_batch_async,
-    uvmrust_discard_async, uvmrust_discard_batch_async, uvmrust_prefetch_async,
-    uvmrust_prefetch_batch_async, CBatch,
+    uvmrust_discard, uvmrust_discard_and_prefetch, uvmrust_discard_and_prefetch_async,
+    uvmrust_discard_and_prefetch_batch, uvmrust_discard_and_prefetch_batch_async,
+    uvmrust_discard_async, uvmrust_discard_batch, uvmrust_discard_batch_async, uvmrust_prefetch,
+    uvmrust_prefetch_async, uvmrust_prefetch_batch, uvmrust_prefetch_batch_async, CBatch,
 };
 
 use super::{Buffer, Owner, Program, LENGTH, RAW};
 use crate::cuda::Handle;
-use crate::model::{device_of, kind_of, Kind};
+use crate::model::{device_of, kind_of, legacy, Access, Kind};
 
 /// `UVMRUST_EINVALID` and `UVMRUST_ENODEVICE`, the refusals that the calls below may give.
 const INVALID: c_int = -2;
@@ -85,6 +86,35 @@ fn call(task: Task, ranges: &[Range], batch: bool, to: &To, stream: Handle) -> c
     }
 }
 
+/// The same by the calls that are in no stream's order, and return when it is done.
+fn call_at_once(task: Task, ranges: &[Range], batch: bool, to: &To) -> c_int {
+    let uuid = match task {
+        Task::Prefetch | Task::Both => to.uuid(),
+        Task::Eager | Task::Lazy => null(),
+    };
+    // SAFETY, for all: as in `call`; all earlier uses of the memory are over.
+    #[allow(clippy::undocumented_unsafe_blocks)]
+    if let (&[Range { base, length }], false) = (ranges, batch) {
+        let (base, length) = (base as *mut c_void, length as usize);
+        unsafe {
+            match task {
+                Task::Prefetch => uvmrust_prefetch(base, length, uuid),
+                Task::Both => uvmrust_discard_and_prefetch(base, length, uuid),
+                _ => uvmrust_discard(base, length, task.flags()),
+            }
+        }
+    } else {
+        let batch = CBatch::of(ranges, uuid, task.flags());
+        unsafe {
+            match task {
+                Task::Prefetch => uvmrust_prefetch_batch(&batch),
+                Task::Both => uvmrust_discard_and_prefetch_batch(&batch),
+                _ => uvmrust_discard_batch(&batch, null_mut()),
+            }
+        }
+    }
+}
+
 impl Program<'_> {
     pub(super) fn task(&mut self) -> Task {
         [Task::Eager, Task::Lazy, Task::Prefetch, Task::Both][self.random.below(4)]
@@ -115,6 +145,9 @@ impl Program<'_> {
         if self.random.one_in(6) {
             return self.mistake(task, &some, stream);
         }
+        if self.calls_at_once && self.capture.is_none() && self.random.one_in(2) {
+            return self.at_once(task, &some);
+        }
         if some.is_empty() || !some.iter().all(|&at| self.wait_for_uses(at, stream, true)) {
             return Ok(());
         }
@@ -126,6 +159,43 @@ impl Program<'_> {
             if let Some(b) = self.buffers[at].as_mut() {
                 b.lazy = task == Task::Lazy;
             }
+        }
+        Ok(())
+    }
+
+    /// Does it by a call in no stream's order: the program waits for all earlier uses first, and what it puts into
+    /// any stream afterwards comes behind.
+    fn at_once(&mut self, task: Task, some: &[usize]) -> Result<(), String> {
+        for &at in some {
+            let uses = self.buffers[at].iter().flat_map(|b| b.uses(true));
+            for Access { stream, .. } in uses.collect::<Vec<_>>() {
+                self.machine.cuda.synchronize(self.enter(stream));
+                self.order.synchronize(stream);
+            }
+        }
+        let ranges: Vec<_> = some.iter().map(|&at| self.range(at)).collect();
+        let (to, batch) = (self.somewhere(), self.random.one_in(2));
+        let device = self.some_gpu();
+        self.enter(legacy(device));
+        self.say(|| {
+            format!(
+                "at once: {task:?} of {some:?} to {}, as a batch: {batch}",
+                to.name()
+            )
+        });
+        let code = call_at_once(task, &ranges, batch, &to);
+        if code != 0 {
+            return Err(format!("{task:?} of {some:?} at once gives {code}"));
+        }
+        self.machine.totals.at_once += 1;
+        for &at in some {
+            let Some(b) = self.buffers[at].as_mut() else {
+                continue;
+            };
+            b.written = None;
+            b.read.clear();
+            b.value = b.value.filter(|_| !task.discards());
+            b.lazy = task == Task::Lazy;
         }
         Ok(())
     }

@@ -13,6 +13,8 @@ use super::graphs::Graphs;
 /// Bytes that are discarded, and bytes of each neighbour, which must stay as they are.
 const MIDDLE: u64 = 16 << 20;
 const SIDE: u64 = 2 << 20;
+/// Bytes of what a discard drops at the least.
+const PAGE: u64 = 4096;
 /// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
 const ATTACH_GLOBAL: c_uint = 1;
 /// `CU_STREAM_NON_BLOCKING`: the stream does not wait for the legacy default stream.
@@ -144,6 +146,27 @@ impl Gpu {
     pub(super) fn fill(&self, range: Range, word: u32) -> Tested {
         self.put(range, word)?;
         self.wait()
+    }
+
+    /// Writes a word all over a range, by the CPU.
+    pub(super) fn host_fills(&self, range: Range, word: u32) {
+        let first = range.base as *mut u32;
+        for at in 0..range.length as usize / 4 {
+            // SAFETY: the range is of our memory, and nothing of the GPU's is under way.
+            unsafe { first.add(at).write_volatile(word) };
+        }
+    }
+
+    /// How many bytes of a range are in pages that begin with another word than this one, as the CPU reads
+    /// them.
+    pub(super) fn without(&self, range: Range, word: u32) -> u64 {
+        let changed = (0..range.length / PAGE).filter(|page| {
+            // SAFETY: the range is of our memory, and nothing of the GPU's is under way. What was discarded
+            // may have any value, and a volatile read takes what is there.
+            let found = unsafe { ((range.base + page * PAGE) as *const u32).read_volatile() };
+            found != word
+        });
+        changed.count() as u64 * PAGE
     }
 
     /// Whether a range has this word all over, as the CPU reads it.
