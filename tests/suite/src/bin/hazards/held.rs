@@ -62,7 +62,7 @@ pub(crate) fn can_hold() -> Result<bool, Failure> {
 
 /// RM takes what it can have of the GPU's memory, for as long as its client is open, and leaves
 /// so many root chunks to UVM.
-fn leave(process: &Process, gpu: &Gpu, chunks: u64) -> Result<Vgpu, Failure> {
+pub(crate) fn leave(process: &Process, gpu: &Gpu, chunks: u64) -> Result<Vgpu, Failure> {
     let rm = Vgpu::open()?;
     let all = gpu.info().vidmem_bytes / BLOCK * BLOCK;
     for begin in (BLOCK..all).step_by(BLOCK as usize) {

@@ -4,6 +4,7 @@
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite, EVICTING_ORDINARY};
 use vgpu_client::{driver_version, Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
+use crate::held::leave;
 use crate::{gpu_writes, spared, start, start_ordinary, NONE, WORDS};
 
 /// What the unmodified driver's checks say of a page with two copies that may
@@ -205,7 +206,10 @@ impl Drop for Stopped {
 fn read_while_evicted() -> Outcome {
     const READERS: usize = 6;
     const ROUNDS: u64 = 40;
+    // Root chunks that RM leaves to UVM: the fewer, the sooner a round comes to its evictions.
+    const CHUNKS: u64 = 8;
     let (process, gpu) = start_ordinary!("the unmodified driver takes the memory");
+    let _rm = leave(&process, &gpu, CHUNKS)?;
     let words = 2 * (BLOCK / 8) as usize;
     let buffer = Buffer::<u64>::ordinary(words)?;
     buffer.huge_pages(false)?;
@@ -221,8 +225,8 @@ fn read_while_evicted() -> Outcome {
                     }
                 });
             }
-            // All of the GPU's memory: what is there already has to go.
-            let all = Buffer::<u64>::managed(&process, (gpu.info().vidmem_bytes / 8) as usize)?;
+            // All of the GPU's memory that RM has left, and more: what is there already has to go.
+            let all = Buffer::<u64>::managed(&process, (CHUNKS as usize + 1) * WORDS)?;
             process.migrate(all.address(), all.bytes(), gpu.uuid())
         })?;
         if let Some((i, seen)) = buffer.first_other(|i| (round << 32) + i as u64) {
