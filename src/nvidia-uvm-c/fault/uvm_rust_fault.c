@@ -34,6 +34,17 @@
 	} while (0)
 
 #include "uvm_rust_fault_ffi.h"
+
+/*
+ * Upstream asks this of each fault whose access is allowed, and is done with one whose page is mapped for it, which it
+ * counts as if there had been something to do. Say so once: not as the va_block is tried again, not of a duplicate,
+ * which is counted, and not of a fatal fault. The names are the caller's, which is one.
+ */
+#define uvm_va_block_page_is_gpu_authorized(block, page, on, prot)						\
+	(uvm_va_block_page_is_gpu_authorized(block, page, on, prot) &&						\
+	 (block_context->num_retries || is_duplicate || current_entry->is_fatal || uvm_rust_note_mapped(		\
+	 uvm_parent_id_gpu_index(gpu->parent->id), uvm_id_gpu_index(on), va_space->uvm_rust, batch_context->batch_id)))
+
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_on_fault.h"
 #include "uvm_rust_on_fault_buffer.h"
@@ -186,16 +197,13 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 
 __u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *f, __u32 at)
 {
-	uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
+	NV_STATUS status = NV_OK;
 	uvm_spin_loop_t spin;
 
-	UVM_SPIN_WHILE(!parent_gpu->fault_buffer_hal->entry_is_valid(parent_gpu, at), &spin) {
-		NV_STATUS status = uvm_global_get_status();
-
-		if (status != NV_OK)
-			return status;
-	}
-	return NV_OK;
+	UVM_SPIN_WHILE(!f->gpu->parent->fault_buffer_hal->entry_is_valid(f->gpu->parent, at) &&
+		       (status = uvm_global_get_status()) == NV_OK, &spin)
+		;
+	return status;
 }
 
 void uvm_seam_fault_set_get(struct uvm_seam_fault *f, __u32 get)
@@ -244,10 +252,9 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 		batch->ordered_fault_cache[i] = e;
 	}
 	for (i = 0; n != entries && i < entries; i++) {
-		if (representatives[i] == i)
-			continue;
-		cache[i].filtered = true;
-		list_add(&cache[i].merged_instances_list, &cache[representatives[i]].merged_instances_list);
+		cache[i].filtered = representatives[i] != i;
+		if (cache[i].filtered)
+			list_add(&cache[i].merged_instances_list, &cache[representatives[i]].merged_instances_list);
 	}
 	batch->num_cached_faults = entries;
 	batch->num_coalesced_faults = n;
@@ -282,10 +289,8 @@ uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_c
 	/* Which its end takes away with the lock held for writing. */
 	f->state = va_space->uvm_rust;
 	/* Without partitions a parent has one GPU, and need not look for it among eight. */
-	if (f->gpu->parent->smc.enabled)
-		f->gpu_va_space = uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu);
-	else
-		f->gpu_va_space = va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
+	f->gpu_va_space = f->gpu->parent->smc.enabled ? uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu) :
+							va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
 	return f->gpu_va_space ? f->gpu_va_space->gpu : NULL;
 }
 
