@@ -118,7 +118,10 @@ struct uvm_rust_traffic {
  *               to an address space; each instance of a duplicate counts
  * @duplicates:  out: those among @faults for which nothing was left to do, being
  *               the same access to the same page as another in their batch, or
- *               finding the page already mapped
+ *               finding the page already mapped for their access. The latter
+ *               are not known, and do not count, where the GPU has the CPU's
+ *               page tables (ATS), and where the driver has no hooks of ours
+ *               in its fault loop (580 and later with UVM_RUST_WHOLE=0)
  * @batches:     out: fault batches; for a process, those that held a fault of it
  * @replays:     out: replays sent to the GPU; for a process, those sent by calls
  *               of the fault service that handled a fault of it

@@ -6,6 +6,12 @@
 #define LENGTH	(2 * BLOCK)
 #define PAGES	(LENGTH / 4096)
 
+#define UVM_ENABLE_READ_DUPLICATION	44
+struct uvm_read_duplication {
+	uint64_t base, length;
+	uint32_t status;
+};
+
 FIXTURE(fault)
 {
 	int fd, mm, vgpu;
@@ -137,6 +143,91 @@ TEST_F(fault, migrated_memory_does_not_fault)
 	ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
 	EXPECT_EQ(0U, wait.faults);
 	EXPECT_EQ(1U, wait.sum);
+}
+
+/* A parameter of nvidia-uvm.ko, or ~0. */
+static unsigned int parameter(const char *name)
+{
+	char path[128];
+	unsigned int value;
+	FILE *file;
+	int found;
+
+	snprintf(path, sizeof(path), "/sys/module/nvidia_uvm/parameters/%s", name);
+	file = fopen(path, "r");
+	if (!file)
+		return ~0U;
+	found = fscanf(file, "%u", &value);
+	fclose(file);
+	return found == 1 ? value : ~0U;
+}
+
+/* What was counted once the driver has looked at all that is in the fault buffer: nothing is added for a while. */
+static int settled(int fd, const struct uuid *gpu, struct uvm_rust_stats *stats)
+{
+	struct uvm_rust_stats before;
+	unsigned int tries;
+
+	for (tries = 0; tries < 500; tries++) {
+		before = *stats;
+		*stats = (struct uvm_rust_stats){ .size = sizeof(*stats) };
+		memcpy(stats->gpu_uuid, gpu, sizeof(*gpu));
+		if (ioctl(fd, UVM_RUST_GET_STATS, stats))
+			return errno;
+		if (tries && !memcmp(&before, stats, sizeof(before)))
+			return 0;
+		usleep(50000);
+	}
+	return ETIMEDOUT;
+}
+
+#define ASKED	32
+
+/*
+ * Many warps ask for the same pages, more than a batch has room for. Whichever are still in the fault buffer once the
+ * pages are mapped are duplicates: each page is missing once, for reading and, where it is mapped for that alone, for
+ * writing. How the warps and the batches meet is not known, so the sum must not depend on it.
+ */
+TEST_F(fault, a_page_is_missing_once)
+{
+	struct uvm_read_duplication mostly = { (uintptr_t)self->p, BLOCK };
+	struct uvm_rust_version version = { .size = sizeof(version) };
+	struct uvm_rust_stats stats = { 0 }, before;
+	struct vgpu_op op = every_page(VGPU_OP_READ, self->p);
+	bool alone = parameter("uvm_perf_prefetch_enable") == 0;
+	struct vgpu_wait wait;
+	uint64_t i;
+
+	UVM_RUST_OR_SKIP(self->fd, &version);
+	ASSERT_EQ(0, ioctl(self->fd, UVM_ENABLE_READ_DUPLICATION, &mostly));
+	ASSERT_EQ(0U, mostly.status);
+	for (i = 0; i < ASKED; i++)
+		self->p[i * 512] = i;
+	op.count = ASKED;
+	op.rows = 32;
+	op.warps = 32;
+	op.value_stride = 0;
+	ASSERT_EQ(0, settled(self->fd, &self->gpu, &before));
+	for (op.kind = VGPU_OP_READ; op.kind <= VGPU_OP_WRITE; op.kind++) {
+		ASSERT_EQ(0, vgpu_run(self->vgpu, self->channel, &op, &wait));
+		ASSERT_EQ(VGPU_KERNEL_DONE, wait.state);
+		ASSERT_EQ(0, settled(self->fd, &self->gpu, &stats));
+		stats.faults -= before.faults;
+		stats.duplicates -= before.duplicates;
+		before.faults += stats.faults;
+		before.duplicates += stats.duplicates;
+		TH_LOG("%llu faults, %llu duplicates", stats.faults, stats.duplicates);
+		/* The tree prefetcher brings some before they are asked for. */
+		if (alone)
+			EXPECT_EQ(ASKED, stats.faults - stats.duplicates);
+		EXPECT_LE(1U, stats.faults - stats.duplicates);
+		EXPECT_GE(ASKED, stats.faults - stats.duplicates);
+		/* In batches of one nothing is merged: what is a duplicate came when its page was mapped. */
+		if (parameter("uvm_perf_fault_batch_count") == 1)
+			EXPECT_LT(0U, stats.duplicates);
+	}
+	for (i = 0; i < ASKED; i++)
+		ASSERT_EQ(7U, self->p[i * 512]);
 }
 
 TEST_HARNESS_MAIN

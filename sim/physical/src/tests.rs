@@ -7,6 +7,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use uvm_policy::evict::Choice;
+use uvm_policy::mask::PageMask;
 use uvmsim_machine::presets;
 use uvmsim_machine::Machine;
 use uvmsim_machine::MIB;
@@ -180,6 +181,62 @@ fn what_leaves_keeps_its_only_copy() {
     s.evict_block(0, Tier::Host);
     s.pump(u64::MAX / 2, &policy);
     s.check().unwrap();
+}
+
+/// Two tensors share a va_block. What is freed of it is nowhere: no copy is made, none is kept, none comes back; and
+/// what the other has there stays, and with it the chunk.
+#[test]
+fn what_is_freed_is_nowhere_and_the_rest_stays() {
+    let tensors = vec![
+        ("w".into(), MIB, Kind::Weight),
+        ("out".into(), MIB, Kind::Activation),
+    ];
+    let kernels = vec![
+        Kernel::new("k", 1000, [Use::read(0), Use::write(1)]),
+        Kernel::new("k", 1000, [Use::read(1)]),
+    ];
+    let w = Workload::new("shared", tensors, kernels);
+    let l = Layout::new(&w);
+    let m = Machine {
+        keep_clean: 1,
+        ..machine(40)
+    };
+    let mut s = System::new(&m, &w, &l, true).unwrap();
+    let policy = policies::BaseUvm;
+    let [weight, out] = [0, 1].map(|t| {
+        let (b, region) = l.parts(&w, t).next().unwrap();
+        assert_eq!(b, 0);
+        PageMask::from(region)
+    });
+    s.take_chunk(0, true, &policy).unwrap();
+    s.blocks[0].chunk = true;
+    let held = s.free_chunks();
+    s.copy_in(0, weight, 0);
+    s.copy_in(0, out, 0);
+    s.written(0, out);
+    assert_eq!((s.blocks[0].host, s.out.bytes.host_to_gpu), (weight, MIB));
+    let nowhere = |s: &System<'_>, pages: PageMask| {
+        let block = &s.blocks[0];
+        let all = block.gpu | block.host | block.ssd | block.live;
+        let known = block.seen | block.discarded | block.unmapped;
+        s.check().unwrap();
+        (pages & (all | known)).is_empty()
+    };
+
+    s.free(0);
+    assert!(nowhere(&s, weight));
+    assert_eq!((s.blocks[0].gpu, s.blocks[0].live), (out, out));
+    assert_eq!((s.free_chunks(), s.blocks[0].chunk), (held, true));
+
+    s.discard(1, true);
+    s.free(1);
+    assert!(nowhere(&s, weight | out));
+    assert_eq!((s.free_chunks(), s.blocks[0].chunk), (held + 1, false));
+    s.prefetch_block(0);
+    assert_eq!(s.queued(), 0);
+    s.pump(u64::MAX / 2, &policy);
+    let bytes = s.out.bytes;
+    assert_eq!((bytes.host_to_gpu, bytes.gpu_to_host), (MIB, 0));
 }
 
 #[test]

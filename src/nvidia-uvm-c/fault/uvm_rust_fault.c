@@ -34,6 +34,17 @@
 	} while (0)
 
 #include "uvm_rust_fault_ffi.h"
+
+/*
+ * Upstream asks this of each fault whose access is allowed, and is done with one whose page is mapped for it, which it
+ * counts as if there had been something to do. Say so once: not as the va_block is tried again, not of a duplicate,
+ * which is counted, and not of a fatal fault. The names are the caller's, which is one.
+ */
+#define uvm_va_block_page_is_gpu_authorized(block, page, on, prot)						\
+	(uvm_va_block_page_is_gpu_authorized(block, page, on, prot) &&						\
+	 (block_context->num_retries || is_duplicate || current_entry->is_fatal || uvm_rust_note_mapped(		\
+	 uvm_parent_id_gpu_index(gpu->parent->id), uvm_id_gpu_index(on), va_space->uvm_rust, batch_context->batch_id)))
+
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_on_fault.h"
 #include "uvm_rust_on_fault_buffer.h"

@@ -84,6 +84,12 @@ struct uvm_seam_fault {
  */
 void uvm_rust_fault_service(__u32 parent, __u32 gpu, struct uvm_seam_fault *fault);
 
+/*
+ * A fault of @space, in this @batch, found its page mapped for its access: it is one more duplicate. True. Caller: as
+ * above, in either loop, with @space's lock held in read mode and the va_block's.
+ */
+_Bool uvm_rust_note_mapped(__u32 parent, __u32 gpu, struct uvm_rust_space *space, __u32 batch);
+
 /* --- fault service: called by Rust ----------------------------------------- */
 
 /* Upstream's loop: the same of a GPU, as a whole. */

@@ -24,7 +24,7 @@ use crate::policy::fault::{
     Flush, Looked, Machine, Outcome, Params, PrefetchFaults, PrefetchSwitch, Record, ReplayPolicy,
     Served, Service, Translated,
 };
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 
 /// The fault loop's state of a parent GPU.
@@ -33,12 +33,16 @@ struct Parent {
     fault_loop: Lent<KBox<FaultLoop>>,
     /// Whether the GPU's faults are being serviced.
     is_busy: AtomicBool,
+    /// Faults that found their page mapped. The bottom half alone counts them, and begins anew with each call of
+    /// [`Machine::service`].
+    mapped: AtomicU32,
 }
 
 static PARENTS: [Parent; UVM_RUST_MAX_GPUS as usize] = [const {
     Parent {
         fault_loop: Lent::empty(),
         is_busy: AtomicBool::new(false),
+        mapped: AtomicU32::new(0),
     }
 }; UVM_RUST_MAX_GPUS as usize];
 
@@ -135,7 +139,7 @@ pub(crate) fn service(parent: u32, mut call: Call<'_>) {
     place.is_busy.store(true, Relaxed);
     match place.fault_loop.take() {
         Some(mut fault_loop) => {
-            fault_loop.run(call, stats);
+            fault_loop.run(call, stats, &place.mapped);
             place.fault_loop.put(fault_loop);
         }
         None => call.run_in_c(),
@@ -146,14 +150,22 @@ pub(crate) fn service(parent: u32, mut call: Call<'_>) {
     place.is_busy.store(false, Relaxed);
 }
 
+/// Notes a fault that found its page mapped, in the running call of [`service`] for a parent GPU.
+pub(crate) fn note_mapped(parent: u32) {
+    if let Some(place) = PARENTS.get(parent as usize) {
+        place.mapped.fetch_add(1, Relaxed);
+    }
+}
+
 impl FaultLoop {
-    /// Services what is in the ring.
-    fn run(&mut self, call: Call<'_>, stats: Option<&Gpu>) {
+    /// Services what is in the ring. `mapped` counts the faults that find their page mapped.
+    fn run(&mut self, call: Call<'_>, stats: Option<&Gpu>, mapped: &AtomicU32) {
         let number = call.gpu();
         let mut servicing = Servicing {
             gpu: FaultGpu::new(call, &mut self.met),
             number,
             stats,
+            mapped,
             prefetches: self.prefetches,
             batch: 0,
             told: FaultBatch::default(),
@@ -174,6 +186,8 @@ struct Servicing<'a> {
     number: u32,
     /// The GPU's statistics; `None` if they are off.
     stats: Option<&'a Gpu>,
+    /// Faults that found their page mapped, as the GPU's [`Parent`] counts them.
+    mapped: &'a AtomicU32,
     prefetches: Prefetches,
     /// The number of the running batch, and below how many duplicates the service code has found in it.
     batch: u32,
@@ -291,6 +305,7 @@ impl Machine for Servicing<'_> {
         in_place: bool,
         looked: &mut Looked,
     ) -> Result<Served, Status> {
+        self.mapped.store(0, Relaxed);
         let mut inside = self.gpu.inside();
         let service = |inside: &mut Inside<'_, '_>| inside.service(first, per_block, in_place);
         let Some((result, faults)) = inside.as_mut().and_then(service) else {
@@ -306,6 +321,7 @@ impl Machine for Servicing<'_> {
         *looked = Looked {
             faults,
             duplicates: self.duplicates.saturating_sub(before),
+            mapped: self.mapped.load(Relaxed),
         };
         match result {
             status::MORE_PROCESSING => Ok(Served::Again),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options e3dfafd1c92d41a3.
+// Of headers and options 1edd64cf649db7d3.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -113,7 +113,7 @@ pub struct uvm_rust_traffic {
     pub bytes: __u64,
     pub pages: __u64,
 }
-#[doc = " struct uvm_rust_stats - what one GPU did, for this process or for all\n @size:        in: sizeof of the caller's structure; out: of the driver's\n @flags:       in: 0 or UVM_RUST_STATS_WHOLE_GPU\n @gpu_uuid:    in: a GPU registered with this file descriptor\n @host_to_gpu: out: copied from host memory to this GPU, by cause\n @gpu_to_host: out: copied from this GPU to host memory, by cause\n @gpu_to_gpu:  out: copied to this GPU from another one, by cause\n @faults:      out: replayable faults taken off the fault buffer and resolved\n               to an address space; each instance of a duplicate counts\n @duplicates:  out: those among @faults for which nothing was left to do, being\n               the same access to the same page as another in their batch, or\n               finding the page already mapped\n @batches:     out: fault batches; for a process, those that held a fault of it\n @replays:     out: replays sent to the GPU; for a process, those sent by calls\n               of the fault service that handled a fault of it\n @evictions:   out: 2 MiB root chunks reclaimed, by queue; where the driver\n               discards by itself (UVM_RUST_FEATURE_NATIVE_DISCARD), tries to.\n               For a process, how often its own chunks were to be taken, also\n               in vain; UVM_RUST_QUEUE_FREE is then 0\n @queued:      out: 2 MiB root chunks that are on each queue now, of all\n               processes; with uvm_rust_evict=0, on upstream's lists (since\n               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom\n               UVM_RUST_STATS_WHOLE_GPU would give EPERM\n\n \"This process\" is the file descriptor's VA space; counting begins with its\n first registration of the GPU and ends with the file descriptor. For the whole\n GPU it begins when the first process registers it and ends when the last one\n is gone. Counters never go back and wrap at 2^64. They are read one by one\n while they change, so sums may be off by work in flight."]
+#[doc = " struct uvm_rust_stats - what one GPU did, for this process or for all\n @size:        in: sizeof of the caller's structure; out: of the driver's\n @flags:       in: 0 or UVM_RUST_STATS_WHOLE_GPU\n @gpu_uuid:    in: a GPU registered with this file descriptor\n @host_to_gpu: out: copied from host memory to this GPU, by cause\n @gpu_to_host: out: copied from this GPU to host memory, by cause\n @gpu_to_gpu:  out: copied to this GPU from another one, by cause\n @faults:      out: replayable faults taken off the fault buffer and resolved\n               to an address space; each instance of a duplicate counts\n @duplicates:  out: those among @faults for which nothing was left to do, being\n               the same access to the same page as another in their batch, or\n               finding the page already mapped for their access. The latter\n               are not known, and do not count, where the GPU has the CPU's\n               page tables (ATS), and where the driver has no hooks of ours\n               in its fault loop (580 and later with UVM_RUST_WHOLE=0)\n @batches:     out: fault batches; for a process, those that held a fault of it\n @replays:     out: replays sent to the GPU; for a process, those sent by calls\n               of the fault service that handled a fault of it\n @evictions:   out: 2 MiB root chunks reclaimed, by queue; where the driver\n               discards by itself (UVM_RUST_FEATURE_NATIVE_DISCARD), tries to.\n               For a process, how often its own chunks were to be taken, also\n               in vain; UVM_RUST_QUEUE_FREE is then 0\n @queued:      out: 2 MiB root chunks that are on each queue now, of all\n               processes; with uvm_rust_evict=0, on upstream's lists (since\n               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom\n               UVM_RUST_STATS_WHOLE_GPU would give EPERM\n\n \"This process\" is the file descriptor's VA space; counting begins with its\n first registration of the GPU and ends with the file descriptor. For the whole\n GPU it begins when the first process registers it and ends when the last one\n is gone. Counters never go back and wrap at 2^64. They are read one by one\n while they change, so sums may be off by work in flight."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_stats {
@@ -1120,6 +1120,14 @@ impl Default for uvm_seam_fault {
 }
 unsafe extern "C" {
     pub fn uvm_rust_fault_service(parent: __u32, gpu: __u32, fault: *mut uvm_seam_fault);
+}
+unsafe extern "C" {
+    pub fn uvm_rust_note_mapped(
+        parent: __u32,
+        gpu: __u32,
+        space: *mut uvm_rust_space,
+        batch: __u32,
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_upstream(gpu: *mut uvm_gpu_struct);

@@ -15,7 +15,7 @@
 
 use super::bindings::{self, uvm_gpu_struct, uvm_rust_fault, uvm_seam_fault, uvm_va_space_struct};
 use super::status::Status;
-use super::{flash, gpu, space};
+use super::{flash, gpu, seam, space};
 use crate::driver::discard::status;
 use crate::driver::fault;
 use crate::driver::prefetch::Process;
@@ -31,6 +31,7 @@ super::check_exports!(
     uvm_rust_fault_create,
     uvm_rust_fault_destroy,
     uvm_rust_fault_service,
+    uvm_rust_note_mapped,
 );
 
 // The policy reads the entries as C writes them: see `FaultGpu::fetch`.
@@ -500,4 +501,22 @@ unsafe extern "C" fn uvm_rust_fault_destroy(parent: u32) {
 unsafe extern "C" fn uvm_rust_fault_service(parent: u32, number: u32, fault: *mut uvm_seam_fault) {
     // SAFETY: I-call, and I-lock: the caller holds the service lock of its one GPU.
     fault::service(parent, Call(unsafe { &mut *fault }, number));
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_note_mapped(
+    parent: u32,
+    number: u32,
+    space: *mut bindings::uvm_rust_space,
+    batch: u32,
+) -> bool {
+    fault::note_mapped(parent);
+    if !seam::faults_are_counted() && !space.is_null() {
+        // SAFETY: I-own for `space`; I-gpu: the caller is the GPU's bottom half.
+        let (space, gpu) = unsafe { (space::borrow(space), gpu::stats(number)) };
+        if let (Some(space), Some(gpu)) = (space.stats(), gpu) {
+            space.note_fault(gpu, number, batch, 0, 1);
+        }
+    }
+    true
 }

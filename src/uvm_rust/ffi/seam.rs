@@ -87,6 +87,8 @@ parameters! {
     stats_enabled: bool = uvm_rust_stats;
     /// Whether root chunks have queues of ours.
     has_queues: bool = uvm_rust_evict;
+    /// Whether the fault loop is Rust's, which counts the faults that it services.
+    faults_are_counted: bool = uvm_rust_fault;
     /// Granularity, in KiB, of blocks that a discard covers in part.
     discard_granule: u32 = uvm_rust_discard_granule;
     /// Prefetch; otherwise the worker only learns.

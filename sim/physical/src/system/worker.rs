@@ -101,6 +101,8 @@ impl Machine for Turning<'_, '_> {
         false
     }
 
+    /// The worker runs between batches of faults (`run::service`), and time stands still while it does. So W-faults
+    /// never has it wait here; the tests of `policy/prefetch/worker` and the driver do.
     fn faults(&mut self) -> bool {
         false
     }

@@ -39,8 +39,11 @@ pub enum Served {
 pub struct Looked {
     /// How many faults, of those in order.
     pub faults: u32,
-    /// How many entries of the ring that these stand for needed no work of their own.
+    /// How many entries of the ring that these stand for needed no work of their own, as another fault of the batch
+    /// asks for their page.
     pub duplicates: u32,
+    /// How many of them besides found their page mapped for their access.
+    pub mapped: u32,
 }
 
 /// What the machine counted in the batch that is being worked on.
@@ -445,10 +448,14 @@ impl<M: Machine> Call<'_, M> {
         if looked.faults > 0 {
             let of_call = records.get(..looked.faults as usize).unwrap_or(records);
             let instances = of_call.iter().map(|r| u64::from(r.instances)).sum();
-            self.machine.count(instances, looked.duplicates);
-        }
-        if let (Ok(_), Some(record)) = (&served, records.first()) {
-            self.machine.missed(record.address);
+            let needless = looked.duplicates.saturating_add(looked.mapped);
+            self.machine.count(instances, needless);
+            // Where all pages were mapped already, none was missing.
+            if served.is_ok() && instances > u64::from(needless) {
+                if let Some(record) = records.first() {
+                    self.machine.missed(record.address);
+                }
+            }
         }
         served
     }

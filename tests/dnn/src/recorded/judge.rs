@@ -18,10 +18,13 @@ use uvmsim_physical::{Layout, Limits, Policy, System, Tier, Workload};
 use uvmsim_trace::Trace;
 use vgpu_client::{BLOCK, PAGE};
 
-/// What uvmsim says of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// What uvmsim says of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct Predicted {
+    /// Faults of the last step, and of each.
     faults: u64,
+    steps: Vec<u64>,
+    /// Bytes that are moved in the last step.
     bytes: Bytes,
 }
 
@@ -33,7 +36,7 @@ struct Judged {
     faults: u64,
     bytes: Bytes,
     predicted: Option<Predicted>,
-    /// How far the bytes of a link, or the faults, are from that; of what is furthest off.
+    /// How far the bytes of a link, or the faults of a step, are from that; of what is furthest off.
     off_percent: Option<f64>,
     verified: bool,
     program_bytes: u64,
@@ -73,20 +76,30 @@ fn predictions(trace: &str, plan: &str) -> Result<Predictions> {
     // What the plan moves before a kernel is waited for, as if links took no time; and what the driver's
     // worker moves before each block.
     let played = faster(&machine, AT_ONCE);
-    let mut planned = Planned::new("plan", plan, Tier::Host);
     let placed = placed(&workload);
-    let steps = STEPS + LEARNING;
+    let uvm = |n| predict(&machine, &workload, &placed, &mut Freeing, n);
+    let deepum = |n| learning(&played, &workload, &placed, 1, n);
+    let plan = |n| {
+        let mut planned = Planned::new("plan", plan.clone(), Tier::Host);
+        predict(&played, &workload, &layout, &mut planned, n)
+    };
     Ok(Predictions::from([
-        (
-            "uvm",
-            predict(&machine, &workload, &placed, &mut Freeing, STEPS)?,
-        ),
-        (DEEPUM, learning(&played, &workload, &placed, 1, steps)?),
-        (
-            "plan",
-            predict(&played, &workload, &layout, &mut planned, STEPS)?,
-        ),
+        ("uvm", each_step(STEPS, uvm)?),
+        (DEEPUM, each_step(STEPS + LEARNING, deepum)?),
+        ("plan", each_step(STEPS, plan)?),
     ]))
+}
+
+/// What is predicted of so many steps, by what `last` predicts of the last of any number of steps.
+fn each_step(steps: u32, mut last: impl FnMut(u32) -> Result<Predicted>) -> Result<Predicted> {
+    let mut predicted = last(1)?;
+    let mut faults = vec![predicted.faults];
+    for n in 2..=steps {
+        predicted = last(n)?;
+        faults.push(predicted.faults);
+    }
+    predicted.steps = faults;
+    Ok(predicted)
 }
 
 /// The machine that the plan is for. As upstream, a page is in one place. The tree prefetcher is
@@ -123,6 +136,7 @@ fn predict(
     );
     Ok(Predicted {
         faults: outcome.faults,
+        steps: vec![outcome.faults],
         bytes: Bytes {
             host_to_gpu: bytes.host_to_gpu,
             gpu_to_host: bytes.gpu_to_host,
@@ -189,14 +203,15 @@ fn placed(workload: &Workload) -> Layout {
 }
 
 fn judged(run: &Run, predictions: &Predictions) -> Judged {
-    let predicted = predictions.get(&*run.policy).copied();
+    let predicted = predictions.get(&*run.policy).cloned();
+    let off_percent = predicted.as_ref().map(|p| off(run, p));
     Judged {
         program: run.program.clone(),
         policy: run.policy.clone(),
         faults: run.faults,
         bytes: run.bytes,
         predicted,
-        off_percent: predicted.map(|p| off(run, &p)),
+        off_percent,
         // A run that is wrong prints no line.
         verified: true,
         program_bytes: run.program_bytes,
@@ -206,9 +221,27 @@ fn judged(run: &Run, predictions: &Predictions) -> Judged {
 
 /// How far a run is from what was predicted, in percent; where nothing was, of a block.
 fn off(run: &Run, predicted: &Predicted) -> f64 {
-    let least = predicted.faults.max(BLOCK / PAGE) as f64;
-    let faults = run.faults.abs_diff(predicted.faults) as f64 / least * 100.0;
-    faults.max(off_percent(&run.bytes, &predicted.bytes))
+    let last = (run.faults, predicted.faults);
+    let all = predicted_steps(run, predicted).chain([last]);
+    let faults = all.map(|(faults, predicted)| {
+        let least = predicted.max(BLOCK / PAGE) as f64;
+        faults.abs_diff(predicted) as f64 / least * 100.0
+    });
+    faults.fold(off_percent(&run.bytes, &predicted.bytes), f64::max)
+}
+
+/// Faults of each step that uvmsim says something of, in the run and as predicted. A program that leaves its plan
+/// is not predicted from there on until it has come back, which its last step shows.
+fn predicted_steps<'a>(
+    run: &'a Run,
+    predicted: &'a Predicted,
+) -> impl Iterator<Item = (u64, u64)> + 'a {
+    let most = match run.program == LEAVING {
+        true => LEAVES as usize,
+        false => predicted.steps.len(),
+    };
+    let steps = run.steps.iter().copied();
+    steps.zip(predicted.steps.iter().copied()).take(most)
 }
 
 fn show(runs: &[Judged]) {
@@ -218,7 +251,7 @@ fn show(runs: &[Judged]) {
     );
     for run in runs {
         let mib = |bytes: u64| bytes as f64 / 1048576.0;
-        let predicted = run.predicted.map(|p| p.bytes);
+        let predicted = run.predicted.as_ref().map(|p| p.bytes);
         println!(
             "{:<16} {:<7} {:>7.1} {:>7} {:>7.1} {:>7} {:>7} {:>7} {:>6}",
             run.program,
@@ -228,7 +261,7 @@ fn show(runs: &[Judged]) {
             mib(run.bytes.gpu_to_host),
             shown(predicted.map(|p| mib(p.gpu_to_host)), 1),
             run.faults,
-            shown(run.predicted.map(|p| p.faults as f64), 0),
+            shown(run.predicted.as_ref().map(|p| p.faults as f64), 0),
             shown(run.off_percent, 2),
         );
     }
@@ -261,7 +294,16 @@ fn wrong(runs: &[Run], judged: &[Judged]) -> Vec<String> {
     for (run, judged) in runs.iter().zip(judged) {
         let name = format!("{}, {}", run.program, run.policy);
         if let Some(off) = judged.off_percent.filter(|&off| off > MOST_PERCENT) {
-            wrong.push(format!("{name}: {off:.2} % off uvmsim's"));
+            let predicted = judged.predicted.as_ref().map(|p| &p.steps);
+            wrong.push(format!(
+                "{name}: {off:.2} % off uvmsim's; faults of its steps {:?}, predicted {predicted:?}",
+                run.steps
+            ));
+        }
+        let predicted = judged.predicted.as_ref().map_or(0, |p| p.steps.len());
+        if run.program != LEAVING && run.steps.len() != predicted {
+            let steps = run.steps.len();
+            wrong.push(format!("{name}: {steps} steps, not {predicted}"));
         }
         if run.policy == "uvm" {
             continue;
@@ -330,6 +372,10 @@ mod tests {
     }
 
     fn told(change: impl FnOnce(&mut Vec<Run>)) -> Vec<String> {
+        told_of(|runs, _| change(runs))
+    }
+
+    fn told_of(change: impl FnOnce(&mut Vec<Run>, &mut Predictions)) -> Vec<String> {
         let mut runs = vec![
             run("train", "uvm", 1000, 200 << 20, 2 << 40),
             run("train", "deepum", 1122, 204 << 20, 2 << 40),
@@ -337,19 +383,20 @@ mod tests {
             run("train-elsewhere", "plan", 0, 102 << 20, 3 << 40),
             run(LEAVING, "plan", 0, 100 << 20, 2 << 40),
         ];
-        change(&mut runs);
         let of = |faults, mib: u64| Predicted {
             faults,
+            steps: vec![faults; 3],
             bytes: Bytes {
                 host_to_gpu: mib << 20,
                 ..Bytes::default()
             },
         };
-        let predictions = Predictions::from([
+        let mut predictions = Predictions::from([
             ("uvm", of(1000, 200)),
             ("deepum", of(1100, 200)),
             ("plan", of(0, 100)),
         ]);
+        change(&mut runs, &mut predictions);
         let judged: Vec<_> = runs.iter().map(|run| judged(run, &predictions)).collect();
         wrong(&runs, &judged)
     }
@@ -366,6 +413,11 @@ mod tests {
             (told(|r| r[1].faults = 1123), "off uvmsim's"),
             (told(|r| r[1].faults = 1077), "off uvmsim's"),
             (told(|r| r[1].bytes.host_to_gpu += 1), "off uvmsim's"),
+            (told(|r| r[0].steps[0] = 1021), "off uvmsim's"),
+            (told(|r| r[1].steps[1] = 1077), "off uvmsim's"),
+            (told(|r| r[4].steps[0] = 11), "off uvmsim's"),
+            (told(|r| r[3].steps.truncate(2)), "2 steps, not 3"),
+            (told(|r| r[1].steps.push(1100)), "4 steps, not 3"),
             (told(|r| r[4].steps[1] = 21), "faults off the plan"),
             (told(|r| r[4].left = 0), "left its plan 0 times"),
             (told(|r| r[2].left = 1), "left its plan 1 times"),
@@ -376,6 +428,33 @@ mod tests {
             assert_eq!(what.len(), 1, "{what:?}");
             assert!(what[0].contains(said), "{what:?}");
         }
+    }
+
+    /// What a program does where it has left its plan, and before it is back, nobody predicts.
+    #[test]
+    fn a_step_off_the_plan_is_not_compared() {
+        assert_eq!(told(|runs| runs[4].steps[2] = 512), Vec::<String>::new());
+    }
+
+    /// A plan that faults as often as uvmsim says, which is often, is no good plan.
+    #[test]
+    fn a_plan_that_leaves_many_faults_is_told_though_they_were_predicted() {
+        let with = |faults| {
+            told_of(|runs, predictions| {
+                for run in &mut runs[2..] {
+                    (run.faults, run.steps[0], run.steps[2]) = (faults, faults, faults);
+                }
+                for run in &mut runs[2..4] {
+                    run.steps[1] = faults;
+                }
+                let plan = predictions.get_mut("plan").unwrap();
+                (plan.faults, plan.steps) = (faults, vec![faults; 3]);
+            })
+        };
+        assert_eq!(with(20), Vec::<String>::new());
+        let name = |program| format!("{program}, plan: 21 faults, more than 20");
+        let programs = ["train", "train-elsewhere", LEAVING];
+        assert_eq!(with(21), programs.map(name));
     }
 
     /// The program's step, as a record of it has it: each kernel's memory, and what is freed behind it.
@@ -432,10 +511,10 @@ mod tests {
         let (machine, workload) = (machine().unwrap(), recorded());
         let (played, placed) = (faster(&machine, AT_ONCE), placed(&workload));
         let plain = predict(&machine, &workload, &placed, &mut Freeing, STEPS).unwrap();
-        let mib = |of: Predicted| [of.bytes.host_to_gpu >> 20, of.bytes.gpu_to_host >> 20];
-        assert_eq!((plain.faults, mib(plain)), (25_088, [50, 50]));
+        let mib = |of: &Predicted| [of.bytes.host_to_gpu >> 20, of.bytes.gpu_to_host >> 20];
+        assert_eq!((plain.faults, mib(&plain)), (25_088, [50, 50]));
         let last = learning(&played, &workload, &placed, 1, 5).unwrap();
-        assert_eq!(mib(last), [98, 102]);
+        assert_eq!(mib(&last), [98, 102]);
         let steps = |ready| {
             let learning = |n| learning(&played, &workload, &placed, ready, n).unwrap();
             [1, 2, 3, 4, 5].map(|n| learning(n).faults)

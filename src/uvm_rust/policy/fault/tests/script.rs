@@ -84,8 +84,9 @@ struct Script {
     written: VecDeque<u32>,
     /// What each service finds; one fault at a time, none fatal, when this is used up.
     served: VecDeque<Served>,
-    /// How many duplicates each service finds.
+    /// How many duplicates each service finds, and how many faults on pages that are mapped already.
     duplicates: u32,
+    mapped: u32,
     /// Whether a service that fails has looked at a fault before.
     fails_late: bool,
     /// The faults that wait elsewhere.
@@ -254,8 +255,11 @@ impl Machine for Script {
         self.note(serve)?;
         let served = self.served.pop_front().unwrap_or(ONE);
         if let Served::Faults { faults, .. } = served {
-            let duplicates = self.duplicates;
-            *looked = Looked { faults, duplicates };
+            *looked = Looked {
+                faults,
+                duplicates: self.duplicates,
+                mapped: self.mapped,
+            };
         }
         Ok(served)
     }
@@ -669,8 +673,9 @@ fn count(instances: u64, duplicates: u32) -> Did {
 /// All entries that a va_block's faults stand for are its process's, and its first page is what was missed.
 #[test]
 fn faults_are_counted_by_entry_and_missed_by_block() {
-    // Twice the first page, then two others.
-    let faults = [writes(1, 3..4), writes(1, 3..6)].concat();
+    // Twice the first page, then another one; and in a call of its own, twice a third.
+    let faults = [writes(1, 3..4), writes(1, 3..5), writes(1, 5..6)].concat();
+    let faults = [faults, writes(1, 5..6)].concat();
     let mut script = Script::new(0, &faults);
     script.tells = true;
     script.duplicates = 1;
@@ -686,10 +691,31 @@ fn faults_are_counted_by_entry_and_missed_by_block() {
         count(3, 1),
         page(3),
         service(2),
-        count(1, 1),
+        count(2, 1),
         page(5),
     ];
     assert_eq!(told(&script), whole);
+}
+
+/// A fault on a page that is mapped by then needs no work, and its page was not missing.
+#[test]
+fn what_is_mapped_already_is_a_duplicate_and_was_not_missed() {
+    // Twice the first page, then another one.
+    let faults = [writes(1, 3..4), writes(1, 3..5)].concat();
+    let missed = Missed(faults[0].address);
+    for (duplicates, mapped, is_missed) in [(1, 0, true), (1, 1, true), (1, 2, false)] {
+        let mut script = Script::new(0, &faults);
+        (script.tells, script.duplicates, script.mapped) = (true, duplicates, mapped);
+        script.served = [Served::Faults {
+            faults: 2,
+            fatal: false,
+        }]
+        .into();
+        script.run(with(ReplayPolicy::Once)).unwrap();
+        let mut whole = vec![service(0), count(3, duplicates + mapped)];
+        whole.extend(is_missed.then_some(missed));
+        assert_eq!(told(&script), whole);
+    }
 }
 
 /// They come again, when what they need is there.

@@ -154,6 +154,7 @@ proptest! {
         let mut service = Service::new(storm.params()).unwrap();
         prop_assert_eq!(weather(&mut ours, |w| service.run(w)), 0);
         prop_assert_eq!(ours.counted, ours.looked_at);
+        prop_assert_eq!(ours.missed, ours.found);
 
         let mut theirs = storm.world();
         let mut upstream = Upstream::new(storm.params());
@@ -234,4 +235,31 @@ fn each_policy_replays_when_it_says() {
     assert_eq!(replays(ReplayPolicy::Batch), (1, 0));
     assert_eq!(replays(ReplayPolicy::BatchFlush), (1, 1));
     assert_eq!(replays(ReplayPolicy::Once), (1, 0));
+}
+
+/// In batches of one nothing is merged. Of the faults on a page, the first that reads it counts, and the first that
+/// writes it, as it is not mapped for that; the others come from the ring when it is mapped.
+#[test]
+fn a_page_is_missing_once_for_each_access_in_whatever_batches() {
+    let mut world = World::new(params().ring, 1);
+    world.channels = CHANNELS.to_vec();
+    world.registered = std::vec![true];
+    world.pages.insert((0, 0), Page::ReadWrite);
+    let (read, write) = (Access::Read as u8, Access::Write as u8);
+    for access in [read, write, read, write] {
+        world.warps.push(Warp {
+            fault: record(0, 0, 0, access, 0),
+            state: State::Stalled,
+        });
+    }
+    let mut service = Service::new(Params {
+        policy: ReplayPolicy::Batch,
+        max_batch: 1,
+        ..params()
+    })
+    .unwrap();
+    assert_eq!(weather(&mut world, |w| service.run(w)), 0);
+    let (faults, duplicates) = world.counted;
+    assert!(faults >= 4, "{faults} faults");
+    assert_eq!((faults - duplicates, world.missed), (2, 2));
 }

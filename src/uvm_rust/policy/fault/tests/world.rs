@@ -63,6 +63,12 @@ pub struct World {
     /// The entries that these stand for, and of those the duplicates; and what was told of both.
     pub looked_at: (u64, u64),
     pub counted: (u64, u64),
+    /// Of the duplicates, those on pages that were mapped already.
+    pub mapped: u32,
+    /// Whether the last call of `service` found something to do; how many did, and how many misses were told.
+    finds: bool,
+    pub found: u32,
+    pub missed: u32,
     /// How many calls of `service` until one says `Again`, fails.
     pub again_in: Option<u32>,
     pub fails_in: Option<u32>,
@@ -97,6 +103,10 @@ impl World {
             serviced: 0,
             looked_at: (0, 0),
             counted: (0, 0),
+            mapped: 0,
+            finds: false,
+            found: 0,
+            missed: 0,
             again_in: None,
             fails_in: None,
             prompt: false,
@@ -188,6 +198,7 @@ impl World {
 
     /// Marks a fault fatal; `all`: not only its writes.
     fn mark(&mut self, at: usize, all: bool) {
+        self.finds = true;
         self.fatal[at] = Some(all);
         self.outcome.fatal.get_or_insert(self.order[at].who);
     }
@@ -208,6 +219,7 @@ impl World {
         let write = record.access > Access::Read as u8;
         match self.pages.get(&key).copied().unwrap_or(Page::Missing) {
             Page::Missing if record.access == Access::Prefetch as u8 => {
+                self.finds = true;
                 self.outcome.invalid_prefetches += instances;
             }
             Page::Missing => self.mark(at, true),
@@ -218,9 +230,14 @@ impl World {
                 self.mark(at, false);
             }
             _ => {
-                self.readable.insert(key);
+                let mut maps = self.readable.insert(key);
                 if write {
-                    self.writable.insert(key);
+                    maps |= self.writable.insert(key);
+                }
+                self.finds |= maps;
+                if !maps && !duplicate {
+                    self.mapped += 1;
+                    self.looked_at.1 += 1;
                 }
             }
         }
@@ -355,6 +372,8 @@ impl Machine for World {
         if count_down(&mut self.fails_in) {
             return Err(7);
         }
+        let mapped = self.mapped;
+        self.finds = false;
         let missing = |w: &Self, r: &Record| {
             w.pages
                 .get(&(r.who, r.address))
@@ -381,7 +400,9 @@ impl Machine for World {
         *looked = Looked {
             faults,
             duplicates: self.outcome.duplicates - duplicates,
+            mapped: self.mapped - mapped,
         };
+        self.found += u32::from(self.finds);
         Ok(Served::Faults {
             faults,
             fatal: self.outcome.fatal.is_some(),
@@ -395,6 +416,8 @@ impl Machine for World {
     }
 
     fn missed(&mut self, address: u64) {
+        self.missed += 1;
+        assert!(self.finds, "nothing was missing");
         let (space, _) = self.held.expect("F-lock");
         assert!(self
             .order
