@@ -50,7 +50,7 @@ untyped 'UVM_RUST_NATIVE := 1' >>"$work/said"; [ ! -s "$work/said" ]
 check "and so in 580 and later, where we only count"
 
 : >"$work/said"
-untyped 'UVM_RUST_FACTS := native_discard' >>"$work/said"; [ ! -s "$work/said" ] && grep -qx uvm_api_discard "$work/replaced"
+untyped 'UVM_RUST_FACTS := native_discard' >>"$work/said"; [ ! -s "$work/said" ] && grep -qx uvm_pmm_gpu_mark_root_chunk_discarded "$work/replaced"
 check "and where all of ours is"
 
 # What hooks rename, and files of the seam by a macro. Where a macro of the same name stands for

@@ -76,7 +76,6 @@ struct mm_struct *uvm_va_space_mm_retain_lock(uvm_va_space_t *va_space);
 void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm);
 bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space);
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space);
-long uvm_test_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 
 NV_STATUS uvm_perf_heuristics_init(void);
 void uvm_perf_heuristics_exit(void);

@@ -114,6 +114,9 @@ void uvm_assert_spinlock_locked(const uvm_spinlock_t *lock);
 #ifndef SEAM_GPU_STATE_FIELDS
 #define SEAM_GPU_STATE_FIELDS
 #endif
+#ifndef SEAM_CHUNK_FIELDS
+#define SEAM_CHUNK_FIELDS
+#endif
 
 typedef struct uvm_va_space_struct {
 	struct list_head list_node;
@@ -137,6 +140,7 @@ typedef struct {
 	NvU64 address;
 	int state;
 	uvm_va_block_t *va_block;
+	SEAM_CHUNK_FIELDS
 } uvm_gpu_chunk_t;
 
 struct uvm_pma_stats {

@@ -22,10 +22,6 @@ NV_STATUS uvm_va_range_discard(uvm_va_range_managed_t *range, uvm_va_block_conte
 			       NvU64 flags);
 
 #define UVM_DISCARD_FLAGS_UNMAP	1
-typedef struct { NvU64 base, length, flags; } UVM_DISCARD_PARAMS;
-struct file;
-NV_STATUS uvm_api_discard(UVM_DISCARD_PARAMS *params, struct file *file);
-uvm_va_space_t *uvm_va_space_get(struct file *file);
 void uvm_pmm_gpu_mark_root_chunk_discarded(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 
 #endif

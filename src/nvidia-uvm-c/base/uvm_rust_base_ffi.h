@@ -106,15 +106,8 @@ void uvm_rust_exit(void);
 void uvm_rust_gpu_show(__u32 gpu_index, struct seq_file *seq);
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
 
-/*
- * Upstream's, where its ioctl ends up with a number that it does not know, and upstream's own body of it, which
- * answers what is not ours. Caller holds g_uvm_global.pm.lock in read mode.
- */
-long uvm_test_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
-UVM_RUST_C_BODY(uvm_test_ioctl);
-
-/* UVM_RUST_DISCARD_BATCH. Caller holds none of upstream's locks. */
-long uvm_rust_discard_batch(struct file *filp, unsigned long arg);
+/* Whether an ioctl is ours; @result is what it returns then. Caller holds none of upstream's locks. */
+_Bool uvm_rust_ioctl(struct file *filp, unsigned int cmd, unsigned long arg, long *result);
 
 /* Of an open file of the driver's, for /proc/PID/fdinfo. The caller keeps the file, and holds none of upstream's locks. */
 void uvm_rust_show_fdinfo(struct seq_file *seq, struct file *filp);

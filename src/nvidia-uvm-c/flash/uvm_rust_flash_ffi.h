@@ -168,11 +168,11 @@ void up_write(struct rw_semaphore *sem);
 _Bool capable(int cap);
 
 /*
- * Opens what @path names in user space, a block device or a file, and makes a key. Returns 0, how many @bytes it has and
+ * Opens what @path names, a block device or a file, and makes a key. Returns 0, how many @bytes it has and
  * how many a @request of uvm_seam_flash_crypt() needs, aligned as __u64; or -errno. @dev is to be freed in either case,
  * but where there was no memory for it.
  */
-int uvm_seam_flash_open(__u64 path, struct uvm_seam_flash_dev **dev, __u64 *bytes, __u32 *request);
+int uvm_seam_flash_open(const char *path, struct uvm_seam_flash_dev **dev, __u64 *bytes, __u32 *request);
 void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev);
 /* Lets the device go, of which nothing is needed any more. */
 void uvm_seam_flash_close(struct uvm_seam_flash_dev *dev);

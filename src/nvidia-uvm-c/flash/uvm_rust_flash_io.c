@@ -159,19 +159,14 @@ static int make_key(struct uvm_seam_flash_dev *dev, u32 *request)
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-/* A block device or a file, by its path in user space. */
-static int open_file(struct uvm_seam_flash_dev *dev, u64 user_path)
+/* A block device or a file. */
+static int open_file(struct uvm_seam_flash_dev *dev, const char *path)
 {
-	char *path = strndup_user((const char __user *)(uintptr_t)user_path, PATH_MAX);
-	struct file *file;
-
-	if (IS_ERR(path))
-		return PTR_ERR(path);
 	/* O_EXCL on a block device: nobody else has it mounted or open in this way. */
-	file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
+	struct file *file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
+
 	if (!IS_ERR(file))
 		pr_info("nvidia-uvm: flash: opened %s\n", path);
-	kfree(path);
 	if (IS_ERR(file))
 		return PTR_ERR(file) == -EINVAL ? -EOPNOTSUPP : PTR_ERR(file);
 	dev->file = file;
@@ -193,7 +188,7 @@ void uvm_seam_flash_free(struct uvm_seam_flash_dev *dev)
 	kfree(dev);
 }
 
-int uvm_seam_flash_open(u64 path, struct uvm_seam_flash_dev **out, u64 *bytes, u32 *request)
+int uvm_seam_flash_open(const char *path, struct uvm_seam_flash_dev **out, u64 *bytes, u32 *request)
 {
 	struct uvm_seam_flash_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 	int ret;

@@ -8,14 +8,14 @@ struct file_operations uvm_fops = {
   .owner = THIS_MODULE,
 };
 
-// A batch of ranges is copied from and to its process without the lock of power management.
+// Our calls copy from and to their process without the lock of power management.
 @@
 identifier filp, cmd, arg, ret;
 @@
 uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
   long ret;
-+ if (cmd == UVM_RUST_DISCARD_BATCH)
-+ 	return uvm_rust_discard_batch(filp, arg);
++ if (uvm_rust_ioctl(filp, cmd, arg, &ret))
++ 	return ret;
   ...
 }

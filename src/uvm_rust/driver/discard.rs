@@ -9,6 +9,7 @@
 
 #[cfg(not(uvm_native))]
 use super::evict;
+use super::ioctl::{awake, EOPNOTSUPP};
 use super::params::{self, Params};
 use super::space::State;
 use crate::ffi::bindings as uapi;
@@ -64,13 +65,15 @@ const LIST_UNUSED: u32 = cfg!(uvm_pmm_state) as u32;
 /// `UVM_DISCARD_FLAGS_UNMAP`: the eager discard, which unmaps the pages.
 const UNMAP: u64 = 1;
 
-/// An ioctl that a later upstream knows. Its convention: the result is the
+/// An ioctl that a later upstream knows, and would answer otherwise. Its convention: the result is the
 /// `rmStatus` at the end of the structure, and the call fails only where the
 /// structure cannot be read or written. `None` if the number is not one of these.
 #[cfg(not(uvm_native))]
 pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
-        DISCARD if seam::discard_enabled() => params::update::<32>(arg, |p| discard(file, p)),
+        DISCARD if seam::discard_enabled() && !seam::discard_is_upstreams() => {
+            params::update::<32>(arg, |p| discard(file, p))
+        }
         // The chunks are in our queues, whoever discards: upstream would not find them in its lists.
         TEST_ALLOC_LIST if seam::tests_enabled() => {
             params::update::<32>(arg, |p| alloc_list(file, p))
@@ -246,21 +249,15 @@ fn discard_by(
     }
 }
 
-/// Does `UVM_RUST_DISCARD_BATCH`, many ranges in one call. Caller holds no lock.
-///
-/// A fault on the process' memory may wait for whom the process likes, or for who suspends the system. For this
-/// reason memory is copied without a lock, and the lock of power management is taken for one range at a time.
+/// Does `UVM_RUST_DISCARD_BATCH`, many ranges in one call. A suspend waits for one range at a time.
 pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
-    if !seam::healthy() {
-        return Err(EIO);
-    }
     let (mut batch, size) = params::read_sized::<uapi::uvm_rust_discard_batch>(
         arg,
         uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1,
     )?;
     check_batch(&batch)?;
     if !seam::discard_enabled() {
-        return Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP));
+        return Err(Error::from_errno(-EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
     // Who cannot be told what was discarded has nothing discarded. What is written is what was there.
@@ -318,14 +315,14 @@ fn discard_element(
         return Err(EINVAL);
     }
     let eager = batch.flags & uapi::UVM_RUST_DISCARD_EAGER != 0;
-    // The system sleeps, or somebody waits to suspend it.
-    let _pm = seam::PmLock::try_read().ok_or(EAGAIN)?;
-    match discard_range(of, range.base, range.length, eager, counts) {
-        status::OK => Ok(()),
-        status::NO_MEMORY => Err(ENOMEM),
-        status::SIGNAL_PENDING => Err(EINTR),
-        status::INVALID_DEVICE => Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP)),
-        status::INVALID_ADDRESS | status::NOTHING_TO_DO => Err(ENXIO),
-        _ => Err(EIO),
-    }
+    awake(
+        || match discard_range(of, range.base, range.length, eager, counts) {
+            status::OK => Ok(()),
+            status::NO_MEMORY => Err(ENOMEM),
+            status::SIGNAL_PENDING => Err(EINTR),
+            status::INVALID_DEVICE => Err(Error::from_errno(-EOPNOTSUPP)),
+            status::INVALID_ADDRESS | status::NOTHING_TO_DO => Err(ENXIO),
+            _ => Err(EIO),
+        },
+    )
 }

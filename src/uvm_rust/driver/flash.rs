@@ -5,6 +5,7 @@
 //! C does the I/O, and carries out on va_blocks what `policy/flash.rs` decides
 //! (`uvm_rust_flash.c`, `uvm_rust_flash_block.h`).
 
+use super::ioctl::{awake, EOPNOTSUPP};
 use super::params;
 use crate::ffi::bindings as uapi;
 use crate::ffi::flash::{
@@ -152,7 +153,7 @@ pub(crate) fn enabled() -> Result {
     if seam::flash_enabled() {
         Ok(())
     } else {
-        Err(Error::from_errno(-crate::driver::ioctl::EOPNOTSUPP))
+        Err(Error::from_errno(-EOPNOTSUPP))
     }
 }
 
@@ -168,11 +169,17 @@ pub(crate) fn attach(arg: usize) -> Result {
     }
     enabled()?;
     is_admin()?;
+    let path = uaccess::read_path(attach.path as usize)?;
+    awake(|| attach_file(&attach, &path))
+}
+
+/// The same, by a path of the kernel's.
+fn attach_file(attach: &uapi::uvm_rust_flash_attach, path: &uaccess::Path) -> Result {
     let mut lock = Writing::lock().ok_or(ENODEV)?;
     if lock.has_device() {
         return Err(EEXIST);
     }
-    let (seam, bytes) = open(attach.path)?;
+    let (seam, bytes) = open(path)?;
     let slots = Config::slots_of(bytes).ok_or(ENOSPC)?;
     mark(&seam, attach.flags & uapi::UVM_RUST_FLASH_FORCE != 0)?;
     let config = Config {
@@ -198,6 +205,11 @@ pub(crate) fn detach(arg: usize) -> Result {
     }
     enabled()?;
     is_admin()?;
+    awake(drain)
+}
+
+/// All comes back, and there is no device any more.
+fn drain() -> Result {
     let mut lock = Writing::lock().ok_or(ENODEV)?;
     let dev = lock.stop().ok_or(ENODEV)?;
     // Nobody has to wait for room any more.
@@ -226,7 +238,10 @@ pub(crate) fn stats(file: &seam::File<'_>, arg: usize) -> Result {
         size: stats.size,
         ..Default::default()
     };
-    crate::ffi::flash::stats(space.as_ref(), &mut stats);
+    awake(|| {
+        crate::ffi::flash::stats(space.as_ref(), &mut stats);
+        Ok(())
+    })?;
     if !seam::sees_others() {
         // What all processes did together, and the files of others, are not theirs to see.
         stats = uapi::uvm_rust_flash_stats {
@@ -249,8 +264,10 @@ pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
     let to = checked(range.base, range.length, range.flags)?;
     enabled()?;
     let space = file.space().ok_or(EPERM)?;
-    let moved = move_range_of(&space, range.base, range.length, to, range.gpu_uuid);
-    moved.map_err(why)
+    awake(|| {
+        let moved = move_range_of(&space, range.base, range.length, to, range.gpu_uuid);
+        moved.map_err(why)
+    })
 }
 
 /// Where a range of the caller's goes.

@@ -2,8 +2,9 @@
 
 //! The ioctls of `include/uapi/uvm_rust_ioctl.h`.
 //!
-//! Caller holds `g_uvm_global.pm.lock` in read mode, so neither suspend nor a
-//! driver that is going away gets between. `UVM_RUST_DISCARD_BATCH` takes that lock by itself (discard.rs).
+//! A fault on the process' memory may wait for whom the process likes, and even for who suspends the system. For this
+//! reason each call copies from and to its process without a lock, and takes upstream's lock of power management,
+//! `g_uvm_global.pm.lock`, for what is in between ([`awake`]): whoever suspends waits for that alone.
 
 use super::{discard, evict, params};
 #[cfg(not(uvm_native))]
@@ -95,7 +96,7 @@ const _: () = {
     );
 };
 
-/// Does what an ioctl asks for that upstream does not know: 0, or what went wrong. `None` if it is none of ours.
+/// Does what one of our ioctls asks for: 0, or what went wrong. `None` if it is upstream's. Caller holds no lock.
 pub(crate) fn answer(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<c_long> {
     // An upstream with a discard of its own answers its own numbers.
     #[cfg(not(uvm_native))]
@@ -109,17 +110,29 @@ pub(crate) fn answer(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<c_lo
     dispatch(file, cmd, arg).map(errno)
 }
 
+/// Calls `f` while the system neither sleeps nor is suspended, for which whoever suspends waits: `f` copies nothing from
+/// or to user space.
+///
+/// # Errors
+///
+/// `EAGAIN` if the system sleeps, or somebody waits to suspend it; and those of `f`.
+pub(crate) fn awake<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    let _pm = seam::PmLock::try_read().ok_or(EAGAIN)?;
+    f()
+}
+
 /// What an ioctl returns: 0, or the negative errno.
-pub(crate) fn errno(result: Result) -> c_long {
+fn errno(result: Result) -> c_long {
     result.map_or_else(|e| c_long::from(e.to_errno()), |()| 0)
 }
 
-/// Whether an ioctl that upstream does not know is one of ours, and comes here.
+/// Whether an ioctl is one of ours, which upstream does not know.
 fn is_ours(cmd: u32) -> bool {
     matches!(
         cmd,
         uapi::UVM_RUST_GET_VERSION
             | uapi::UVM_RUST_GET_STATS
+            | uapi::UVM_RUST_DISCARD_BATCH
             | uapi::UVM_RUST_ANNOUNCE
             | uapi::UVM_RUST_GET_PREFETCH_STATS
             | uapi::UVM_RUST_SET_QUOTA
@@ -137,6 +150,7 @@ fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Result> {
     Some(match cmd {
         uapi::UVM_RUST_GET_VERSION => get_version(arg),
         uapi::UVM_RUST_GET_STATS => get_stats(file, arg),
+        uapi::UVM_RUST_DISCARD_BATCH => discard::batch(file, arg),
         _ => return dispatch_hooked(file, cmd, arg),
     })
 }
@@ -167,6 +181,7 @@ fn dispatch_hooked(_: &seam::File<'_>, cmd: u32, _: usize) -> Option<Result> {
 fn get_version(arg: usize) -> Result {
     let (mut version, size) =
         params::read_sized::<uapi::uvm_rust_version>(arg, uapi::UVM_RUST_VERSION_SIZE_V1)?;
+    awake(|| Ok(()))?;
     version.version = uapi::UVM_RUST_VERSION;
     version.features = 0;
     if seam::stats_enabled() {
@@ -206,7 +221,7 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(EPERM);
     }
     stats.queued = Default::default();
-    let snapshot = {
+    let snapshot = awake(|| {
         let space = space.lock();
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         // The queues hold all processes' chunks.
@@ -215,12 +230,11 @@ fn get_stats(file: &seam::File<'_>, arg: usize) -> Result {
         }
         let whole = gpu.stats().ok_or(ENODEV)?;
         if whole_gpu {
-            whole.snapshot()
-        } else {
-            let mine = space.stats().ok_or(ENOMEM)?;
-            mine.snapshot(gpu.index()).ok_or(ENOMEM)?
+            return Ok(whole.snapshot());
         }
-    };
+        let mine = space.stats().ok_or(ENOMEM)?;
+        mine.snapshot(gpu.index()).ok_or(ENOMEM)
+    })?;
     fill(&mut stats, &snapshot);
     uaccess::write_sized(arg, stats, size)
 }
@@ -238,11 +252,13 @@ fn announce(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(Error::from_errno(-EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
-    let space = space.lock();
-    let gpu = space.gpu(&what.gpu_uuid).ok_or(ENODEV)?;
-    let parent = gpu.parent().ok_or(Error::from_errno(-EOPNOTSUPP))?;
-    let process = space.process().ok_or(ENOMEM)?;
-    process.announce(gpu, parent, what.exec_id)
+    awake(|| {
+        let space = space.lock();
+        let gpu = space.gpu(&what.gpu_uuid).ok_or(ENODEV)?;
+        let parent = gpu.parent().ok_or(Error::from_errno(-EOPNOTSUPP))?;
+        let process = space.process().ok_or(ENOMEM)?;
+        process.announce(gpu, parent, what.exec_id)
+    })
 }
 
 #[cfg(not(uvm_native))]
@@ -258,7 +274,7 @@ fn get_prefetch_stats(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(Error::from_errno(-EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
-    {
+    awake(|| {
         let space = space.lock();
         let gpu = space.gpu(&stats.gpu_uuid).ok_or(ENODEV)?;
         stats = uapi::uvm_rust_prefetch_stats {
@@ -268,7 +284,8 @@ fn get_prefetch_stats(file: &seam::File<'_>, arg: usize) -> Result {
         if let Some(prefetcher) = space.process().and_then(|p| p.of(gpu.index())) {
             prefetcher.fill(&mut stats);
         }
-    }
+        Ok(())
+    })?;
     uaccess::write_sized(arg, stats, size)
 }
 

@@ -3,6 +3,7 @@
 //! `UVM_RUST_FLASH_SUBMIT` and `UVM_RUST_FLASH_REAP`: ranges that are moved later, and what became of them.
 
 use super::flash::{checked, enabled, why};
+use super::ioctl::awake;
 use super::params::read_sized;
 use crate::ffi::bindings as uapi;
 use crate::ffi::event::Event;
@@ -84,15 +85,18 @@ pub(crate) fn submit(file: &seam::File<'_>, arg: usize) -> Result {
             .push(request(at, submit.request_size, submit.queue)?)
             .map_err(|_| ENOMEM)?;
     }
-    // Who cannot be told how many were taken has none taken.
+    // Who cannot be told how many were taken has none taken. The size stays, for who calls again after EAGAIN.
     submit.taken = 0;
-    uaccess::write_sized(arg, submit, size)?;
-    moves.make_room(count)?;
-    let take = |request: &&Request| moves.with(|queue| queue.submit(request, event.clone()));
-    submit.taken = requests.iter().take_while(take).count() as u32;
-    for lane in Lane::ALL {
-        moves.wake(lane, When::Now);
-    }
+    uaccess::write_with_size(arg, submit, size, size as u32)?;
+    submit.taken = awake(|| {
+        moves.make_room(count)?;
+        let take = |request: &&Request| moves.with(|queue| queue.submit(request, event.clone()));
+        let taken = requests.iter().take_while(take).count();
+        for lane in Lane::ALL {
+            moves.wake(lane, When::Now);
+        }
+        Ok(taken as u32)
+    })?;
     if submit.taken == 0 && count > 0 {
         return Err(EBUSY);
     }
@@ -127,12 +131,13 @@ pub(crate) fn reap(file: &seam::File<'_>, arg: usize) -> Result {
     let space = file.space().ok_or(EPERM)?;
     let moves = space.moves().ok_or(EPERM)?;
     let most = reap.completion_count.min(reap.wait_for);
-    if most > 0 {
-        moves.wait(reap.wait_ms.into(), |queue| {
+    awake(|| match most {
+        0 => Ok(()),
+        most => moves.wait(reap.wait_ms.into(), |queue| {
             queue.is_ready(reap.queue, most)
-        })?;
-    }
-    // Who cannot be told how many there are is given none.
+        }),
+    })?;
+    // Who cannot be told how many there are is given none. From here on there is no lock but the queue's.
     (reap.reaped, reap.pending) = (0, 0);
     uaccess::write_sized(arg, reap, size)?;
     let mut failed = Ok(());

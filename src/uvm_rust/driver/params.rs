@@ -2,6 +2,7 @@
 
 //! What a call of user space gives and gets: structures that state their size, and upstream's, which do not.
 
+use super::ioctl::awake;
 use crate::ffi::uaccess::{read_element, Sized32};
 use core::mem::size_of;
 use kernel::prelude::*;
@@ -76,15 +77,19 @@ impl Params<'_> {
     }
 }
 
-/// Reads a structure of upstream's of `N` bytes from `arg`, lets `f` change it and
+/// Reads a structure of upstream's of `N` bytes from `arg`, lets `f` change it while the system is awake, and
 /// writes it back.
 ///
 /// # Errors
 ///
-/// `EFAULT` where the memory cannot be read, before `f`, or written, after it.
+/// `EFAULT` where the memory cannot be read, before `f`, or written, after it; `EAGAIN` instead of `f` if the system
+/// is about to sleep.
 pub(crate) fn update<const N: usize>(arg: usize, f: impl FnOnce(&mut Params<'_>)) -> Result {
     let mut bytes = [0; N];
     UserSlice::new(arg, N).reader().read_slice(&mut bytes)?;
-    f(&mut Params(&mut bytes));
+    awake(|| {
+        f(&mut Params(&mut bytes));
+        Ok(())
+    })?;
     UserSlice::new(arg, N).writer().write_slice(&bytes)
 }

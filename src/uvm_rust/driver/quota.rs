@@ -8,8 +8,9 @@
 //! space's under the `list_lock` of the GPU's PMM.
 
 use super::discard::status;
+use super::ioctl::{awake, EOPNOTSUPP};
 use super::stats::Share;
-use super::{evict, ioctl::EOPNOTSUPP, params};
+use super::{evict, params};
 use crate::ffi::bindings as uapi;
 use crate::ffi::flash::is_admin;
 use crate::ffi::gpu::GpuHandle;
@@ -102,26 +103,35 @@ pub(crate) fn call(file: &seam::File<'_>, arg: usize) -> Result {
     let sets = what.flags & uapi::UVM_RUST_QUOTA_MAX != 0;
     let mut wanted = sets.then_some(Max::of_bytes(what.max));
     let mut left = if sets { u32::MAX } else { 0 };
+    // Whoever suspends waits for one round.
     loop {
-        let locked = space.lock();
-        let (gpu, share) = share_of(&locked, &what.gpu_uuid)?;
-        let (quota, mut asking) = (share.quota(), Asking { gpu, space });
-        if let Some(max) = wanted.take() {
-            set(gpu, quota, max)?;
-        }
-        left = give_up(quota, &mut asking, left);
-        (what.max, what.low) = (quota.max().bytes(), 0);
-        what.held = asking.held().map_or(u64::MAX, Max::bytes_of);
-        what.beyond = quota.beyond();
-        // Who waits to suspend waits for this call, and so does the fault on what the call writes to.
-        if seam::suspends() {
-            return Err(EAGAIN);
-        }
+        left = awake(|| round(space, &mut what, wanted.take(), left))?;
         if left == 0 {
             break;
         }
     }
     uaccess::write_sized(arg, what, size)
+}
+
+/// Sets the maximum, if one is `wanted`, evicts some of what is beyond it, but no more than `left`, and fills in what
+/// there is then. Returns how much is left to evict.
+fn round(
+    space: VaSpace<'_>,
+    what: &mut uapi::uvm_rust_quota,
+    wanted: Option<Max>,
+    left: u32,
+) -> Result<u32> {
+    let locked = space.lock();
+    let (gpu, share) = share_of(&locked, &what.gpu_uuid)?;
+    let (quota, mut asking) = (share.quota(), Asking { gpu, space });
+    if let Some(max) = wanted {
+        set(gpu, quota, max)?;
+    }
+    let left = give_up(quota, &mut asking, left);
+    (what.max, what.low) = (quota.max().bytes(), 0);
+    what.held = asking.held().map_or(u64::MAX, Max::bytes_of);
+    what.beyond = quota.beyond();
+    Ok(left)
 }
 
 /// A GPU that is registered in a VA space, and what the VA space has there.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 1edd64cf649db7d3.
+// Of headers and options bde2a8af8c224ff4.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -575,24 +575,12 @@ unsafe extern "C" {
     pub fn uvm_rust_space_show(space: *mut uvm_rust_space, seq: *mut seq_file);
 }
 unsafe extern "C" {
-    pub fn uvm_test_ioctl(
+    pub fn uvm_rust_ioctl(
         filp: *mut file,
         cmd: ::core::ffi::c_uint,
         arg: ::core::ffi::c_ulong,
-    ) -> ::core::ffi::c_long;
-}
-unsafe extern "C" {
-    pub fn uvm_test_ioctl__c(
-        arg1: *mut file,
-        arg2: ::core::ffi::c_uint,
-        arg3: ::core::ffi::c_ulong,
-    ) -> ::core::ffi::c_long;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_discard_batch(
-        filp: *mut file,
-        arg: ::core::ffi::c_ulong,
-    ) -> ::core::ffi::c_long;
+        result: *mut ::core::ffi::c_long,
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_show_fdinfo(seq: *mut seq_file, filp: *mut file);
@@ -1468,7 +1456,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_open(
-        path: __u64,
+        path: *const ::core::ffi::c_char,
         dev: *mut *mut uvm_seam_flash_dev,
         bytes: *mut __u64,
         request: *mut __u32,

@@ -6,26 +6,26 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::{bindings, seam};
-use crate::driver::{discard, fdinfo, ioctl};
+use crate::driver::{fdinfo, ioctl};
 use core::ffi::{c_long, c_ulong};
 
-super::check_exports!(uvm_test_ioctl, uvm_rust_discard_batch, uvm_rust_show_fdinfo);
+super::check_exports!(uvm_rust_ioctl, uvm_rust_show_fdinfo);
 
 #[no_mangle]
-unsafe extern "C" fn uvm_test_ioctl(filp: *mut bindings::file, cmd: u32, arg: c_ulong) -> c_long {
+unsafe extern "C" fn uvm_rust_ioctl(
+    filp: *mut bindings::file,
+    cmd: u32,
+    arg: c_ulong,
+    result: *mut c_long,
+) -> bool {
     // SAFETY: I-call.
     let file = unsafe { seam::File::new(filp) };
-    ioctl::answer(&file, cmd, arg as usize).unwrap_or_else(|| {
-        // SAFETY: I-call.
-        unsafe { bindings::uvm_test_ioctl__c(filp, cmd, arg) }
-    })
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_discard_batch(filp: *mut bindings::file, arg: c_ulong) -> c_long {
-    // SAFETY: I-call.
-    let file = unsafe { seam::File::new(filp) };
-    ioctl::errno(discard::batch(&file, arg as usize))
+    let Some(answer) = ioctl::answer(&file, cmd, arg as usize) else {
+        return false;
+    };
+    // SAFETY: I-call: C gives a place for it.
+    unsafe { result.write(answer) };
+    true
 }
 
 #[no_mangle]

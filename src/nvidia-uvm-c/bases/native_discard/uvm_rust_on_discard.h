@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Upstream's own discard, which ours stands in front of, and which is called with uvm_rust_discard=0: then
- * UVM_RUST_DISCARD_BATCH calls what stands behind it, range by range (ffi/native.rs). While ours is on,
- * upstream takes no page for a discarded one.
+ * Upstream's own discard, which answers UVM_DISCARD with uvm_rust_discard=0: then UVM_RUST_DISCARD_BATCH calls
+ * what stands behind it, range by range (ffi/native.rs). While ours is on, it answers UVM_DISCARD before upstream
+ * does (driver/ioctl.rs), and upstream takes no page for a discarded one.
  */
 #include "uvm_va_range.h"
 
@@ -14,6 +14,7 @@ __u32 uvm_seam_native_discard(struct uvm_seam_space *space, struct uvm_seam_cont
 
 	if (!range || range->type != UVM_VA_RANGE_TYPE_MANAGED)
 		return NV_ERR_INVALID_ADDRESS;
+	BUILD_BUG_ON(UVM_DISCARD_FLAGS_UNMAP != 1);
 	*last = min(*last, range->node.end);
 	/* Where CPU and GPU share their memory upstream does nothing, and says NV_OK. */
 	if (uvm_va_space_has_integrated_gpu(va_space))
@@ -21,20 +22,3 @@ __u32 uvm_seam_native_discard(struct uvm_seam_space *space, struct uvm_seam_cont
 	return uvm_va_range_discard(uvm_va_range_to_managed(range), (uvm_va_block_context_t *)context, at, *last,
 				    eager ? UVM_DISCARD_FLAGS_UNMAP : 0);
 }
-
-#ifndef UVM_RUST_NATIVE
-UVM_RUST_C_BODY(uvm_api_discard);
-
-NV_STATUS uvm_api_discard(UVM_DISCARD_PARAMS *params, struct file *filp)
-{
-	struct uvm_seam_discarded counts = {};
-
-	BUILD_BUG_ON(UVM_DISCARD_FLAGS_UNMAP != 1);
-	if (!uvm_rust_discard)
-		return uvm_api_discard__c(params, filp);
-	if (params->flags & ~(NvU64)UVM_DISCARD_FLAGS_UNMAP)
-		return NV_ERR_INVALID_ARGUMENT;
-	return uvm_seam_discard((struct uvm_seam_space *)uvm_va_space_get(filp), params->base, params->length,
-				params->flags & UVM_DISCARD_FLAGS_UNMAP, &counts);
-}
-#endif

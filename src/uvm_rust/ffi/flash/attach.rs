@@ -9,6 +9,7 @@ use super::room::owner_of;
 use super::tier::{self, current};
 use super::{bindings, trim, workers, USED};
 use crate::ffi::seam::VaSpace;
+use crate::ffi::uaccess::Path;
 use crate::mem::TryVec;
 use crate::policy::flash::drain::Stays;
 use crate::policy::flash::pool::{Pool, LEAST};
@@ -171,11 +172,12 @@ pub(crate) fn sets(dev: &Seam) -> Result<Pool<Io>> {
 }
 
 /// Opens what a path in user space names, and makes a key. Gives the length in bytes, too.
-pub(crate) fn open(path: u64) -> Result<(Seam, u64)> {
+pub(crate) fn open(path: &Path) -> Result<(Seam, u64)> {
     let (mut dev, mut bytes, mut request) = (null_mut(), 0, 0);
-    // SAFETY: the path is looked up in user space as such; all are written once, and `dev` is ours from then on.
+    // SAFETY: the path ends with a NUL; all others are written once, and `dev` is ours from then on.
     unsafe {
-        let opened = bindings::uvm_seam_flash_open(path, &mut dev, &mut bytes, &mut request);
+        let opened =
+            bindings::uvm_seam_flash_open(path.as_ptr(), &mut dev, &mut bytes, &mut request);
         let dev = Seam::new(dev, request)?;
         checked(opened)?;
         Ok((dev, bytes))

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! A call whose process' memory is on a device that does not answer: what the call keeps others from meanwhile.
+//! Calls whose process' memory is on a device that does not answer: what such a call keeps others from meanwhile.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_uapi as uapi;
+use vgpu_client::flash::{FlashCompletion, FlashReap, FlashRequest, FlashSubmit, TO_HOST};
 use vgpu_client::{Buffer, DiscardBatch, DiscardRange, Gpu, Kernel, Op, Process, BLOCK, PAGE};
 
-use crate::failures::{has_dmsetup, wait_for_device, while_it_is_silent, Dm, Silence};
-use crate::rig::WORDS;
+use crate::failures::{has_dmsetup, wait_for_device, while_it_is_silent, Dm, Silence, PATIENCE};
+use crate::rig::{Done, WORDS};
 use crate::SILENT;
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
-        "a suspend does not wait for the array of a batch, which a device holds up",
+        "a suspend waits for no memory of a process that one of our calls reads or writes",
         SILENT,
-        array,
+        calls,
     );
-    suite.test("nor for the structure of a batch", SILENT, structure);
 }
 
 /// A page of a device, of which a process has its own copy once it writes to that.
@@ -31,23 +32,20 @@ impl Page {
     /// Where on the device: far from where udev looks for names at any new one, which would have it in memory.
     const AT: u64 = 37 << 20;
 
-    /// A page of the device, which begins with `bytes`. Whoever needs it has to read it from there.
-    fn of(device: &Dm, bytes: &[u8]) -> Result<Self, Failure> {
+    /// From one page to the next: further than the kernel reads ahead.
+    const APART: u64 = 4 << 20;
+
+    /// Page `n` of some, which begins with `bytes`. Whoever needs it has to read it from the device.
+    fn of(device: &Dm, n: usize, bytes: &[u8]) -> Result<Self, Failure> {
+        let at = Self::AT + n as u64 * Self::APART;
         let file = OpenOptions::new().read(true).write(true).open(&device.0)?;
-        file.write_all_at(bytes, Self::AT)?;
+        file.write_all_at(bytes, at)?;
         file.sync_all()?;
         let fd = file.as_raw_fd();
         // SAFETY: new memory.
         let page = unsafe {
             let (write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
-            libc::mmap(
-                null_mut(),
-                PAGE as usize,
-                write,
-                own,
-                fd,
-                Self::AT as libc::off_t,
-            )
+            libc::mmap(null_mut(), PAGE as usize, write, own, fd, at as libc::off_t)
         };
         ensure!(page != libc::MAP_FAILED, "no memory");
         let page = Self(page);
@@ -81,44 +79,223 @@ fn bytes_of<T: Copy>(of: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).cast(), size_of::<T>()) }
 }
 
-/// Makes the call once; its errno, or 0.
-fn discard(process: &Process, batch: *mut DiscardBatch) -> i32 {
-    let (fd, number) = (
-        process.uvm_fd().as_raw_fd(),
-        uvm_uapi::UVM_RUST_DISCARD_BATCH,
-    );
-    // SAFETY: the structure of that number, and the array that it names, are there until the call is over.
-    match unsafe { libc::ioctl(fd, number as libc::Ioctl, batch) } {
+/// A call that needs a page of the device.
+struct Call {
+    name: &'static str,
+    number: u32,
+    /// The structure, which is on the page if it is empty here.
+    structure: Vec<u64>,
+    page: Page,
+    /// What the call may come to: an errno, or 0.
+    answers: &'static [i32],
+}
+
+/// The calls of one process, with what they work on.
+struct Calls<'a> {
+    device: &'a Dm,
+    all: Vec<Call>,
+}
+
+impl Calls<'_> {
+    /// A call whose structure the device has.
+    fn structure<T: Copy>(
+        &mut self,
+        name: &'static str,
+        number: u32,
+        structure: T,
+        answers: &'static [i32],
+    ) -> Done {
+        let page = Page::of(self.device, self.all.len(), bytes_of(&structure))?;
+        self.all.push(Call {
+            name,
+            number,
+            structure: Vec::new(),
+            page,
+            answers,
+        });
+        Ok(())
+    }
+
+    /// A call of whose memory the device has what the structure points to, which begins with `bytes`.
+    fn beside<T: Copy>(
+        &mut self,
+        name: &'static str,
+        number: u32,
+        bytes: &[u8],
+        structure: impl FnOnce(u64) -> T,
+        answers: &'static [i32],
+    ) -> Done {
+        let page = Page::of(self.device, self.all.len(), bytes)?;
+        let structure = structure(page.0 as u64);
+        let words = bytes_of(&structure).chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        let structure = words.collect();
+        self.all.push(Call {
+            name,
+            number,
+            structure,
+            page,
+            answers,
+        });
+        Ok(())
+    }
+}
+
+impl Call {
+    fn place(&self) -> usize {
+        match self.structure.as_slice() {
+            [] => self.page.0 as usize,
+            words => words.as_ptr() as usize,
+        }
+    }
+
+    /// What the call wrote to, as a structure.
+    fn told<T: Copy>(&self) -> T {
+        // SAFETY: a page, or a vector with room for it, is there, and any bytes make a structure of integers.
+        unsafe { std::ptr::read_unaligned(self.place() as *const T) }
+    }
+}
+
+/// Makes a call once; its errno, or 0.
+fn ioctl(fd: libc::c_int, number: u32, place: usize) -> i32 {
+    // SAFETY: the structure of that number, and what it names, are there until the call is over.
+    match unsafe { libc::ioctl(fd, number as libc::Ioctl, place) } {
         0 => 0,
         _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(-1),
     }
 }
 
-fn array() -> Outcome {
-    held_up(|device, range, batch| {
-        let page = Page::of(device, bytes_of(&range))?;
-        batch.ranges = page.0 as u64;
-        Ok((page, None))
-    })
+const OK: &[i32] = &[0];
+
+/// Of a feature that may be turned off.
+const OK_OR_OFF: &[i32] = &[0, libc::EOPNOTSUPP];
+
+/// Of a call that has to have a device attached.
+const NO_DEVICE: &[i32] = &[libc::ENODEV];
+
+/// The number of `UVM_DISCARD`, which is NVIDIA's.
+const DISCARD: u32 = 80;
+
+/// Those that tell what there is, or set it.
+fn ask_and_set(calls: &mut Calls<'_>, gpu: &Gpu) -> Done {
+    let gpu_uuid = gpu.uuid().0;
+    let version = uapi::uvm_rust_version {
+        size: size_of::<uapi::uvm_rust_version>() as u32,
+        ..Default::default()
+    };
+    calls.structure("GET_VERSION", uapi::UVM_RUST_GET_VERSION, version, OK)?;
+    let stats = uapi::uvm_rust_stats {
+        size: size_of::<uapi::uvm_rust_stats>() as u32,
+        gpu_uuid,
+        ..Default::default()
+    };
+    calls.structure("GET_STATS", uapi::UVM_RUST_GET_STATS, stats, OK_OR_OFF)?;
+    let announce = uapi::uvm_rust_announce {
+        size: size_of::<uapi::uvm_rust_announce>() as u32,
+        exec_id: 1,
+        gpu_uuid,
+        ..Default::default()
+    };
+    calls.structure("ANNOUNCE", uapi::UVM_RUST_ANNOUNCE, announce, OK_OR_OFF)?;
+    let learnt = uapi::uvm_rust_prefetch_stats {
+        size: size_of::<uapi::uvm_rust_prefetch_stats>() as u32,
+        gpu_uuid,
+        ..Default::default()
+    };
+    let number = uapi::UVM_RUST_GET_PREFETCH_STATS;
+    calls.structure("GET_PREFETCH_STATS", number, learnt, OK_OR_OFF)?;
+    let quota = uapi::uvm_rust_quota {
+        size: size_of::<uapi::uvm_rust_quota>() as u32,
+        gpu_uuid,
+        ..Default::default()
+    };
+    calls.structure("SET_QUOTA", uapi::UVM_RUST_SET_QUOTA, quota, OK_OR_OFF)
 }
 
-fn structure() -> Outcome {
-    held_up(|device, range, batch| {
-        let ranges = Box::new(range);
-        batch.ranges = std::ptr::from_ref(&*ranges) as u64;
-        Ok((Page::of(device, bytes_of(batch))?, Some(ranges)))
-    })
+/// Those that discard the first block of memory at `base`.
+fn discard(calls: &mut Calls<'_>, base: u64, ranges: &DiscardRange) -> Done {
+    let batch = |ranges| DiscardBatch {
+        size: size_of::<DiscardBatch>() as u32,
+        flags: uapi::UVM_RUST_DISCARD_EAGER,
+        ranges,
+        range_count: 1,
+        range_size: size_of::<DiscardRange>() as u32,
+        ..Default::default()
+    };
+    let number = uapi::UVM_RUST_DISCARD_BATCH;
+    calls.beside("an array", number, bytes_of(ranges), batch, OK)?;
+    let structure = batch(std::ptr::from_ref(ranges) as u64);
+    calls.structure("DISCARD_BATCH", number, structure, OK)?;
+    calls.structure("UVM_DISCARD", DISCARD, [base, BLOCK, 1, u64::MAX], OK)
 }
 
-/// Has a batch of one range wait for the device, and the system sleep meanwhile. `put` puts a part of the call on the
-/// device: the structure, if it gives back the array.
-fn held_up(
-    put: impl FnOnce(
-        &Dm,
-        DiscardRange,
-        &mut DiscardBatch,
-    ) -> Result<(Page, Option<Box<DiscardRange>>), Failure>,
-) -> Outcome {
+/// Those of the SSD tier. Each number of a queue is one call's.
+fn flash(calls: &mut Calls<'_>, base: u64) -> Done {
+    let attach = |path| uapi::uvm_rust_flash_attach {
+        size: size_of::<uapi::uvm_rust_flash_attach>() as u32,
+        path,
+        host_bytes: 1 << 20,
+        ..Default::default()
+    };
+    let (number, nowhere) = (uapi::UVM_RUST_FLASH_ATTACH, &[libc::ENOENT, libc::EFAULT]);
+    calls.beside("a path", number, b"/nowhere\0", attach, nowhere)?;
+    calls.structure("FLASH_ATTACH", number, attach(0), nowhere)?;
+    let detach = uapi::uvm_rust_flash_detach {
+        size: size_of::<uapi::uvm_rust_flash_detach>() as u32,
+        flags: 0,
+    };
+    let number = uapi::UVM_RUST_FLASH_DETACH;
+    calls.structure("FLASH_DETACH", number, detach, NO_DEVICE)?;
+    let stats = uapi::uvm_rust_flash_stats {
+        size: size_of::<uapi::uvm_rust_flash_stats>() as u32,
+        ..Default::default()
+    };
+    calls.structure("FLASH_GET_STATS", uapi::UVM_RUST_FLASH_GET_STATS, stats, OK)?;
+    let range = uapi::uvm_rust_flash_move_range {
+        size: size_of::<uapi::uvm_rust_flash_move_range>() as u32,
+        base,
+        length: BLOCK,
+        ..Default::default()
+    };
+    calls.structure("FLASH_MOVE", uapi::UVM_RUST_FLASH_MOVE, range, NO_DEVICE)?;
+    let submit = |requests| FlashSubmit {
+        size: size_of::<FlashSubmit>() as u32,
+        requests,
+        request_count: u32::from(requests != 0),
+        request_size: size_of::<FlashRequest>() as u32,
+        queue: 1,
+        ..Default::default()
+    };
+    let (number, bytes) = (uapi::UVM_RUST_FLASH_SUBMIT, home(base));
+    calls.beside("requests", number, bytes_of(&bytes), submit, OK)?;
+    calls.structure("FLASH_SUBMIT", number, submit(0), OK)?;
+    let reap = |completions| FlashReap {
+        size: size_of::<FlashReap>() as u32,
+        completions,
+        completion_count: u32::from(completions != 0),
+        completion_size: size_of::<FlashCompletion>() as u32,
+        ..Default::default()
+    };
+    let number = uapi::UVM_RUST_FLASH_REAP;
+    calls.beside("completions", number, &[0], reap, OK)?;
+    calls.structure("FLASH_REAP", number, reap(0), OK)
+}
+
+/// A request that needs no device.
+fn home(base: u64) -> FlashRequest {
+    FlashRequest {
+        base,
+        length: BLOCK,
+        user_data: 7,
+        flags: TO_HOST,
+        ..Default::default()
+    }
+}
+
+fn calls() -> Outcome {
     if !has_dmsetup() {
         skip!("dmsetup is not installed");
     }
@@ -127,54 +304,80 @@ fn held_up(
     let buffer: Buffer<u64> = Buffer::managed(&process, WORDS)?;
     let op = Op::write(&buffer).pattern(1, 1).warps(8);
     gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+    // There is a completion to reap.
+    process.flash_submit(&[home(buffer.address())], None)?;
+    let since = Instant::now();
+    while process.flash_reap(0, 0, 0)?.1 > 0 {
+        ensure!(since.elapsed() < PATIENCE, "a request is never done");
+    }
+    let device = Dm::new()?;
+    let mut calls = Calls {
+        device: &device,
+        all: Vec::new(),
+    };
     let range = DiscardRange {
         base: buffer.address(),
         length: BLOCK,
     };
-    let mut batch = DiscardBatch {
-        size: size_of::<DiscardBatch>() as u32,
-        flags: uvm_uapi::UVM_RUST_DISCARD_EAGER,
-        range_count: 1,
-        range_size: size_of::<DiscardRange>() as u32,
-        ..Default::default()
-    };
-    let device = Dm::new()?;
-    let (page, array) = put(&device, range, &mut batch)?;
-    let place = if array.is_some() {
-        page.0 as usize
-    } else {
-        std::ptr::from_mut(&mut batch) as usize
-    };
+    ask_and_set(&mut calls, &gpu)?;
+    discard(&mut calls, buffer.address(), &range)?;
+    flash(&mut calls, buffer.address())?;
     let silence = device.suspend()?;
-    let errno = sleeps_meanwhile(&process, &gpu, silence, place)?;
-    ensure!(errno == 0, "errno {errno}");
-    ensure!(
-        process.is_discarded(buffer.address())?,
-        "it is not discarded"
-    );
+    let answers = sleeps_meanwhile(&process, &gpu, silence, &calls.all)?;
+    for (call, answer) in calls.all.iter().zip(answers) {
+        ensure!(call.answers.contains(&answer), "{}: {answer}", call.name);
+    }
+    was_done(&process, &buffer, &calls.all)
+}
+
+/// What the calls told is what they did.
+fn was_done(process: &Process, buffer: &Buffer<u64>, calls: &[Call]) -> Outcome {
+    let discarded = process.is_discarded(buffer.address())?;
+    ensure!(discarded, "it is not discarded");
+    for call in calls {
+        match call.name {
+            "UVM_DISCARD" => ensure!(call.told::<[u64; 4]>()[3] as u32 == 0, "its status"),
+            "requests" => ensure!(call.told::<FlashSubmit>().taken == 1, "none is taken"),
+            "completions" => {
+                ensure!(call.told::<FlashReap>().reaped == 1, "none is given");
+                // SAFETY: the page is there, and any bytes make a structure of integers.
+                let given = unsafe { call.page.0.cast::<FlashCompletion>().read() };
+                ensure!(given.user_data == 7, "{given:?}");
+            }
+            _ => {}
+        }
+    }
     Ok(Pass::Ok)
 }
 
-/// Makes the call, and has the system sleep before the device answers. The errno of the call.
+/// Makes all calls, and has the system sleep before the device answers. The answers of the calls.
 fn sleeps_meanwhile(
     process: &Process,
     gpu: &Gpu,
     silence: Silence,
-    place: usize,
-) -> Result<i32, Failure> {
+    calls: &[Call],
+) -> Result<Vec<i32>, Failure> {
+    let fd = process.uvm_fd().as_raw_fd();
     let (told, tells) = channel();
     std::thread::scope(|scope| {
-        let calling = scope.spawn(move || {
-            // SAFETY: it only tells a number.
-            let _ = told.send(unsafe { libc::gettid() });
-            discard(process, place as *mut DiscardBatch)
-        });
+        let begin = |call: &Call| {
+            let (told, number, place) = (told.clone(), call.number, call.place());
+            scope.spawn(move || {
+                // SAFETY: it only tells a number.
+                let _ = told.send(unsafe { libc::gettid() });
+                ioctl(fd, number, place)
+            })
+        };
+        let calling: Vec<_> = calls.iter().map(begin).collect();
         let result = while_it_is_silent(silence, || {
-            wait_for_device(tells.recv().map_err(|_| "a thread panicked")?)?;
+            for _ in calls {
+                wait_for_device(tells.recv().map_err(|_| "a thread panicked")?)?;
+            }
             Ok(gpu.suspend(Duration::from_millis(20))?)
         });
-        let errno = calling.join().map_err(|_| "a thread panicked")?;
+        let answers = calling.into_iter().map(|call| call.join());
+        let answers: Result<Vec<_>, _> = answers.collect();
         result?;
-        Ok(errno)
+        Ok(answers.map_err(|_| "a thread panicked")?)
     })
 }
