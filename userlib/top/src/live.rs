@@ -179,7 +179,8 @@ impl Live {
     /// both for counts would have those twice that two processes share a descriptor of.
     fn processes(&self, sample: &mut Sample) {
         let users = Users::now(&self.root, self.own);
-        sample.processes_hidden = users.hidden;
+        sample.processes_hidden = users.hidden != Some(0);
+        sample.processes_hidden_count = users.hidden;
         let counted = processes(&self.root).ok();
         let mut said = fdinfo(&self.root, &users.seen);
         let mut found: BTreeMap<_, _> = users
@@ -193,6 +194,7 @@ impl Live {
                     gpus: said.gpus.filter(|_| counted.is_none()),
                     clients: said.clients,
                     bytes_gpu: said.resident,
+                    bytes_gpu_discarded: said.discarded,
                     bytes_gpu_max: said.max,
                     prefetching: None,
                     bytes_ssd_tenant: said.tenant_ssd,

@@ -7,6 +7,7 @@ mod kept;
 mod live;
 mod missing;
 mod options;
+mod processes;
 mod prometheus;
 mod rates;
 mod sample;

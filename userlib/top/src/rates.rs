@@ -77,6 +77,10 @@ pub(crate) struct Rates {
     /// Of these, those with nothing but what was discarded.
     pub(crate) evicted_discarded: f64,
     pub(crate) evicted_unused: f64,
+    /// Blocks of 2 MiB that came back soon after their eviction.
+    pub(crate) thrashed: f64,
+    /// Blocks that were evicted before the kernel for which a prediction had brought them.
+    pub(crate) prefetch_wasted: f64,
 }
 
 impl Rates {
@@ -99,6 +103,8 @@ impl Rates {
                 + queue(|chunks| chunks.address),
             evicted_discarded: discarded,
             evicted_unused: unused,
+            thrashed: rate(before.thrashed, now.thrashed),
+            prefetch_wasted: rate(before.prefetch_wasted, now.prefetch_wasted),
         }
     }
 
@@ -112,6 +118,8 @@ impl Rates {
         self.evicted += other.evicted;
         self.evicted_discarded += other.evicted_discarded;
         self.evicted_unused += other.evicted_unused;
+        self.thrashed += other.thrashed;
+        self.prefetch_wasted += other.prefetch_wasted;
     }
 }
 

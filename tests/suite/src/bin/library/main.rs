@@ -65,6 +65,11 @@ fn main() -> ExitCode {
         NONE,
         top::equals_statistics,
     );
+    suite.test(
+        "uvmtop shows what thrashes, is discarded and may be had",
+        NONE,
+        top::thrash_is_shown,
+    );
     suite.finish()
 }
 
