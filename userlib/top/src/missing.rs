@@ -21,7 +21,7 @@ pub(crate) const MISSING: &[&str] = &[
      is told, and nothing at all with driver 580 and later.",
     "A GPU that no process has registered with UVM: it is not started for the sake of being shown.",
     "With NVIDIA's own module: everything, but who has UVM open, what NVML tells of memory, and with \
-     the parameter uvm_enable_debug_procfs=1 what moved and faulted, of a whole GPU. UVM's tools \
-     interface would tell of a process to who may trace it (pidfd_getfd), and would keep the memory of a \
-     process that has ended: it is not asked.",
+     the parameter uvm_enable_debug_procfs=1 what moved and faulted, of a whole GPU. With --tools, UVM's tools \
+     interface tells what a process that this user may trace moves and faults, on all GPUs together, while \
+     uvmtop looks; nothing of causes and evictions, nor what was before.",
 ];

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use uvmrust_system::{ByQueue, Counts, Driver, Gpu, Module, NodeError, NvmlGpu, Prefetching};
+use uvmrust_system::{
+    ByQueue, Counts, Driver, Gpu, Module, NodeError, NvmlGpu, Prefetching, ToolCounts,
+};
 
 /// Where samples come from.
 pub(crate) trait Source {
@@ -98,6 +100,8 @@ pub(crate) struct ProcessSample {
     #[serde(skip)]
     pub(crate) clients: BTreeSet<u64>,
     pub(crate) prefetching: Option<Prefetching>,
+    /// What it did since the last sample, by UVM's tools interface, which is asked where no module of ours tells.
+    pub(crate) tools: Option<ToolCounts>,
     /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the
     /// GPU in UVM. `None`: not known to this user, or to the driver.
     pub(crate) bytes_gpu: Option<BTreeMap<u32, u64>>,
