@@ -133,6 +133,13 @@ struct uvm_rust_traffic {
  *               processes; with uvm_rust_evict=0, on upstream's lists (since
  *               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom
  *               UVM_RUST_STATS_WHOLE_GPU would give EPERM
+ * @thrashed:    out: blocks of 2 MiB of which data were copied to this GPU again
+ *               before as many further blocks had been evicted from it as it has
+ *               chunks of 2 MiB; one for each such eviction (since
+ *               UVM_RUST_STATS_SIZE_V3)
+ * @prefetch_wasted: out: evictions of blocks that UVM_RUST_ANNOUNCE's prefetcher
+ *               had brought, before the kernel began for which it had (since
+ *               UVM_RUST_STATS_SIZE_V3)
  *
  * "This process" is the file descriptor's VA space; counting begins with its
  * first registration of the GPU and ends with the file descriptor. For the whole
@@ -153,10 +160,13 @@ struct uvm_rust_stats {
 	__u64 replays;
 	__u64 evictions[UVM_RUST_QUEUE_MAX];
 	__u64 queued[UVM_RUST_QUEUE_MAX];
+	__u64 thrashed;
+	__u64 prefetch_wasted;
 };
 
 #define UVM_RUST_STATS_SIZE_V1		504
 #define UVM_RUST_STATS_SIZE_V2		568
+#define UVM_RUST_STATS_SIZE_V3		584
 
 /**
  * struct uvm_rust_discard_range - managed memory whose contents are not needed

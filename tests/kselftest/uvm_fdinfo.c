@@ -145,7 +145,7 @@ static const char *const queues[] = { "free", "unused", "discarded", "used", "ad
 /* How many numbers of GPU @id differ from these, each said so. */
 static unsigned int differing(const struct info *info, unsigned int id, const struct uvm_rust_stats *stats)
 {
-	struct { const char *key; uint64_t n; } all[4 + 5 + 3 * 5];
+	struct { const char *key; uint64_t n; } all[6 + 5 + 3 * 5];
 	char keys[5 + 3 * 5][64];
 	unsigned int i, n = 0, k = 0, wrong = 0;
 
@@ -154,6 +154,8 @@ static unsigned int differing(const struct info *info, unsigned int id, const st
 	ADD("duplicates", stats->duplicates);
 	ADD("batches", stats->batches);
 	ADD("replays", stats->replays);
+	ADD("thrashed", stats->thrashed);
+	ADD("prefetch-wasted", stats->prefetch_wasted);
 	for (i = 0; i < 5; i++, k++) {
 		snprintf(keys[k], sizeof(keys[k]), "evictions-%s", queues[i]);
 		ADD(keys[k], stats->evictions[i]);

@@ -177,7 +177,7 @@ static void discard_tests(void)
 
 static uvm_perf_event_callback_t callbacks[UVM_PERF_EVENT_COUNT];
 static int counted_for, no_block;
-static __u64 counted;
+static __u64 counted, counted_at;
 
 NV_STATUS uvm_perf_register_event_callback(void *events, uvm_perf_event_t event, uvm_perf_event_callback_t callback)
 {
@@ -205,10 +205,11 @@ void uvm_rust_space_destroy(struct uvm_rust_space *space)
 {
 }
 
-void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes)
+void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 address, __u64 bytes)
 {
 	counted_for += space == &state;
 	counted += bytes;
+	counted_at = address;
 }
 
 static uvm_va_space_t nobody;
@@ -224,14 +225,14 @@ static void event_tests(void)
 {
 	uvm_va_space_t va_space = { .perf_events.va_space = &va_space };
 	uvm_va_block_t block = { .va_space = &va_space };
-	uvm_perf_event_data_t data = { .migration = { .dst.val = 1, .bytes = 4096 } };
+	uvm_perf_event_data_t data = { .migration = { .dst.val = 1, .address = 0x7000, .bytes = 4096 } };
 	NV_STATUS status = uvm_perf_heuristics_load(&va_space);
 	bool holds = status == NV_OK && callbacks[UVM_PERF_EVENT_MIGRATION];
 
 	if (holds)
 		callbacks[UVM_PERF_EVENT_MIGRATION](&va_space, UVM_PERF_EVENT_MIGRATION, &data);
 	say("a migration without a va_block is counted for the event's VA space",
-	    holds && counted_for == 1 && counted == 4096 && !no_block);
+	    holds && counted_for == 1 && counted == 4096 && counted_at == 0x7000 && !no_block);
 	data.migration.block = &block;
 	if (holds)
 		callbacks[UVM_PERF_EVENT_MIGRATION](&va_space, UVM_PERF_EVENT_MIGRATION, &data);

@@ -128,7 +128,7 @@ typedef union {
 	struct {
 		uvm_va_block_t *block;
 		uvm_processor_id_t dst, src;
-		NvU64 bytes;
+		NvU64 address, bytes;
 		uvm_make_resident_cause_t cause;
 	} migration;
 } uvm_perf_event_data_t;

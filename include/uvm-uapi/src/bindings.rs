@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 1fe46fd8d4e1740f.
+// Of headers and options 37df667fb05c3b28.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -39,6 +39,7 @@ pub const UVM_RUST_QUEUE_MAX: u32 = 8;
 pub const UVM_RUST_STATS_WHOLE_GPU: u32 = 1;
 pub const UVM_RUST_STATS_SIZE_V1: u32 = 504;
 pub const UVM_RUST_STATS_SIZE_V2: u32 = 568;
+pub const UVM_RUST_STATS_SIZE_V3: u32 = 584;
 pub const UVM_RUST_DISCARD_EAGER: u32 = 1;
 pub const UVM_RUST_DISCARD_MAX_RANGES: u32 = 1048576;
 pub const UVM_RUST_DISCARD_RANGE_SIZE_V1: u32 = 16;
@@ -186,7 +187,7 @@ const _: () = {
     ["Offset of field: uvm_rust_traffic::pages"]
         [::core::mem::offset_of!(uvm_rust_traffic, pages) - 8usize];
 };
-#[doc = " struct uvm_rust_stats - what one GPU did, for this process or for all\n @size:        in: sizeof of the caller's structure; out: of the driver's\n @flags:       in: 0 or UVM_RUST_STATS_WHOLE_GPU\n @gpu_uuid:    in: a GPU registered with this file descriptor\n @host_to_gpu: out: copied from host memory to this GPU, by cause\n @gpu_to_host: out: copied from this GPU to host memory, by cause\n @gpu_to_gpu:  out: copied to this GPU from another one, by cause\n @faults:      out: replayable faults taken off the fault buffer and resolved\n               to an address space; each instance of a duplicate counts\n @duplicates:  out: those among @faults for which nothing was left to do, being\n               the same access to the same page as another in their batch, or\n               finding the page already mapped for their access. The latter\n               are not known, and do not count, where the GPU has the CPU's\n               page tables (ATS), and where the driver has no hooks of ours\n               in its fault loop (580 and later with UVM_RUST_WHOLE=0)\n @batches:     out: fault batches; for a process, those that held a fault of it\n @replays:     out: replays sent to the GPU; for a process, those sent by calls\n               of the fault service that handled a fault of it\n @evictions:   out: 2 MiB root chunks reclaimed, by queue; where the driver\n               discards by itself (UVM_RUST_FEATURE_NATIVE_DISCARD), tries to.\n               For a process, how often its own chunks were to be taken, also\n               in vain; UVM_RUST_QUEUE_FREE is then 0\n @queued:      out: 2 MiB root chunks that are on each queue now, of all\n               processes; with uvm_rust_evict=0, on upstream's lists (since\n               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom\n               UVM_RUST_STATS_WHOLE_GPU would give EPERM\n\n \"This process\" is the file descriptor's VA space; counting begins with its\n first registration of the GPU and ends with the file descriptor. For the whole\n GPU it begins when the first process registers it and ends when the last one\n is gone. Counters never go back and wrap at 2^64. They are read one by one\n while they change, so sums may be off by work in flight."]
+#[doc = " struct uvm_rust_stats - what one GPU did, for this process or for all\n @size:        in: sizeof of the caller's structure; out: of the driver's\n @flags:       in: 0 or UVM_RUST_STATS_WHOLE_GPU\n @gpu_uuid:    in: a GPU registered with this file descriptor\n @host_to_gpu: out: copied from host memory to this GPU, by cause\n @gpu_to_host: out: copied from this GPU to host memory, by cause\n @gpu_to_gpu:  out: copied to this GPU from another one, by cause\n @faults:      out: replayable faults taken off the fault buffer and resolved\n               to an address space; each instance of a duplicate counts\n @duplicates:  out: those among @faults for which nothing was left to do, being\n               the same access to the same page as another in their batch, or\n               finding the page already mapped for their access. The latter\n               are not known, and do not count, where the GPU has the CPU's\n               page tables (ATS), and where the driver has no hooks of ours\n               in its fault loop (580 and later with UVM_RUST_WHOLE=0)\n @batches:     out: fault batches; for a process, those that held a fault of it\n @replays:     out: replays sent to the GPU; for a process, those sent by calls\n               of the fault service that handled a fault of it\n @evictions:   out: 2 MiB root chunks reclaimed, by queue; where the driver\n               discards by itself (UVM_RUST_FEATURE_NATIVE_DISCARD), tries to.\n               For a process, how often its own chunks were to be taken, also\n               in vain; UVM_RUST_QUEUE_FREE is then 0\n @queued:      out: 2 MiB root chunks that are on each queue now, of all\n               processes; with uvm_rust_evict=0, on upstream's lists (since\n               UVM_RUST_STATS_SIZE_V2). All 0 for a caller to whom\n               UVM_RUST_STATS_WHOLE_GPU would give EPERM\n @thrashed:    out: blocks of 2 MiB of which data were copied to this GPU again\n               before as many further blocks had been evicted from it as it has\n               chunks of 2 MiB; one for each such eviction (since\n               UVM_RUST_STATS_SIZE_V3)\n @prefetch_wasted: out: evictions of blocks that UVM_RUST_ANNOUNCE's prefetcher\n               had brought, before the kernel began for which it had (since\n               UVM_RUST_STATS_SIZE_V3)\n\n \"This process\" is the file descriptor's VA space; counting begins with its\n first registration of the GPU and ends with the file descriptor. For the whole\n GPU it begins when the first process registers it and ends when the last one\n is gone. Counters never go back and wrap at 2^64. They are read one by one\n while they change, so sums may be off by work in flight."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -203,10 +204,12 @@ pub struct uvm_rust_stats {
     pub replays: __u64,
     pub evictions: [__u64; 8usize],
     pub queued: [__u64; 8usize],
+    pub thrashed: __u64,
+    pub prefetch_wasted: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of uvm_rust_stats"][::core::mem::size_of::<uvm_rust_stats>() - 568usize];
+    ["Size of uvm_rust_stats"][::core::mem::size_of::<uvm_rust_stats>() - 584usize];
     ["Alignment of uvm_rust_stats"][::core::mem::align_of::<uvm_rust_stats>() - 8usize];
     ["Offset of field: uvm_rust_stats::size"]
         [::core::mem::offset_of!(uvm_rust_stats, size) - 0usize];
@@ -232,6 +235,10 @@ const _: () = {
         [::core::mem::offset_of!(uvm_rust_stats, evictions) - 440usize];
     ["Offset of field: uvm_rust_stats::queued"]
         [::core::mem::offset_of!(uvm_rust_stats, queued) - 504usize];
+    ["Offset of field: uvm_rust_stats::thrashed"]
+        [::core::mem::offset_of!(uvm_rust_stats, thrashed) - 568usize];
+    ["Offset of field: uvm_rust_stats::prefetch_wasted"]
+        [::core::mem::offset_of!(uvm_rust_stats, prefetch_wasted) - 576usize];
 };
 #[doc = " struct uvm_rust_discard_range - managed memory whose contents are not needed\n @base:   first byte, a multiple of the page size\n @length: bytes, a multiple of the page size, not 0"]
 #[repr(C)]

@@ -75,10 +75,10 @@ void uvm_rust_note_replay(__u32 gpu_index);
 void uvm_rust_note_served(__u32 gpu_index, __u64 replays);
 
 /*
- * @bytes of a va_block are being copied from @src to @dst, UVM_RUST_MEMORY_*; @cause is upstream's
- * uvm_make_resident_cause_t. Caller holds the va_block's lock.
+ * @bytes of a va_block, from @address on, are being copied from @src to @dst, UVM_RUST_MEMORY_*; @cause is
+ * upstream's uvm_make_resident_cause_t. Caller holds the va_block's lock.
  */
-void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 bytes);
+void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 address, __u64 bytes);
 
 /*
  * Root chunk @root_index of a GPU, which is @free or not, is about to be reclaimed. Asks uvm_seam_list_next() of

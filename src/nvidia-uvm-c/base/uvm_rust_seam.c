@@ -100,7 +100,7 @@ static void on_migration(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_per
 	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_ACCESS_COUNTER != 2 || UVM_MAKE_RESIDENT_CAUSE_PREFETCH != 3);
 	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_EVICTION != 4);
 	uvm_rust_note_copy(va_space->uvm_rust, uvm_rust_memory(data->migration.dst), uvm_rust_memory(data->migration.src),
-			   data->migration.cause, data->migration.bytes);
+			   data->migration.cause, data->migration.address, data->migration.bytes);
 }
 
 /* Begins to listen for an event of @va_space, if it is @wanted. */

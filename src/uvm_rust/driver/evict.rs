@@ -97,9 +97,10 @@ pub(crate) fn leaves(mut chunks: Chunks<'_>, chunk: u32, free: bool) {
         .into_iter();
         from.find(first).unwrap_or(stats::Queue::Address)
     };
+    let early = queues.as_ref().is_some_and(|queues| queues.is_early(chunk));
     let from = reclaimed_from(queues.as_deref_mut(), chunk, list);
     if let Some(gpu) = stats {
-        gpu.note_reclaim(chunk, from);
+        gpu.note_reclaim(chunk, from, early);
         // What becomes of the eviction is not told where upstream's queues are.
         #[cfg(uvm_native)]
         gpu.count_reclaim(chunk);
@@ -164,8 +165,7 @@ pub(crate) fn claim((queues, stats): (&mut RootChunks, Option<&Gpu>), chunk: u32
 #[cfg(not(uvm_native))]
 fn note_holder(queues: &RootChunks, stats: Option<&Gpu>, chunk: u32) {
     if let Some(gpu) = stats {
-        let resident = queues.resident_of(chunk) != 0;
-        gpu.note_holder(chunk, queues.holder_of(chunk), resident);
+        gpu.note_holder(chunk, queues.holder_of(chunk), queues.contents_of(chunk));
     }
 }
 

@@ -45,7 +45,7 @@ const _: () = {
     assert!(
         core::mem::size_of::<uapi::uvm_rust_version>() == uapi::UVM_RUST_VERSION_SIZE_V1 as usize
     );
-    assert!(core::mem::size_of::<uapi::uvm_rust_stats>() == uapi::UVM_RUST_STATS_SIZE_V2 as usize);
+    assert!(core::mem::size_of::<uapi::uvm_rust_stats>() == uapi::UVM_RUST_STATS_SIZE_V3 as usize);
     assert!(
         core::mem::size_of::<uapi::uvm_rust_discard_batch>()
             == uapi::UVM_RUST_DISCARD_BATCH_SIZE_V1 as usize
@@ -304,4 +304,6 @@ fn fill(out: &mut uapi::uvm_rust_stats, s: &Snapshot) {
     out.batches = s.batches;
     out.replays = s.replays;
     out.evictions = s.evictions;
+    out.thrashed = s.thrashed;
+    out.prefetch_wasted = s.prefetch_wasted;
 }

@@ -56,8 +56,9 @@ impl State {
     pub(crate) fn new(home: Home, pid: u32, gpus: u32) -> Result<Self> {
         #[cfg(not(uvm_native))]
         let tenant = Held::of_flash()?;
+        let client = new_client();
         Ok(Self {
-            client: new_client(),
+            client,
             pid,
             #[cfg(not(uvm_native))]
             process: seam::announce_enabled()
@@ -70,7 +71,7 @@ impl State {
             #[cfg(not(uvm_native))]
             tenant,
             stats: seam::stats_enabled()
-                .then(|| Stats::new(pid, gpus))
+                .then(|| Stats::new(pid, client, gpus))
                 .transpose()?,
         })
     }
@@ -148,10 +149,16 @@ impl State {
         }
     }
 
-    /// Counts `bytes` that are copied between two memories; `None` is the host.
-    pub(crate) fn note_copy(&self, dst: Option<u32>, src: Option<u32>, cause: Cause, bytes: u64) {
+    /// Counts `bytes` for `address` that are copied to one memory from another; `None` is the host.
+    pub(crate) fn note_copy(
+        &self,
+        of: (Option<u32>, Option<u32>),
+        cause: Cause,
+        address: u64,
+        bytes: u64,
+    ) {
         if let Some(stats) = self.stats() {
-            stats.note_copy(dst, src, cause, bytes);
+            stats.note_copy(of, cause, address, bytes);
         }
     }
 

@@ -18,7 +18,8 @@ use crate::ffi::slot::Slot;
 use crate::ffi::trace;
 use crate::policy::quota::{Max, Quota};
 use crate::policy::stats::fdinfo::{Address, Told};
-use crate::policy::stats::held::Held;
+use crate::policy::stats::held::{Contents, Held};
+use crate::policy::stats::returns::Returns;
 use crate::policy::stats::{Cause, Counters, Direction, Queue, Snapshot};
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -36,12 +37,14 @@ pub(crate) struct Gpu {
     counters: Counters,
     /// The address of the GPU's PCI device.
     address: Address,
-    /// The queue each root chunk was last reclaimed from, by chunk number.
+    /// The queue each root chunk was last reclaimed from, by chunk number, and [`EARLY`].
     /// Written under the PMM's list_lock, read by the thread that reclaims.
     reclaimed_from: KVVec<AtomicU8>,
     /// How much of it each VA space holds, and has pages in; `None` without queues, which know it. Given under the PMM's
     /// list_lock, read without.
     held: Option<Held>,
+    /// What was evicted last, of all VA spaces.
+    returns: Returns,
     /// The shares that the running call of the fault service handled faults of.
     /// Only the bottom half takes this lock while faults are serviced, so it is
     /// never contended.
@@ -50,6 +53,9 @@ pub(crate) struct Gpu {
     /// Replays that this call has sent.
     replays: AtomicU64,
 }
+
+/// Beside a chunk's queue: a prediction had brought the chunk, whose kernel had not begun.
+const EARLY: u8 = 1 << 7;
 
 struct Served {
     shares: [Option<Arc<Share>>; SERVED_MAX],
@@ -73,6 +79,8 @@ pub(crate) struct Share {
 /// The statistics of one VA space.
 pub(crate) struct Space {
     pid: u32,
+    /// A number that no other VA space has.
+    client: u32,
     /// The shares by GPU number. An entry is made under the VA space's lock in write mode, and stays.
     shares: KVec<Slot<Arc<Share>>>,
 }
@@ -93,6 +101,7 @@ impl Gpu {
     pub(crate) fn new(root_chunks: u32, address: &CStr, queued: bool) -> Result<Arc<Self>> {
         let held = queued.then(|| Held::new(root_chunks)).transpose();
         let held = held.map_err(|_| ENOMEM)?;
+        let returns = Returns::new(root_chunks).map_err(|_| ENOMEM)?;
         let mut reclaimed_from = KVVec::with_capacity(root_chunks as usize, GFP_KERNEL)?;
         for _ in 0..root_chunks {
             reclaimed_from.push(AtomicU8::new(Queue::Address as u8), GFP_KERNEL)?;
@@ -103,6 +112,7 @@ impl Gpu {
                 address: Address::new(address.to_bytes()),
                 reclaimed_from,
                 held,
+                returns,
                 served <- new_spinlock!(Served {
                     shares: [const { None }; SERVED_MAX],
                     len: 0,
@@ -121,23 +131,30 @@ impl Gpu {
     /// The queue that root chunk `index` was last reclaimed from.
     fn reclaimed_from(&self, index: u32) -> Queue {
         let from = self.reclaimed_from.get(index as usize);
-        let queue = from.and_then(|q| Queue::from_number(q.load(Relaxed).into()));
+        let queue = from.and_then(|q| Queue::from_number((q.load(Relaxed) & !EARLY).into()));
         queue.unwrap_or(Queue::Address)
     }
 
-    /// Notes that root chunk `index` leaves `queue` to be reclaimed.
-    pub(crate) fn note_reclaim(&self, index: u32, queue: Queue) {
+    /// Whether root chunk `index` was last reclaimed [`EARLY`].
+    fn reclaimed_early(&self, index: u32) -> bool {
+        let from = self.reclaimed_from.get(index as usize);
+        from.is_some_and(|q| q.load(Relaxed) & EARLY != 0)
+    }
+
+    /// Notes that root chunk `index` leaves `queue` to be reclaimed; `early` if a prediction had brought it for a kernel
+    /// that has not begun.
+    pub(crate) fn note_reclaim(&self, index: u32, queue: Queue, early: bool) {
         if let Some(q) = self.reclaimed_from.get(index as usize) {
-            q.store(queue as u8, Relaxed);
+            q.store(queue as u8 | if early { EARLY } else { 0 }, Relaxed);
         }
     }
 
-    /// Root chunk `chunk` is held by the VA space that the queues have this number for, or by none: 0; `resident` if pages
-    /// are. The PMM's list_lock is held.
+    /// Root chunk `chunk` is held by the VA space that the queues have this number for, or by none: 0. The PMM's
+    /// list_lock is held.
     #[cfg(not(uvm_native))]
-    pub(crate) fn note_holder(&self, chunk: u32, holder: u64, resident: bool) {
+    pub(crate) fn note_holder(&self, chunk: u32, holder: u64, contents: Contents) {
         if let Some(held) = &self.held {
-            held.give(chunk, holder, resident);
+            held.give(chunk, holder, contents);
         }
     }
 
@@ -219,13 +236,18 @@ impl Share {
 }
 
 impl Space {
-    /// Makes the statistics of a VA space of process `pid`, with room for GPU numbers below `gpus`.
-    pub(crate) fn new(pid: u32, gpus: u32) -> Result<Self> {
+    /// Makes the statistics of a VA space of process `pid`, with a number `client` that no other has, and room for GPU
+    /// numbers below `gpus`.
+    pub(crate) fn new(pid: u32, client: u32, gpus: u32) -> Result<Self> {
         let mut shares = KVec::with_capacity(gpus as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..gpus {
             shares.push(Slot::empty(), GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(Self { pid, shares })
+        Ok(Self {
+            pid,
+            client,
+            shares,
+        })
     }
 
     /// GPU number `index` was registered; it is counted from now on. One thread at a time calls this.
@@ -286,8 +308,14 @@ impl Space {
         }
     }
 
-    /// Counts `bytes` that are copied; `None` stands for the CPU.
-    pub(crate) fn note_copy(&self, dst: Option<u32>, src: Option<u32>, cause: Cause, bytes: u64) {
+    /// Counts `bytes` that are copied for `address`; `None` stands for the CPU.
+    pub(crate) fn note_copy(
+        &self,
+        (dst, src): (Option<u32>, Option<u32>),
+        cause: Cause,
+        address: u64,
+        bytes: u64,
+    ) {
         let (index, direction) = match (dst, src) {
             (Some(dst), None) => (dst, Direction::HostToGpu),
             (None, Some(src)) => (src, Direction::GpuToHost),
@@ -299,6 +327,10 @@ impl Space {
             share.counters.copied(direction, cause, bytes);
             let gpu = share.gpu.lock();
             gpu.counters.copied(direction, cause, bytes);
+            if direction != Direction::GpuToHost && gpu.returns.copied_in(self.client, address) {
+                share.counters.thrashed();
+                gpu.counters.thrashed();
+            }
         }
     }
 
@@ -314,7 +346,7 @@ impl Space {
         share.counters.evicted_bytes()
     }
 
-    /// Tells who listens that the va_block at `address` has lost its chunks in a root chunk of a GPU, both by their
+    /// Counts, and tells who listens, that the va_block at `address` has lost its chunks in a root chunk of a GPU, both by their
     /// numbers. `before`: what [`Self::note_evicted`] gave. What was copied since is this eviction's, and that of others
     /// which evict from this VA space at the same time.
     pub(crate) fn evicted(
@@ -327,12 +359,24 @@ impl Space {
         let Some(share) = self.share(index) else {
             return;
         };
+        let bytes = share.counters.evicted_bytes().saturating_sub(before);
+        let queue = {
+            let gpu = share.gpu.lock();
+            if bytes > 0 {
+                gpu.returns.evicted(self.client, address);
+                if gpu.reclaimed_early(chunk) {
+                    share.counters.prefetch_wasted();
+                    gpu.counters.prefetch_wasted();
+                }
+            }
+            gpu.reclaimed_from(chunk) as u32
+        };
         trace::evict(&trace::Evict {
             gpu: number_of(index),
             pid: self.pid,
             address,
-            bytes: share.counters.evicted_bytes().saturating_sub(before),
-            queue: share.gpu.lock().reclaimed_from(chunk) as u32,
+            bytes,
+            queue,
             status,
         });
     }
@@ -350,12 +394,14 @@ impl Space {
             let share = share.get()?;
             let gpu = share.gpu.lock();
             let address = gpu.address;
-            let held = gpu.held.as_ref().and_then(|held| held.bytes(holder));
+            let bytes = |of: fn(&Held, u64) -> Option<u64>| of(gpu.held.as_ref()?, holder);
+            let (held, discarded) = (bytes(Held::bytes), bytes(Held::discarded_bytes));
             drop(gpu);
             Some(Told {
                 gpu: number_of(index as u32),
                 address,
                 held,
+                discarded,
                 max: share.quota.told(),
                 counts: share.counters.snapshot(),
             })

@@ -164,10 +164,12 @@ unsafe extern "C" fn uvm_rust_note_copy(
     dst: u32,
     src: u32,
     cause: u32,
+    address: u64,
     bytes: u64,
 ) {
     // SAFETY: I-own.
-    unsafe { borrow(space) }.note_copy(gpu_of(dst), gpu_of(src), cause_of(cause), bytes);
+    let space = unsafe { borrow(space) };
+    space.note_copy((gpu_of(dst), gpu_of(src)), cause_of(cause), address, bytes);
 }
 
 #[no_mangle]

@@ -104,6 +104,8 @@ pub struct Counters {
     batches: AtomicU64,
     replays: AtomicU64,
     evictions: [AtomicU64; QUEUES],
+    thrashed: AtomicU64,
+    prefetch_wasted: AtomicU64,
     /// The batch that the last fault belonged to, so that each is counted once.
     last_batch: AtomicU32,
 }
@@ -113,7 +115,14 @@ impl Counters {
     pub fn reset(&self) {
         let traffic = self.traffic.iter().flatten();
         let traffic = traffic.flat_map(|t| [&t.bytes, &t.pages]);
-        let events = [&self.faults, &self.duplicates, &self.batches, &self.replays];
+        let events = [
+            &self.faults,
+            &self.duplicates,
+            &self.batches,
+            &self.replays,
+            &self.thrashed,
+            &self.prefetch_wasted,
+        ];
         for counter in traffic.chain(events).chain(&self.evictions) {
             counter.store(0, Relaxed);
         }
@@ -156,6 +165,16 @@ impl Counters {
         self.evictions[queue as usize].fetch_add(1, Relaxed);
     }
 
+    /// Counts a block of 2 MiB that comes back soon after its eviction ([`returns`]).
+    pub fn thrashed(&self) {
+        self.thrashed.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a block that was evicted before the kernel began for which a prediction had brought it.
+    pub fn prefetch_wasted(&self) {
+        self.prefetch_wasted.fetch_add(1, Relaxed);
+    }
+
     /// How many bytes evictions have copied off the GPU.
     pub fn evicted_bytes(&self) -> u64 {
         let of = |d: Direction| &self.traffic[d as usize][Cause::Eviction as usize];
@@ -182,6 +201,8 @@ impl Counters {
             batches: self.batches.load(Relaxed),
             replays: self.replays.load(Relaxed),
             evictions: core::array::from_fn(|q| self.evictions[q].load(Relaxed)),
+            thrashed: self.thrashed.load(Relaxed),
+            prefetch_wasted: self.prefetch_wasted.load(Relaxed),
         }
     }
 }
@@ -205,16 +226,22 @@ pub struct Snapshot {
     pub replays: u64,
     /// Root chunks reclaimed, by queue.
     pub evictions: [u64; QUEUES],
+    /// Blocks of 2 MiB that came back soon after their eviction ([`returns`]).
+    pub thrashed: u64,
+    /// Blocks that were evicted before the kernel began for which a prediction had brought them.
+    pub prefetch_wasted: u64,
 }
 
 impl Snapshot {
     /// The counts that are one number each, with their names in texts.
-    fn named(&self) -> [(&'static str, u64); 4] {
+    fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("faults", self.faults),
             ("duplicates", self.duplicates),
             ("batches", self.batches),
             ("replays", self.replays),
+            ("thrashed", self.thrashed),
+            ("prefetch-wasted", self.prefetch_wasted),
         ]
     }
 }
@@ -247,5 +274,6 @@ impl fmt::Display for Snapshot {
 
 pub mod fdinfo;
 pub mod held;
+pub mod returns;
 #[cfg(test)]
 mod tests;

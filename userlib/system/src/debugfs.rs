@@ -54,6 +54,10 @@ pub struct Counts {
     pub replays: u64,
     /// Chunks of 2 MiB that were taken back.
     pub evictions: ByQueue,
+    /// Blocks of 2 MiB that came back before as many others were evicted as the GPU has chunks.
+    pub thrashed: u64,
+    /// Blocks that were evicted before the kernel began for which a prediction had brought them.
+    pub prefetch_wasted: u64,
     /// Bytes copied to the GPU from the host.
     pub host_to_gpu: ByCause,
     /// Bytes copied to the host.
@@ -78,6 +82,8 @@ impl Counts {
                 counts.duplicates,
                 counts.batches,
                 counts.replays,
+                counts.thrashed,
+                counts.prefetch_wasted,
             ];
             let bytes = [counts.host_to_gpu, counts.gpu_to_host, counts.gpu_to_gpu];
             let bytes = bytes.map(|causes| causes.named().map(|(_, bytes)| bytes));
@@ -186,6 +192,8 @@ impl From<&Stats> for Counts {
             batches: stats.batches,
             replays: stats.replays,
             evictions: (&stats.evictions).into(),
+            thrashed: stats.thrashed,
+            prefetch_wasted: stats.prefetch_wasted,
             host_to_gpu: (&stats.host_to_gpu).into(),
             gpu_to_host: (&stats.gpu_to_host).into(),
             gpu_to_gpu: (&stats.gpu_to_gpu).into(),
@@ -211,6 +219,8 @@ impl Counts {
             "duplicates" => &mut self.duplicates,
             "batches" => &mut self.batches,
             "replays" => &mut self.replays,
+            "thrashed" => &mut self.thrashed,
+            "prefetch-wasted" => &mut self.prefetch_wasted,
             _ => match name.strip_prefix("evictions-") {
                 Some(queue) => return self.evictions.set(queue, n),
                 None => return,

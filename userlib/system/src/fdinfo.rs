@@ -15,6 +15,8 @@ pub struct FdInfo {
     /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the GPU in
     /// UVM. `None`: this driver does not know.
     pub resident: Option<BTreeMap<u32, u64>>,
+    /// Of these, bytes of chunks that hold nothing but what is discarded. `None`: this driver does not know.
+    pub discarded: Option<BTreeMap<u32, u64>>,
     /// Bytes of a GPU's memory that its pages may take, by the number of the GPU in UVM. A GPU is not there if one of the
     /// process's VA spaces may take as much as there is.
     pub max: BTreeMap<u32, u64>,
@@ -87,6 +89,11 @@ impl FdInfo {
                     if let (Some(before), Some(max)) = (before, max) {
                         self.max.insert(gpu, before.saturating_add(max));
                     }
+                    continue;
+                }
+                if name == "discarded" {
+                    let discarded = self.discarded.get_or_insert_with(BTreeMap::new);
+                    *discarded.entry(gpu).or_default() += n;
                     continue;
                 }
                 if name == "max" {

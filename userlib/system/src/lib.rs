@@ -16,6 +16,7 @@ mod limits;
 mod module;
 mod nvml;
 mod root;
+mod tools;
 mod users;
 mod uuid;
 
@@ -28,5 +29,6 @@ pub use limits::{HostMemory, Limits};
 pub use module::{Driver, Module, Whose};
 pub use nvml::{Nvml, NvmlGpu, NvmlProcess};
 pub use root::Root;
+pub use tools::{ToolCounts, Tools};
 pub use users::{User, Users};
 pub use uuid::Uuid;

@@ -59,7 +59,11 @@ fn nothing_is_there() {
     assert_eq!(Driver::loaded(&root), None);
     assert_eq!(Module::loaded(&root), None);
     assert_eq!(gpus(&root), []);
-    assert_eq!(Users::now(&root, 1), Users::default());
+    let nobody = Users {
+        seen: Vec::new(),
+        hidden: Some(0),
+    };
+    assert_eq!(Users::now(&root, 1), nobody);
     assert_eq!(Limits::now(&root), Limits::default());
     assert!(processes(&root).is_err());
     assert_eq!(Linux(root).open().err(), Some(NodeError::Missing));
@@ -244,7 +248,35 @@ fn users_are_seen_by_their_descriptors() {
     let users = Users::now(&machine.root(), 55);
     let seen: Vec<_> = users.seen.iter().map(|u| (u.pid, &*u.command)).collect();
     assert_eq!(seen, [(900, "old"), (1000, "python3")]);
-    assert!(!users.hidden);
+    assert_eq!(users.hidden, Some(0));
+}
+
+#[test]
+fn nobody_counts_the_processes_that_proc_does_not_show() {
+    let hidden = |mounts: &str, first: bool| {
+        let machine = Machine::new("hidepid");
+        machine.file("proc/self/mounts", mounts);
+        if first {
+            machine.file("proc/1/comm", "init\n");
+        }
+        Users::now(&machine.root(), 1).hidden
+    };
+    let of = |options: &str| format!("dev /dev devtmpfs rw 0 0\nproc /proc proc {options} 0 0\n");
+    assert_eq!(hidden(&of("rw,nosuid"), false), Some(0));
+    assert_eq!(hidden(&of("rw,hidepid=1"), false), Some(0), "each is shown");
+    for options in [
+        "rw,hidepid=2",
+        "hidepid=invisible,gid=7",
+        "rw,hidepid=ptraceable",
+    ] {
+        assert_eq!(hidden(&of(options), false), None, "{options}");
+    }
+    assert_eq!(hidden(&of("rw,hidepid=2"), true), Some(0), "root sees all");
+    // What was mounted over it is not seen; one elsewhere says nothing.
+    let over = of("rw,hidepid=2") + "proc /proc proc rw 0 0\n";
+    assert_eq!(hidden(&over, false), Some(0));
+    let elsewhere = of("rw") + "proc /jail/proc proc rw,hidepid=2 0 0\n";
+    assert_eq!(hidden(&elsewhere, false), Some(0));
 }
 
 #[test]
@@ -291,6 +323,8 @@ evictions-unused       1
 evictions-discarded    2
 evictions-used         3
 evictions-address      4
+thrashed               5
+prefetch-wasted        6
 bytes-by-cause            host-to-gpu          gpu-to-host           gpu-to-gpu
 fault                            4096                   10                   20
 prefetch                         8192                    0                    0
@@ -325,6 +359,7 @@ fn processes_are_read_as_the_driver_writes_them() {
         (5, 3, 4)
     );
     assert_eq!(counts.evictions.taken(), 10);
+    assert_eq!((counts.thrashed, counts.prefetch_wasted), (5, 6));
     assert_eq!(counts.host_to_gpu.total(), 4096 + 8192 + 1);
     assert_eq!(counts.host_to_gpu.prefetch, 8192);
     assert_eq!(counts.gpu_to_host.eviction, 12288);
@@ -370,12 +405,15 @@ fn written(client: u32, gpu: u32, ssd: u64) -> String {
         batches: 3,
         replays: 4,
         evictions: std::array::from_fn(|queue| 40 + queue as u64),
+        thrashed: 5,
+        prefetch_wasted: 6,
     };
     let address = Address::new(b"0000:3b:00.0");
     let told = Told {
         gpu,
         address,
         held: Some(6 << 20),
+        discarded: Some(2 << 20),
         max: Some((8 << 20, 0)),
         counts,
     };
@@ -429,10 +467,13 @@ fn a_process_is_told_of_by_its_descriptors() {
         host_to_gpu: of_cause(10),
         gpu_to_host: of_cause(20),
         gpu_to_gpu: of_cause(30),
+        thrashed: 5,
+        prefetch_wasted: 6,
     };
     assert_eq!(found.gpus, Some(BTreeMap::from([(12, counts)])));
     assert_eq!(found.clients, [3, 4].into());
     assert_eq!(found.resident, Some([(12, 6 << 20)].into()));
+    assert_eq!(found.discarded, Some([(12, 2 << 20)].into()));
     assert_eq!(found.max, [(12, 8 << 20)].into());
 }
 
@@ -442,7 +483,7 @@ fn a_maximum_is_of_all_va_spaces_of_a_process() {
     let machine = Machine::new("maximum");
     let of = |client, resident, max: &[&str]| text_of(client, &[&[resident][..], max].concat());
     let (resident, second) = (
-        "nvidia-uvm-gpu1-resident:\t4096",
+        "nvidia-uvm-gpu1-resident:\t4096\nnvidia-uvm-gpu1-discarded:\t1024",
         "nvidia-uvm-gpu2-resident:\t0",
     );
     for (fd, text) in [
@@ -456,6 +497,7 @@ fn a_maximum_is_of_all_va_spaces_of_a_process() {
     }
     let found = asked(&machine).remove(&1000).unwrap();
     assert_eq!(found.resident, Some([(1, 8192), (2, 0)].into()));
+    assert_eq!(found.discarded, Some([(1, 2048)].into()));
     assert_eq!(found.max, [(1, 24576)].into());
 }
 

@@ -10,11 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use uvmrust_system::{
-    fdinfo, gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Nvml, Root, Users,
-    Uuid, Whose,
+    fdinfo, gpus, processes, Descriptor, Device, Driver, Gpu, Linux, Module, Nvml, Root,
+    ToolCounts, Tools, User, Users, Uuid, Whose,
 };
 
 use crate::sample::{GpuSample, ProcessSample, Sample, Source, SsdAll, SsdSample};
@@ -38,6 +38,8 @@ pub(crate) struct Live {
     denied: bool,
     /// NVML, or why it tells nothing, once it was wanted.
     nvml: Option<Result<Nvml, String>>,
+    /// UVM's tools interface, if it was asked for, and for how long a sample's trackers may stay.
+    tools: Option<(Tools, Duration)>,
 }
 
 impl Live {
@@ -58,7 +60,19 @@ impl Live {
             registered: BTreeSet::new(),
             denied: false,
             nvml: None,
+            tools: None,
         }
+    }
+
+    /// Asks UVM's tools interface, too, where the module is not ours; a sample comes each `interval`.
+    ///
+    /// # Errors
+    /// As [`Tools::new`].
+    pub(crate) fn with_tools(mut self, interval: Duration) -> io::Result<Self> {
+        // Twice, as a sample may be late.
+        let most = interval.saturating_mul(2) + Duration::from_secs(1);
+        self.tools = Some((Tools::new(&self.root)?, most));
+        Ok(self)
     }
 
     fn close(&mut self) {
@@ -175,11 +189,34 @@ impl Live {
         })
     }
 
+    /// What UVM's tools interface has counted of processes since the last sample, where no module of ours does.
+    fn ask_tools(&self, users: &[User], sample: &mut Sample) -> BTreeMap<u32, ToolCounts> {
+        let Some((tools, most)) = &self.tools else {
+            return BTreeMap::new();
+        };
+        let theirs = matches!(&sample.module, Some(module) if module.whose != Whose::UvmRust);
+        let users = if theirs { users } else { &[] };
+        let (counts, why) = tools.look(users, *most);
+        sample.notes.push(match why {
+            _ if !theirs => "--tools is for NVIDIA's own module: nothing is asked of UVM's tools interface.".into(),
+            None => "Of processes UVM's tools interface tells what they move and fault, and nothing of evictions.".into(),
+            Some(error) => match error.raw_os_error() {
+                Some(libc::ENOSYS) => "UVM's tools interface is not asked: this kernel has no kcmp(2), which tells \
+                                       the processes' VA spaces apart."
+                    .into(),
+                _ => format!("Of some processes UVM's tools interface tells nothing: {error}."),
+            },
+        });
+        counts
+    }
+
     /// Those that have UVM open, with what debugfs tells of them, or else their descriptors. To take
     /// both for counts would have those twice that two processes share a descriptor of.
     fn processes(&self, sample: &mut Sample) {
         let users = Users::now(&self.root, self.own);
-        sample.processes_hidden = users.hidden;
+        let mut tools = self.ask_tools(&users.seen, sample);
+        sample.processes_hidden = users.hidden != Some(0);
+        sample.processes_hidden_count = users.hidden;
         let counted = processes(&self.root).ok();
         let mut said = fdinfo(&self.root, &users.seen);
         let mut found: BTreeMap<_, _> = users
@@ -193,8 +230,10 @@ impl Live {
                     gpus: said.gpus.filter(|_| counted.is_none()),
                     clients: said.clients,
                     bytes_gpu: said.resident,
+                    bytes_gpu_discarded: said.discarded,
                     bytes_gpu_max: said.max,
                     prefetching: None,
+                    tools: tools.remove(&user.pid),
                     bytes_ssd_tenant: said.tenant_ssd,
                 };
                 (user.pid, process)

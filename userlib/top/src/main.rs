@@ -7,6 +7,7 @@ mod kept;
 mod live;
 mod missing;
 mod options;
+mod processes;
 mod prometheus;
 mod rates;
 mod sample;
@@ -38,7 +39,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let interval = options.interval.unwrap_or(Duration::from_secs(1));
     let mut source = Live::new(&options.root);
+    if options.tools {
+        source = match source.with_tools(interval) {
+            Ok(source) => source,
+            Err(error) => return ended(Err(error)),
+        };
+    }
     ended(match options.how {
         How::Screen => terminal::run(&mut source, &options),
         How::Text => once(&mut source, &options),
@@ -84,6 +92,10 @@ fn once(source: &mut dyn Source, options: &Options) -> io::Result<()> {
 fn json(source: &mut dyn Source, options: &Options) -> io::Result<()> {
     let interval = options.interval.unwrap_or(Duration::from_secs(1));
     let mut out = io::stdout();
+    if options.once && options.tools {
+        source.sample();
+        std::thread::sleep(interval);
+    }
     loop {
         let mut line = serde_json::to_string(&source.sample())?;
         line.push('\n');

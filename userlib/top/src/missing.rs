@@ -4,23 +4,24 @@
 
 /// Each a sentence for people.
 pub(crate) const MISSING: &[&str] = &[
-    "What a process has on the host, and on the SSD: the driver tells how many chunks of 2 MiB of a GPU \
-     have pages of the process. What is allocated in less than 2 MiB shares chunks, and is in none of \
-     these. Of a whole GPU it tells how many chunks are used, discarded, unused.",
-    "Managed memory on the host, while no SSD is attached.",
-    "Prefetch waste: what the tree prefetcher brought is counted, not what of it was never used. \
-     Of announced kernels it is told how many were predicted right.",
-    "Thrashing.",
-    "Quotas: how much a user may have on the SSD; what this one has, and how often somebody was \
-     refused, is told. There is none for GPU memory.",
-    "Pages discarded by a process: chunks that hold nothing else are told, of the whole GPU.",
+    "What a process has on the host: nothing counts host pages by VA space. While an SSD is attached, \
+     those of all processes together are told. On the SSD, a process has its tenant's bytes.",
+    "Parts of chunks: what a process has on a GPU, and has discarded there, is told in chunks of 2 MiB. \
+     What is allocated in less than 2 MiB shares chunks, and is in none of these; nor is what is discarded \
+     in a chunk that holds something else.",
+    "Prefetched pages that were never used: a GPU does not tell which of the pages that it has mapped it \
+     reads. Told is what certainly was in vain, of blocks that were predicted of announced kernels and evicted \
+     before their kernel began. Of the tree prefetcher it is told what it brought.",
+    "Thrashing that UVM's own detector sees, page by page: it keeps no counts in a release build. Blocks that \
+     come back soon after their eviction are told.",
+    "How much a user may have on the SSD; what this one has, and how often somebody was refused, is told.",
     "Other users' processes, but to root: their counts, and which of them have UVM open.",
     "What was predicted of a process's announced kernels, but to root: it is in debugfs alone.",
     "Parts of a GPU (MIG): their processes are seen, by root and by their own user; nothing else \
      is told, and nothing at all with driver 580 and later.",
     "A GPU that no process has registered with UVM: it is not started for the sake of being shown.",
     "With NVIDIA's own module: everything, but who has UVM open, what NVML tells of memory, and with \
-     the parameter uvm_enable_debug_procfs=1 what moved and faulted, of a whole GPU. UVM's tools \
-     interface would tell of a process to who may trace it (pidfd_getfd), and would keep the memory of a \
-     process that has ended: it is not asked.",
+     the parameter uvm_enable_debug_procfs=1 what moved and faulted, of a whole GPU. With --tools, UVM's tools \
+     interface tells what a process that this user may trace moves and faults, on all GPUs together, while \
+     uvmtop looks; nothing of causes and evictions, nor what was before.",
 ];

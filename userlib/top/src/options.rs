@@ -15,6 +15,8 @@ everybody with the module parameter uvm_rust_stats_public=1.
   --interval SECONDS  how often (1); with --once: show rates, measured in this time
   --once              print one page, and end
   --json              print a JSON object a line, each interval, or with --once one
+  --tools             on NVIDIA's own module, ask UVM's tools interface what processes
+                      move and fault; uvmtop(1) says what that may cost them
   --listen [ADDR:]PORT  serve the counts to Prometheus, at /metrics; without an address
                       on 127.0.0.1. Whoever can connect sees them.
   --help              this text
@@ -43,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) how: How,
     pub(crate) once: bool,
     pub(crate) interval: Option<Duration>,
+    /// UVM's tools interface is asked.
+    pub(crate) tools: bool,
     /// Where /proc and the like are; for tests.
     pub(crate) root: PathBuf,
 }
@@ -77,7 +81,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Error> {
     use lexopt::prelude::*;
-    let (mut once, mut json, mut listen) = (false, false, None);
+    let (mut once, mut json, mut listen, mut tools) = (false, false, None, false);
     let mut interval = None;
     let mut root = PathBuf::from("/");
     let mut parser = lexopt::Parser::from_args(args);
@@ -85,6 +89,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, l
         match argument {
             Long("once") => once = true,
             Long("json") => json = true,
+            Long("tools") => tools = true,
             Long("interval") => interval = Some(seconds(&parser.value()?.string()?)?),
             Long("listen") => listen = Some(address(&parser.value()?.string()?)?),
             // Below this folder are /proc and the like. Not in the help.
@@ -92,6 +97,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, l
             Short('h') | Long("help") => return Ok(Asked::Help),
             _ => return Err(argument.unexpected()),
         }
+    }
+    if tools && (listen.is_some() || once && interval.is_none()) {
+        // What nobody looks at would be kept, or there is nothing between two looks.
+        return Err("--tools looks twice: it wants --interval with --once, and no --listen".into());
     }
     let how = match (listen, json, once) {
         (Some(_), _, _) if json || once || interval.is_some() => {
@@ -106,6 +115,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, l
         how,
         once,
         interval,
+        tools,
         root,
     }))
 }
@@ -172,10 +182,16 @@ mod tests {
             &["--interval", "inf"],
             &["--listen", "1", "--once"],
             &["--listen", "1", "--interval", "1"],
+            &["--listen", "1", "--tools"],
+            &["--once", "--tools"],
+            &["--once", "--json", "--tools"],
             &["program"],
         ] {
             assert!(given(bad).is_err(), "{bad:?}");
         }
+        assert!(!run(&[]).tools, "only who asks for it");
+        assert!(run(&["--tools"]).tools);
+        assert!(run(&["--tools", "--once", "--interval", "1"]).tools);
         assert!(help().contains("Thrashing"));
         assert!(help().lines().all(|line| line.chars().count() <= 88));
     }

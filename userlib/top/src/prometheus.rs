@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use uvmrust_system::{ByCause, ByQueue};
+use uvmrust_system::{ByCause, ByQueue, Prefetching};
 
 use crate::kept::Kept;
 use crate::sample::{GpuSample, ProcessSample, Sample, SsdSample};
@@ -121,6 +121,13 @@ pub(crate) fn text(sample: &Sample, kept: &mut Kept) -> String {
         &[],
         sample.processes.len() as u64,
     );
+    if let Some(hidden) = sample.processes_hidden_count {
+        let about = (
+            "uvm_rust_processes_hidden",
+            "Processes whose descriptors this exporter may not see, whether or not they have UVM open.",
+        );
+        page.value(about, &[], hidden.into());
+    }
     for process in &sample.processes {
         process_values(&mut page, process, kept);
     }
@@ -141,6 +148,19 @@ pub(crate) fn text(sample: &Sample, kept: &mut Kept) -> String {
 fn gpu_values(page: &mut Page, gpu: &GpuSample) {
     let key = gpu.key();
     let labels: Labels<'_> = &[("gpu", &key)];
+    let number = gpu.gpu.id.map(|id| id.to_string()).unwrap_or_default();
+    let about = (
+        "uvm_rust_gpu_info",
+        "The number of a GPU in UVM, as in the label gpu_number of processes, beside its name and its address.",
+    );
+    let [name, bus] = [&gpu.gpu.name, &gpu.gpu.bus].map(|text| text.as_deref().unwrap_or(""));
+    let info = [
+        ("gpu", &*key),
+        ("gpu_number", &*number),
+        ("name", name),
+        ("bus", bus),
+    ];
+    page.value(about, &info, 1);
     let used = u64::from(gpu.gpu.id.is_some());
     page.value(
         (
@@ -213,6 +233,20 @@ fn gpu_values(page: &mut Page, gpu: &GpuSample) {
             counts.batches,
         ),
         (("uvm_rust_gpu_replays_total", "Replays."), counts.replays),
+        (
+            (
+                "uvm_rust_gpu_thrashed_blocks_total",
+                "Blocks of 2 MiB that came back before as many others were evicted as the GPU has chunks.",
+            ),
+            counts.thrashed,
+        ),
+        (
+            (
+                "uvm_rust_gpu_prefetch_wasted_blocks_total",
+                "Blocks that were evicted before the kernel for which a prediction had brought them.",
+            ),
+            counts.prefetch_wasted,
+        ),
     ] {
         page.value(about, labels, count);
     }
@@ -329,6 +363,22 @@ fn process_values(page: &mut Page, process: &ProcessSample, kept: &mut Kept) {
             page.value(about, &labels, *max);
         }
     }
+    for (number, bytes) in process.bytes_gpu_discarded.iter().flatten() {
+        let about = (
+            "uvm_rust_process_gpu_discarded_bytes",
+            "How much of that memory holds nothing but what is discarded.",
+        );
+        let gpu = number.to_string();
+        let labels = [
+            ("pid", &*pid),
+            ("command", &*process.command),
+            ("gpu_number", &*gpu),
+        ];
+        page.value(about, &labels, *bytes);
+    }
+    if let Some(learnt) = &process.prefetching {
+        prefetching_values(page, process, learnt, kept);
+    }
     for (&number, counts) in process.gpus.iter().flatten() {
         let mut grows = |name: &str, n| kept.value((process.pid, number, name.into()), n);
         let gpu = number.to_string();
@@ -358,5 +408,48 @@ fn process_values(page: &mut Page, process: &ProcessSample, kept: &mut Kept) {
             "Evictions of blocks of a process, also in vain.",
         );
         page.value(about, &labels, grows("evictions", counts.evictions.taken()));
+        let about = (
+            "uvm_rust_process_thrashed_blocks_total",
+            "Blocks of a process that came back before as many others were evicted as the GPU has chunks.",
+        );
+        page.value(about, &labels, grows("thrashed", counts.thrashed));
+        let about = (
+            "uvm_rust_process_prefetch_wasted_blocks_total",
+            "Blocks of a process that were evicted before the kernel for which a prediction had brought them.",
+        );
+        page.value(about, &labels, grows("wasted", counts.prefetch_wasted));
+    }
+}
+
+/// What was predicted of a process's announced kernels, on all GPUs together.
+fn prefetching_values(
+    page: &mut Page,
+    process: &ProcessSample,
+    learnt: &Prefetching,
+    kept: &mut Kept,
+) {
+    let pid = process.pid.to_string();
+    let kernels = (
+        "uvm_rust_process_predicted_kernels_total",
+        "Announced kernels of a process, by whether they had been predicted.",
+    );
+    let blocks = (
+        "uvm_rust_process_predicted_blocks_total",
+        "Blocks of 2 MiB that were predicted for a process, by where they were: some of the rest found no room.",
+    );
+    for (about, label, kind, n) in [
+        (kernels, "prediction", "right", learnt.right),
+        (kernels, "prediction", "wrong", learnt.wrong),
+        (blocks, "outcome", "moved", learnt.moved),
+        (blocks, "outcome", "resident", learnt.resident),
+    ] {
+        // No GPU of UVM's has number 0.
+        let n = kept.value((process.pid, 0, kind.into()), n);
+        let labels = [
+            ("pid", &*pid),
+            ("command", &*process.command),
+            (label, kind),
+        ];
+        page.value(about, &labels, n);
     }
 }

@@ -2,7 +2,7 @@
 
 //! What happened between two samples, a second.
 
-use uvmrust_system::{ByCause, ByQueue, Counts};
+use uvmrust_system::{ByCause, ByQueue, Counts, ToolCounts};
 
 use crate::sample::{GpuSample, ProcessSample, SsdAll};
 
@@ -77,6 +77,10 @@ pub(crate) struct Rates {
     /// Of these, those with nothing but what was discarded.
     pub(crate) evicted_discarded: f64,
     pub(crate) evicted_unused: f64,
+    /// Blocks of 2 MiB that came back soon after their eviction.
+    pub(crate) thrashed: f64,
+    /// Blocks that were evicted before the kernel for which a prediction had brought them.
+    pub(crate) prefetch_wasted: f64,
 }
 
 impl Rates {
@@ -99,6 +103,8 @@ impl Rates {
                 + queue(|chunks| chunks.address),
             evicted_discarded: discarded,
             evicted_unused: unused,
+            thrashed: rate(before.thrashed, now.thrashed),
+            prefetch_wasted: rate(before.prefetch_wasted, now.prefetch_wasted),
         }
     }
 
@@ -112,6 +118,8 @@ impl Rates {
         self.evicted += other.evicted;
         self.evicted_discarded += other.evicted_discarded;
         self.evicted_unused += other.evicted_unused;
+        self.thrashed += other.thrashed;
+        self.prefetch_wasted += other.prefetch_wasted;
     }
 }
 
@@ -140,6 +148,9 @@ pub(crate) fn of_process(
     now: &ProcessSample,
     seconds: f64,
 ) -> Option<Rates> {
+    if let (Some(tools), None) = (&now.tools, &now.gpus) {
+        return of_tools(tools);
+    }
     if before.clients != now.clients {
         return None;
     }
@@ -155,6 +166,18 @@ pub(crate) fn of_process(
         sum.add(&Rates::between(before, now, seconds));
     }
     Some(sum)
+}
+
+/// What UVM's tools interface has counted, which does not say why something moved.
+fn of_tools(tools: &ToolCounts) -> Option<Rates> {
+    let rate = |n| n as f64 / tools.seconds;
+    let mut rates = Rates {
+        faults: rate(tools.faults),
+        ..Rates::default()
+    };
+    rates.to_gpu.fault = rate(tools.bytes_in);
+    rates.to_host.fault = rate(tools.bytes_out);
+    (tools.seconds > 0.0).then_some(rates)
 }
 
 /// What went through the SSD in a second.
@@ -179,6 +202,35 @@ pub(crate) fn of_ssd(before: &SsdAll, now: &SsdAll, seconds: f64) -> SsdRates {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_no_module_of_ours_counts_the_tools_do() {
+        let of = |bytes_in, bytes_out, faults| ProcessSample {
+            tools: Some(ToolCounts {
+                seconds: 2.0,
+                bytes_in,
+                bytes_out,
+                faults,
+                cpu_faults: 1,
+            }),
+            ..ProcessSample::default()
+        };
+        // Each interval has counts of its own, whatever the one before had.
+        for before in [of(1 << 40, 7, 7), ProcessSample::default()] {
+            let rates = of_process(&before, &of(4096, 200, 20), 9.0).unwrap();
+            let told = (rates.to_gpu.total(), rates.to_host.total(), rates.faults);
+            assert_eq!(told, (2048.0, 100.0, 10.0));
+        }
+        assert_eq!(
+            of_process(&of(1, 1, 1), &ProcessSample::default(), 2.0),
+            None
+        );
+        let ours = ProcessSample {
+            gpus: Some([(1, Counts::default())].into()),
+            ..of(9, 9, 9)
+        };
+        assert_eq!(of_process(&ours, &ours, 2.0), Some(Rates::default()));
+    }
 
     #[test]
     fn counters_grow_wrap_and_begin_anew() {

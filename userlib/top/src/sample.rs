@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use uvmrust_system::{ByQueue, Counts, Driver, Gpu, Module, NodeError, NvmlGpu, Prefetching};
+use uvmrust_system::{
+    ByQueue, Counts, Driver, Gpu, Module, NodeError, NvmlGpu, Prefetching, ToolCounts,
+};
 
 /// Where samples come from.
 pub(crate) trait Source {
@@ -31,6 +33,8 @@ pub(crate) struct Sample {
     pub(crate) processes: Vec<ProcessSample>,
     /// Some processes' descriptors may not be seen by this user.
     pub(crate) processes_hidden: bool,
+    /// How many processes these are, whether or not they have UVM open. `None`: `/proc` does not show them.
+    pub(crate) processes_hidden_count: Option<u32>,
     /// Why something is not shown, in sentences.
     pub(crate) notes: Vec<String>,
 }
@@ -96,14 +100,26 @@ pub(crate) struct ProcessSample {
     #[serde(skip)]
     pub(crate) clients: BTreeSet<u64>,
     pub(crate) prefetching: Option<Prefetching>,
+    /// What it did since the last sample, by UVM's tools interface, which is asked where no module of ours tells.
+    pub(crate) tools: Option<ToolCounts>,
     /// Bytes of each GPU's memory that its pages take, in whole chunks of 2 MiB, by the number of the
     /// GPU in UVM. `None`: not known to this user, or to the driver.
     pub(crate) bytes_gpu: Option<BTreeMap<u32, u64>>,
+    /// Of these, bytes of chunks that hold nothing but what is discarded. `None`: as above.
+    pub(crate) bytes_gpu_discarded: Option<BTreeMap<u32, u64>>,
     /// Bytes that these may be at most, by the number of the GPU in UVM; a GPU that it may fill is not there.
     pub(crate) bytes_gpu_max: BTreeMap<u32, u64>,
     /// Bytes on the SSD of its tenant (its user, in its memory cgroup), the same for all of the
     /// tenant's processes. `None`: no SSD is attached, or this user may not know.
     pub(crate) bytes_ssd_tenant: Option<u64>,
+}
+
+impl ProcessSample {
+    /// Whether its pages take all of a GPU that they may take.
+    pub(crate) fn is_at_maximum(&self) -> bool {
+        let mut on_gpu = self.bytes_gpu.iter().flatten();
+        on_gpu.any(|(gpu, &bytes)| self.bytes_gpu_max.get(gpu).is_some_and(|&max| bytes >= max))
+    }
 }
 
 impl GpuSample {

@@ -11,37 +11,38 @@ use uvmrust_system::{Driver, Whose};
 
 use crate::missing::MISSING;
 use crate::options::wrapped;
+use crate::processes::process_lines;
 use crate::rates::{Moves, Rates};
-use crate::sample::{GpuSample, ProcessSample, SsdSample};
+use crate::sample::{GpuSample, SsdSample};
 use crate::units::{bytes, count, spark};
 use crate::view::{self, View};
 
 /// Below this many columns there are no sparklines, and names are short.
-const NARROW: u16 = 64;
+pub(crate) const NARROW: u16 = 64;
 
 /// Bytes of a chunk.
 const CHUNK: f64 = 2097152.0;
 
-fn bold() -> Style {
+pub(crate) fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-fn dim() -> Style {
+pub(crate) fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-fn alarm() -> Style {
+pub(crate) fn alarm() -> Style {
     Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
 }
 
 /// A line that is filled up to its width.
-struct Row {
+pub(crate) struct Row {
     spans: Vec<Span<'static>>,
     left: usize,
 }
 
 impl Row {
-    fn new(width: u16) -> Self {
+    pub(crate) fn new(width: u16) -> Self {
         Self {
             spans: Vec::new(),
             left: width.into(),
@@ -49,7 +50,7 @@ impl Row {
     }
 
     /// Adds a part if it fits; what comes behind one that does not is left out, too.
-    fn part(mut self, text: impl Into<String>, style: Style) -> Self {
+    pub(crate) fn part(mut self, text: impl Into<String>, style: Style) -> Self {
         let text = text.into();
         let span = Span::styled(text, style);
         match self.left.checked_sub(span.width()) {
@@ -63,7 +64,7 @@ impl Row {
     }
 
     /// Adds a text, cut to what fits.
-    fn cut(self, text: &str, style: Style) -> Self {
+    pub(crate) fn cut(self, text: &str, style: Style) -> Self {
         let mut cut = String::new();
         for c in text.chars().filter(|c| !c.is_control()) {
             let longer = format!("{cut}{c}");
@@ -75,7 +76,7 @@ impl Row {
         self.part(cut, style)
     }
 
-    fn line(self) -> Line<'static> {
+    pub(crate) fn line(self) -> Line<'static> {
         Line::from(self.spans)
     }
 }
@@ -96,7 +97,12 @@ pub(crate) fn head(view: &View, width: u16) -> Line<'static> {
         Some(_) => format!("NVIDIA's own {version}"),
     };
     let users = sample.processes.len();
-    let hidden = if sample.processes_hidden { "+" } else { "" };
+    let hidden = match sample.processes_hidden_count {
+        Some(0) => String::new(),
+        _ if !sample.processes_hidden => String::new(),
+        Some(hidden) => format!("  hidden {hidden}"),
+        None => "  hidden ?".into(),
+    };
     let row = Row::new(width)
         .part("uvmtop", bold())
         .part(format!("  {}", whose.trim_end()), Style::new())
@@ -238,6 +244,7 @@ fn total_lines(gpu: &GpuSample, width: u16) -> Vec<Line<'static>> {
         (None, Some(debug)) => (debug.bytes_in, debug.bytes_out, debug.faults, None),
         (None, None) => return Vec::new(),
     };
+    let thrashed = gpu.counts.as_ref().map_or(0, |counts| counts.thrashed);
     let row = Row::new(width).part("  so far", dim());
     let row = row
         .part(format!("  in {}", bytes(to_gpu as f64)), Style::new())
@@ -252,6 +259,10 @@ fn total_lines(gpu: &GpuSample, width: u16) -> Vec<Line<'static>> {
             .part(
                 format!(" (discarded {})", count(chunks.discarded as f64)),
                 dim(),
+            )
+            .part(
+                format!("  thrashed {}", count(thrashed as f64)),
+                Style::new(),
             )
             .line(),
         None => row.line(),
@@ -343,6 +354,19 @@ fn rate_lines(
             about,
             width,
         ));
+        let thrashed = format!("{}/s", count(rates.thrashed));
+        let mut about = Vec::new();
+        if rates.prefetch_wasted > 0.0 {
+            let wasted = count(rates.prefetch_wasted);
+            about.push(format!("prefetched in vain {wasted}/s"));
+        }
+        lines.push(rate_line(
+            "thrashed",
+            thrashed,
+            &history.thrashed,
+            about,
+            width,
+        ));
     }
     lines
 }
@@ -399,112 +423,4 @@ fn ssd_lines(view: &View, ssd: &SsdSample, width: u16) -> Vec<Line<'static>> {
         lines.push(row.line());
     }
     lines
-}
-
-fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
-    let sample = &view.sample;
-    if sample.processes.is_empty() {
-        let says = match sample.processes_hidden {
-            true => "No process of this user has UVM open.",
-            false => "No process has UVM open.",
-        };
-        return vec![Row::new(width).cut(says, dim()).line()];
-    }
-    let name = if width < NARROW { 8 } else { 16 };
-    let rates = !view.processes.is_empty();
-    let unit = if rates { "/s" } else { "" };
-    let mut row = Row::new(width).part(format!("{:>8}", "PID"), bold());
-    row = row.part(format!(" {:<name$}", "COMMAND"), bold());
-    let titles = [
-        "ON GPU",
-        "IN",
-        "OUT",
-        "FAULTS",
-        "EVICTED",
-        "PREDICTED",
-        "TENANT SSD",
-    ];
-    for title in titles {
-        let now = ["ON GPU", "PREDICTED", "TENANT SSD"].contains(&title);
-        let unit = if now { "" } else { unit };
-        let title = format!("{title}{unit}");
-        row = row.part(format!(" {title:>11}"), bold());
-    }
-    let mut lines = vec![row.line()];
-    let mut processes: Vec<_> = sample.processes.iter().collect();
-    // Who moves most comes first.
-    let moved = |process: &ProcessSample| match view.processes.get(&process.pid) {
-        Some(rates) => rates.to_gpu.total() + rates.to_host.total() + rates.faults,
-        None => 0.0,
-    };
-    processes.sort_by(|a, b| moved(b).total_cmp(&moved(a)).then(a.pid.cmp(&b.pid)));
-    lines.extend(processes.iter().map(|process| {
-        let mut row = Row::new(width).part(format!("{:>8}", process.pid), Style::new());
-        let command: String = process
-            .command
-            .chars()
-            .filter(|c| !c.is_control())
-            .collect();
-        let command: String = command.chars().take(name).collect();
-        row = row.part(format!(" {command:<name$}"), Style::new());
-        for cell in cells(view.processes.get(&process.pid), rates, process) {
-            row = row.part(format!(" {cell:>11}"), Style::new());
-        }
-        row.line()
-    }));
-    lines
-}
-
-/// The numbers of a process: a second's if there are any rates, or else its sums.
-fn cells(now: Option<&Rates>, rates: bool, process: &ProcessSample) -> [String; 7] {
-    let unknown = || "-".to_owned();
-    let predicted = process.prefetching.filter(|about| about.kernels > 0);
-    let predicted = predicted.map(|about| {
-        let share = about.right as f64 / about.kernels as f64 * 100.0;
-        format!("{share:.0} %")
-    });
-    let predicted = predicted.unwrap_or_else(unknown);
-    let on_gpu = process.bytes_gpu.as_ref();
-    let on_gpu = on_gpu.map_or_else(unknown, |gpus| bytes(gpus.values().sum::<u64>() as f64));
-    let ssd = process.bytes_ssd_tenant;
-    let ssd = ssd.map_or_else(unknown, |on_ssd| bytes(on_ssd as f64));
-    let numbers = match (rates, now, &process.gpus) {
-        (true, Some(now), _) => Some([
-            now.to_gpu.total() + now.from_gpus.total(),
-            now.to_host.total(),
-            now.faults,
-            now.evicted,
-        ]),
-        (false, _, Some(gpus)) => {
-            let mut sums = [0.0; 4];
-            for counts in gpus.values() {
-                sums[0] += (counts.host_to_gpu.total() as f64) + counts.gpu_to_gpu.total() as f64;
-                sums[1] += counts.gpu_to_host.total() as f64;
-                sums[2] += counts.faults as f64;
-                sums[3] += counts.evictions.taken() as f64;
-            }
-            Some(sums)
-        }
-        _ => None,
-    };
-    match numbers {
-        Some([to_gpu, to_host, faults, evicted]) => [
-            on_gpu,
-            bytes(to_gpu),
-            bytes(to_host),
-            count(faults),
-            count(evicted),
-            predicted,
-            ssd,
-        ],
-        None => [
-            on_gpu,
-            unknown(),
-            unknown(),
-            unknown(),
-            unknown(),
-            predicted,
-            ssd,
-        ],
-    }
 }

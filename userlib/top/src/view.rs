@@ -21,6 +21,7 @@ pub(crate) struct History {
     pub(crate) to_host: Line,
     pub(crate) faults: Line,
     pub(crate) evicted: Line,
+    pub(crate) thrashed: Line,
 }
 
 #[derive(Debug)]
@@ -96,5 +97,6 @@ impl History {
         push(|h| &mut h.to_host, |r| r.to_host.total());
         push(|h| &mut h.faults, |r| r.faults);
         push(|h| &mut h.evicted, |r| r.evicted);
+        push(|h| &mut h.thrashed, |r| r.thrashed);
     }
 }

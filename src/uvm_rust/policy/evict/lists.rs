@@ -138,6 +138,7 @@ impl RootChunks {
 mod tests {
     use super::*;
     use crate::evict::Owner;
+    use crate::stats::held::Contents;
     use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;
@@ -183,6 +184,7 @@ mod tests {
         roots.change(0, Change::Whole(HOLDER)).unwrap();
         roots.set(0, Queue::Discarded).unwrap();
         assert_eq!(now(&roots), HOLDER, "until it is reclaimed");
+        assert_eq!(roots.contents_of(0), Contents::Discarded);
         roots.set(0, Queue::Unused).unwrap();
         assert_eq!(now(&roots), 0, "all of it has gone to the host");
         roots.used_by(0, HOLDER).unwrap();

@@ -24,6 +24,7 @@
 
 use super::holders::{list_of, Holder, Holders, LISTS};
 use super::policies::{self, Choice, Chooser, Standing, Used, REACH};
+use super::stats::held::Contents;
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 
@@ -92,6 +93,8 @@ pub struct RootChunks {
     /// For each chunk, the kernel that ran when the chunk was last asked for. It has no owner if no kernel was known, or
     /// if nobody has asked for the chunk.
     asked: TryVec<Asked>,
+    /// For each chunk, the mark for which a prediction brought it, until somebody asks for the chunk.
+    brought: TryVec<Mark>,
     /// The owners and the kernels that they run now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
     /// The owner that came last of those whose processes have a list, by the number of that. The others follow by
@@ -134,6 +137,7 @@ impl RootChunks {
             holders: Holders::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             asked: TryVec::filled(chunks as usize, Asked::default())?,
+            brought: TryVec::filled(chunks as usize, Mark::default())?,
             owners: TryVec::filled(LISTS, 0)?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
@@ -286,12 +290,19 @@ impl RootChunks {
     /// Whose pages are resident in `chunk`, pinned or not; 0 if there are none, or several processes'. Those of a
     /// chunk that is being evicted are nobody's: if its owner frees it meanwhile, no change tells of that.
     pub fn resident_of(&self, chunk: Chunk) -> Holder {
-        if self.is_leaving(chunk) {
-            return 0;
+        match self.contents_of(chunk) {
+            Contents::Empty => 0,
+            _ => self.holder_of(chunk),
         }
+    }
+
+    /// What there is in `chunk`, as its last owner said; nothing in one that is being evicted.
+    pub fn contents_of(&self, chunk: Chunk) -> Contents {
         match self.belongs.get(chunk as usize) {
-            Some(Queue::Used | Queue::Discarded) => self.holder_of(chunk),
-            _ => 0,
+            _ if self.is_leaving(chunk) => Contents::Empty,
+            Some(Queue::Used) => Contents::Data,
+            Some(Queue::Discarded) => Contents::Discarded,
+            _ => Contents::Empty,
         }
     }
 
@@ -462,14 +473,6 @@ impl RootChunks {
         }
     }
 
-    /// Notes that `owner` has brought `chunk` on a prediction: no kernel has asked for it yet.
-    pub fn brought(&mut self, chunk: Chunk, owner: Owner) {
-        let before = self.present_of(owner).map(|p| p.begun.wrapping_sub(1));
-        if let (Some(asked), Some(kernel)) = (self.asked.get_mut(chunk as usize), before) {
-            *asked = Asked { owner, kernel };
-        }
-    }
-
     /// Notes that `holder` has asked for `chunk`, for the kernel that it runs, if that is known.
     fn ask(&mut self, chunk: Chunk, holder: Holder) {
         let running = self.announces(holder).map(|p| Asked {
@@ -479,6 +482,7 @@ impl RootChunks {
         if let Some(asked) = self.asked.get_mut(chunk as usize) {
             *asked = running.unwrap_or_default();
         }
+        self.not_brought(chunk);
     }
 
     /// Forgets who expects `chunk`, and which kernel has asked for it.
@@ -489,6 +493,7 @@ impl RootChunks {
         if let Some(asked) = self.asked.get_mut(chunk as usize) {
             *asked = Asked::default();
         }
+        self.not_brought(chunk);
     }
 
     /// Kernels until the one that needs `chunk`: until the one up to which it is expected, and 0 for what
@@ -580,5 +585,6 @@ impl RootChunks {
     }
 }
 
+mod brought;
 #[cfg(test)]
 mod tests;

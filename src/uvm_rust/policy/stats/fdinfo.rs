@@ -7,6 +7,7 @@
 //! A value is the one that `UVM_RUST_GET_STATS` or `UVM_RUST_FLASH_GET_STATS` gives at this moment; bytes have no
 //! unit behind them.
 
+use super::returns::mix;
 use super::{Snapshot, Traffic, CAUSES, CAUSE_NAMES, QUEUE_NAMES};
 use core::fmt::{self, Write};
 
@@ -54,6 +55,8 @@ pub struct Told {
     pub address: Address,
     /// Bytes of the GPU's memory that pages of the file descriptor's VA space take; `None` if that is not known.
     pub held: Option<u64>,
+    /// Of these, bytes of chunks that hold nothing but what is discarded; `None` if that is not known.
+    pub discarded: Option<u64>,
     /// How many bytes of it the VA space may hold before its own memory makes room for more, and how many of its
     /// allocations have gone beyond that; `None` without a maximum.
     pub max: Option<(u64, u64)>,
@@ -76,13 +79,6 @@ pub fn client_id(made: u32, key: u64) -> u32 {
     halves.0 << 16 | halves.1
 }
 
-/// A number each of whose bits depends on all bits of `of` (SplitMix64).
-fn mix(of: u64) -> u64 {
-    let of = (of ^ (of >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let of = (of ^ (of >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    of ^ (of >> 31)
-}
-
 /// Writes what there is of a VA space.
 ///
 /// `client` is a number that no other VA space has; `gpus` are those that were registered in it, `None` if nothing is
@@ -98,8 +94,13 @@ pub fn show(
         writeln!(out, "drm-pdev:\t{address}")?;
     }
     // Readers take it for the device's that is named, too.
-    if let Some(bytes) = gpus.clone().and_then(held_of_one) {
-        writeln!(out, "drm-resident-vidmem:\t{bytes}")?;
+    for (key, of) in [
+        ("resident", (|told| told.held) as fn(Told) -> Option<u64>),
+        ("purgeable", |told| told.discarded),
+    ] {
+        if let Some(bytes) = gpus.clone().and_then(|gpus| sum_of_one(gpus, of)) {
+            writeln!(out, "drm-{key}-vidmem:\t{bytes}")?;
+        }
     }
     if let Some(bytes) = ssd {
         writeln!(out, "nvidia-uvm-tenant-ssd:\t{bytes}")?;
@@ -116,10 +117,13 @@ fn only_address(mut gpus: impl Iterator<Item = Told>) -> Option<Address> {
     gpus.all(|told| told.address == address).then_some(address)
 }
 
-/// How much of the only device is held; `None` if that is not known, or there are several.
-fn held_of_one(mut gpus: impl Iterator<Item = Told> + Clone) -> Option<u64> {
+/// How many bytes these are `of` the only device; `None` if that is not known, or there are several.
+fn sum_of_one(
+    mut gpus: impl Iterator<Item = Told> + Clone,
+    of: fn(Told) -> Option<u64>,
+) -> Option<u64> {
     only_address(gpus.clone())?;
-    gpus.try_fold(0, |sum: u64, told| Some(sum.saturating_add(told.held?)))
+    gpus.try_fold(0, |sum: u64, told| Some(sum.saturating_add(of(told)?)))
 }
 
 fn show_gpu(out: &mut dyn Write, told: &Told) -> fmt::Result {
@@ -127,6 +131,9 @@ fn show_gpu(out: &mut dyn Write, told: &Told) -> fmt::Result {
     writeln!(out, "nvidia-uvm-gpu{gpu}-pdev:\t{}", told.address)?;
     if let Some(bytes) = told.held {
         writeln!(out, "nvidia-uvm-gpu{gpu}-resident:\t{bytes}")?;
+    }
+    if let Some(bytes) = told.discarded {
+        writeln!(out, "nvidia-uvm-gpu{gpu}-discarded:\t{bytes}")?;
     }
     if let Some((bytes, beyond)) = told.max {
         writeln!(out, "nvidia-uvm-gpu{gpu}-max:\t{bytes}")?;
@@ -169,6 +176,7 @@ mod tests {
             gpu,
             address: Address::new(address.as_bytes()),
             held: Some(base + 50),
+            discarded: Some(base + 20),
             max: None,
             counts: Snapshot {
                 host_to_gpu: traffic(10),
@@ -179,6 +187,8 @@ mod tests {
                 batches: base + 3,
                 replays: base + 4,
                 evictions: core::array::from_fn(|i| base + 40 + i as u64),
+                thrashed: base + 5,
+                prefetch_wasted: base + 6,
             },
         }
     }
@@ -218,6 +228,8 @@ mod tests {
             ("duplicates", 102),
             ("batches", 103),
             ("replays", 104),
+            ("thrashed", 105),
+            ("prefetch-wasted", 106),
             ("host-to-gpu-fault", 110),
             ("host-to-gpu-access-counter", 114),
             ("gpu-to-host-eviction", 122),
@@ -234,7 +246,9 @@ mod tests {
         }
         assert_eq!(of("nvidia-uvm-gpu1-resident"), "150");
         assert_eq!(of("drm-resident-vidmem"), "150");
-        assert_eq!(lines.len(), 6 + 4 + 5 + 3 * 5);
+        assert_eq!(of("nvidia-uvm-gpu1-discarded"), "120");
+        assert_eq!(of("drm-purgeable-vidmem"), "120");
+        assert_eq!(lines.len(), 8 + 6 + 5 + 3 * 5);
     }
 
     /// Readers tell VA spaces apart by it, and add up what each has. A process with two of its own that are made one after
@@ -258,6 +272,7 @@ mod tests {
         let two = read(Some([told(1, a, 0), told(2, b, 50)].into()), None);
         assert_eq!(two.get("drm-pdev"), None);
         assert_eq!(two.get("drm-resident-vidmem"), None);
+        assert_eq!(two.get("drm-purgeable-vidmem"), None);
         assert_eq!(two.get("nvidia-uvm-gpu2-resident").unwrap(), "100");
         assert_eq!(two.get("nvidia-uvm-gpu2-pdev").unwrap(), b);
         assert_eq!(two.get("nvidia-uvm-gpu2-faults").unwrap(), "51");
@@ -278,9 +293,11 @@ mod tests {
         );
         assert_eq!(with(None), [None, None]);
         let mut unknown = told(2, a, 0);
-        unknown.held = None;
+        (unknown.held, unknown.discarded) = (None, None);
         let some = read(Some([told(1, a, 0), unknown].into()), None);
         assert_eq!(some.get("drm-resident-vidmem"), None);
+        assert_eq!(some.get("drm-purgeable-vidmem"), None);
+        assert_eq!(some.get("nvidia-uvm-gpu2-discarded"), None);
         assert_eq!(some.get("nvidia-uvm-gpu1-resident").unwrap(), "50");
         assert_eq!(some.get("nvidia-uvm-gpu2-resident"), None);
         for nothing in [None, Some(Vec::new())] {

@@ -4,7 +4,8 @@
 //!
 //! A chunk is the process's that the eviction queues know it by (`policy/evict/holders.rs`), from its allocation until
 //! it is free or evicted (`RootChunks::holder_of`). The chunk is resident if a page of it is, however many others are:
-//! nobody else can have the rest. What is split may be several processes', and is nobody's here. What is being
+//! nobody else can have the rest. A resident chunk is discarded if it holds nothing but what is discarded.
+//! What is split may be several processes', and is nobody's here. What is being
 //! evicted is not resident (`RootChunks::resident_of`), and is held until it is gone, as it may stay.
 //!
 //! Locking: who calls [`Held::give`] serialises these calls; in the driver that is the PMM's `list_lock`, a
@@ -27,6 +28,8 @@ struct Place {
     chunks: AtomicU32,
     /// How many of these chunks are resident.
     resident: AtomicU32,
+    /// How many of those are discarded.
+    discarded: AtomicU32,
     /// A process whose row begins here found no place, so that no count of such a process is told from then on.
     lost: AtomicBool,
 }
@@ -49,45 +52,75 @@ impl Place {
         is().then_some(chunks)
     }
 
-    /// Counts a chunk, which may be resident.
-    fn add(&self, resident: bool) {
+    /// Counts a chunk with these contents.
+    fn add(&self, contents: Contents) {
         // A reader that sees these counts sees whose they are.
         let chunks = self.chunks.load(Relaxed);
         self.chunks.store(chunks + 1, Release);
-        let count = self.resident.load(Relaxed);
-        self.resident.store(count + u32::from(resident), Release);
+        self.change(Contents::Empty, contents);
     }
 
-    /// A chunk that it counts is resident now, or no longer. A reader sees the chunk counted all the time.
-    fn set_resident(&self, resident: bool) {
-        let count = self.resident.load(Relaxed);
-        let count = match resident {
-            true => count + 1,
-            false => count.saturating_sub(1),
-        };
-        self.resident.store(count, Release);
+    /// A chunk that it counts has other contents now. A reader sees the chunk counted all the time.
+    fn change(&self, before: Contents, now: Contents) {
+        let counts = [
+            (
+                &self.resident,
+                Contents::is_resident as fn(Contents) -> bool,
+            ),
+            (&self.discarded, |contents| contents == Contents::Discarded),
+        ];
+        for (count, counts) in counts {
+            let chunks = count.load(Relaxed);
+            let chunks = chunks.saturating_sub(counts(before).into());
+            count.store(chunks + u32::from(counts(now)), Release);
+        }
     }
 
     /// Counts a chunk less.
-    fn remove(&self, resident: bool) {
-        let count = self.resident.load(Relaxed);
-        self.resident
-            .store(count.saturating_sub(resident.into()), Release);
+    fn remove(&self, contents: Contents) {
+        self.change(contents, Contents::Empty);
         let chunks = self.chunks.load(Relaxed);
         self.chunks.store(chunks.saturating_sub(1), Release);
     }
 }
 
+/// What there is in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Contents {
+    /// No page is resident.
+    Empty = 0,
+    /// A page is resident that is not discarded.
+    Data = 1,
+    /// All that is resident is discarded.
+    Discarded = 2,
+}
+
+impl Contents {
+    fn is_resident(self) -> bool {
+        self != Self::Empty
+    }
+
+    /// Those in the lowest bits of a word.
+    fn in_word(word: u32) -> Self {
+        match word & 3 {
+            1 => Self::Data,
+            2 => Self::Discarded,
+            _ => Self::Empty,
+        }
+    }
+}
+
 /// What each process holds of one GPU.
 pub struct Held {
-    /// Twice the place that counts each chunk, and 1 if the chunk is resident.
+    /// Four times the place that counts each chunk, and its contents.
     of: TryVec<AtomicU32>,
     /// Twice as many as chunks, and a power of two. A process is in one of the [`REACH`] places from its hash on.
     places: TryVec<Place>,
 }
 
 impl Held {
-    /// For chunks 0 to `chunks` - 1, all of them nobody's. Takes 44 bytes for each, or up to twice that.
+    /// For chunks 0 to `chunks` - 1, all of them nobody's. Takes 52 bytes for each, or up to twice that.
     pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         let count = (chunks as usize * 2).max(REACH).next_power_of_two();
         let mut of = TryVec::with_capacity(chunks as usize)?;
@@ -100,28 +133,29 @@ impl Held {
                 holder: AtomicU64::new(0),
                 chunks: AtomicU32::new(0),
                 resident: AtomicU32::new(0),
+                discarded: AtomicU32::new(0),
                 lost: AtomicBool::new(false),
             })?;
         }
         Ok(Self { of, places })
     }
 
-    /// `chunk` is `holder`'s from now on, or nobody's if that is 0; `resident` if it has pages.
-    pub fn give(&self, chunk: u32, holder: u64, resident: bool) {
+    /// `chunk` is `holder`'s from now on, or nobody's if that is 0, with these contents.
+    pub fn give(&self, chunk: u32, holder: u64, contents: Contents) {
         let Some(of) = self.of.get(chunk as usize) else {
             return;
         };
         let was = of.load(Relaxed);
-        let (had, was_resident) = (self.places.get((was >> 1) as usize), was & 1 == 1);
+        let (had, before) = (self.places.get((was >> 2) as usize), Contents::in_word(was));
         if had.map_or(0, |place| place.holder.load(Relaxed)) == holder {
-            if let Some(had) = had.filter(|_| was_resident != resident) {
-                had.set_resident(resident);
-                of.store((was & !1) | u32::from(resident), Relaxed);
+            if let Some(had) = had.filter(|_| before != contents) {
+                had.change(before, contents);
+                of.store((was & !3) | contents as u32, Relaxed);
             }
             return;
         }
         if let Some(had) = had {
-            had.remove(was_resident);
+            had.remove(before);
         }
         of.store(NOWHERE, Relaxed);
         if holder == 0 {
@@ -134,14 +168,20 @@ impl Held {
             return;
         };
         if let Some(place) = self.places.get(at) {
-            of.store((at as u32) << 1 | u32::from(resident), Relaxed);
-            place.add(resident);
+            of.store((at as u32) << 2 | contents as u32, Relaxed);
+            place.add(contents);
         }
     }
 
     /// How many bytes `holder` has resident; `None` if that is not known any more.
     pub fn bytes(&self, holder: u64) -> Option<u64> {
         let chunks = self.count(holder, |place| &place.resident)?;
+        Some(u64::from(chunks) * CHUNK)
+    }
+
+    /// How many of these bytes are in chunks that are discarded; `None` if that is not known any more.
+    pub fn discarded_bytes(&self, holder: u64) -> Option<u64> {
+        let chunks = self.count(holder, |place| &place.discarded)?;
         Some(u64::from(chunks) * CHUNK)
     }
 
@@ -201,18 +241,18 @@ mod tests {
         let held = Held::new(4).unwrap();
         assert_eq!(held.bytes(7), Some(0));
         for (chunk, holder) in [(0, 7), (1, 7), (2, 8), (1, 7)] {
-            held.give(chunk, holder, true);
+            held.give(chunk, holder, Contents::Data);
         }
         assert_eq!(
             (held.bytes(7), held.bytes(8)),
             (Some(2 * CHUNK), Some(CHUNK))
         );
-        held.give(1, 8, true);
-        held.give(0, 0, false);
-        held.give(0, 0, false);
+        held.give(1, 8, Contents::Data);
+        held.give(0, 0, Contents::Empty);
+        held.give(0, 0, Contents::Empty);
         assert_eq!((held.bytes(7), held.bytes(8)), (Some(0), Some(2 * CHUNK)));
-        held.give(4, 7, true);
-        held.give(u32::MAX, 7, true);
+        held.give(4, 7, Contents::Data);
+        held.give(u32::MAX, 7, Contents::Data);
         assert_eq!((held.bytes(7), held.bytes(0)), (Some(0), Some(0)));
     }
 
@@ -227,9 +267,9 @@ mod tests {
         // With one chunk there is no way to it but by hand.
         for at in 0..REACH {
             held.places[at].holder.store(100 + at as u64, Relaxed);
-            held.places[at].add(true);
+            held.places[at].add(Contents::Data);
         }
-        held.give(0, more.into(), true);
+        held.give(0, more.into(), Contents::Data);
         assert_eq!(held.bytes(more.into()), None);
         // A process that has its place is still told its own.
         let known = |holder: &u64| row(*holder) != row(more.into());
@@ -244,27 +284,30 @@ mod tests {
         /// Against a list of whose each chunk is.
         #[test]
         fn counts_are_those_of_a_list(
-            given in proptest::collection::vec((0..40_u32, 0..30_u64, any::<bool>()), 0..600),
+            given in proptest::collection::vec((0..40_u32, 0..30_u64, 0..3_u32), 0..600),
         ) {
             let held = Held::new(32).unwrap();
-            let mut list = vec![(0, false); 32];
+            let mut list = vec![(0, Contents::Empty); 32];
             // As addresses of VA spaces are.
             let number = |n: u64| if n == 0 { 0 } else { 0xffff_8881_0000_0000 + n * 0x8000 };
-            for (chunk, holder, resident) in given {
-                held.give(chunk, number(holder), resident);
+            for (chunk, holder, contents) in given {
+                let contents = Contents::in_word(contents);
+                held.give(chunk, number(holder), contents);
                 if let Some(of) = list.get_mut(chunk as usize) {
-                    *of = (holder, resident);
+                    *of = (holder, contents);
                 }
             }
             let mut counts = BTreeMap::new();
-            for &(holder, resident) in list.iter().filter(|of| of.0 != 0) {
-                let (chunks, bytes) = counts.entry(holder).or_insert((0, 0));
+            for &(holder, contents) in list.iter().filter(|of| of.0 != 0) {
+                let (chunks, bytes, discarded) = counts.entry(holder).or_insert((0, 0, 0));
                 *chunks += 1;
-                *bytes += if resident { CHUNK } else { 0 };
+                *bytes += if contents != Contents::Empty { CHUNK } else { 0 };
+                *discarded += if contents == Contents::Discarded { CHUNK } else { 0 };
             }
             for holder in 1..30 {
-                let (chunks, bytes) = counts.get(&holder).copied().unwrap_or((0, 0));
+                let (chunks, bytes, discarded) = counts.get(&holder).copied().unwrap_or((0, 0, 0));
                 prop_assert_eq!(held.bytes(number(holder)), Some(bytes));
+                prop_assert_eq!(held.discarded_bytes(number(holder)), Some(discarded));
                 prop_assert_eq!(held.chunks(number(holder)), Some(chunks));
             }
         }
@@ -274,14 +317,14 @@ mod tests {
     #[test]
     fn a_chunk_whose_pages_come_and_go_counts_all_the_time() {
         let held = Held::new(2).unwrap();
-        held.give(0, 7, true);
-        held.give(1, 7, false);
+        held.give(0, 7, Contents::Data);
+        held.give(1, 7, Contents::Empty);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Relaxed) {
-                    held.give(0, 7, false);
-                    held.give(0, 7, true);
+                    held.give(0, 7, Contents::Empty);
+                    held.give(0, 7, Contents::Data);
                 }
             });
             let less = (0..3_000_000).find(|_| held.chunks(7) != Some(2));
@@ -299,16 +342,16 @@ mod tests {
         let other = (2..)
             .find(|&holder| held.row(holder).next() == first)
             .unwrap();
-        held.give(0, 1, true);
-        held.give(0, 0, false);
+        held.give(0, 1, Contents::Data);
+        held.give(0, 0, Contents::Empty);
         let place = &held.places[first.unwrap()];
         assert_eq!(place.count_for(1, |place| &place.resident, || ()), Some(0));
         let seen = place.count_for(
             1,
             |place| &place.resident,
             || {
-                held.give(0, other, true);
-                held.give(1, other, true);
+                held.give(0, other, Contents::Data);
+                held.give(1, other, Contents::Data);
             },
         );
         assert_eq!(seen, None);

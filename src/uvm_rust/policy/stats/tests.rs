@@ -69,6 +69,8 @@ fn the_text_fits_a_terminal_and_says_everything() {
     c.faulted(1, 12, 5);
     c.replayed(3);
     c.evicted(Queue::Unused);
+    (0..7).for_each(|_| c.thrashed());
+    (0..9).for_each(|_| c.prefetch_wasted());
     let text: String = format!("{}", c.snapshot());
     assert!(text.lines().all(|l| l.len() <= 80), "{text}");
     let number = |name: &str| -> u64 {
@@ -84,6 +86,8 @@ fn the_text_fits_a_terminal_and_says_everything() {
     assert_eq!(number("duplicates"), 5);
     assert_eq!(number("replays"), 3);
     assert_eq!(number("evictions-unused"), 1);
+    assert_eq!(number("thrashed"), 7);
+    assert_eq!(number("prefetch-wasted"), 9);
     assert_eq!(number("api"), u64::MAX / 2);
 }
 
@@ -100,6 +104,8 @@ fn after_a_reset_nothing_was_counted() {
     c.faulted(7, 3, 2);
     c.replayed(1);
     c.evicted(Queue::Address);
+    c.thrashed();
+    c.prefetch_wasted();
     c.reset();
     assert_eq!(c.snapshot(), Snapshot::default());
     // The batch that was the last one is a new one, too.

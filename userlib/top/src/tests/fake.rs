@@ -60,6 +60,8 @@ fn counts(seconds: u64) -> Counts {
             ..ByCause::default()
         },
         gpu_to_gpu: ByCause::default(),
+        thrashed: 3 * seconds,
+        prefetch_wasted: 2 * seconds,
     }
 }
 
@@ -100,10 +102,14 @@ pub(super) fn ours(seconds: u64) -> Sample {
         kernels: 200,
         right: 150,
         wrong: 10,
+        predicted: 90,
+        moved: 60,
+        resident: 20,
         ..Prefetching::default()
     });
     trainer.bytes_ssd_tenant = Some(1536 * MIB);
     trainer.bytes_gpu = Some([(1, 7168 * MIB)].into());
+    trainer.bytes_gpu_discarded = Some([(1, 60 * MIB)].into());
     trainer.bytes_gpu_max = [(1, 8192 * MIB)].into();
     let idle = GpuSample {
         gpu: Gpu {
@@ -137,6 +143,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
                 ..SsdAll::default()
             }),
         }),
+        processes_hidden_count: Some(0),
         processes: vec![process(77, "a\u{1b}[2Jb", 0), trainer],
         ..Sample::default()
     }
@@ -159,8 +166,10 @@ pub(super) fn theirs(seconds: u64) -> Sample {
     for process in &mut sample.processes {
         (process.gpus, process.prefetching) = (None, None);
         (process.bytes_ssd_tenant, process.bytes_gpu) = (None, None);
+        process.bytes_gpu_discarded = None;
+        process.bytes_gpu_max.clear();
     }
-    sample.processes_hidden = true;
+    (sample.processes_hidden, sample.processes_hidden_count) = (true, Some(41));
     sample.notes =
         vec!["The module is NVIDIA's own, which counts nothing for this program.".into()];
     sample

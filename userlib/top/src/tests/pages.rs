@@ -85,6 +85,43 @@ fn screens_of_all_sizes() {
     is_golden("missing-40x10", &drawn(&ours, &mut looks, 40, 10));
 }
 
+/// With all columns, and a process that takes all that it may.
+#[test]
+fn a_wide_screen_has_all_numbers_of_a_process() {
+    let view = worked(|seconds| {
+        let mut sample = ours(seconds);
+        sample.processes[1].bytes_gpu_max = [(1, 7168 << 20)].into();
+        sample
+    });
+    let text = drawn(&view, &mut Looks::default(), 160, 24);
+    is_golden("full-160x24", &text);
+    assert!(text.contains(" 7.0 GiB    7.0 GiB! "), "{text}");
+    // A maximum of another GPU is none of this one's, and one byte less is not all.
+    for (max, mark) in [
+        ([(2, 1)], false),
+        ([(1, (7168 << 20) + 1)], false),
+        ([(1, 0)], true),
+    ] {
+        let mut sample = ours(1);
+        sample.processes[1].bytes_gpu_max = max.into();
+        assert_eq!(sample.processes[1].is_at_maximum(), mark, "{max:?}");
+    }
+}
+
+#[test]
+fn hidden_processes_are_counted_as_far_as_they_are_shown() {
+    let head = |hides, count| {
+        let mut sample = ours(1);
+        (sample.processes_hidden, sample.processes_hidden_count) = (hides, count);
+        screen::head(&View::new(sample), 100).to_string()
+    };
+    assert!(
+        head(false, Some(0)).contains("users 2  ") || head(false, Some(0)).ends_with("users 2")
+    );
+    assert!(head(true, Some(41)).contains("users 2  hidden 41"));
+    assert!(head(true, None).contains("users 2  hidden ?"));
+}
+
 #[test]
 fn no_size_is_too_small() {
     let view = worked(ours);
@@ -113,7 +150,7 @@ fn who_scrolls_too_far_sees_the_end() {
         shown.contains("a[2Jb") && !shown.contains("more"),
         "{shown}"
     );
-    assert_eq!(looks.above, 5);
+    assert_eq!(looks.above, 6);
 }
 
 #[test]
@@ -243,6 +280,10 @@ fn what_programs_get() {
     assert!(sample["processes"][0]["bytes_ssd_tenant"].is_null());
     let on_gpu = |process: usize| &sample["processes"][process]["bytes_gpu"];
     assert_eq!(on_gpu(1)["1"], 7516192768_u64);
+    assert_eq!(sample["processes"][1]["bytes_gpu_discarded"]["1"], 62914560);
+    assert_eq!(sample["processes"][1]["gpus"]["1"]["thrashed"], 30);
+    assert_eq!(sample["gpus"][0]["counts"]["prefetch_wasted"], 20);
+    assert_eq!(sample["processes_hidden_count"], 0);
     assert!(on_gpu(0).is_null());
     assert_eq!(sample["processes"][1]["bytes_gpu_max"]["1"], 8589934592_u64);
     assert_eq!(sample["ssd"]["all"]["spilled"], 52428800);

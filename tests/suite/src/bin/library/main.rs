@@ -5,6 +5,7 @@
 //!
 //! Runs on the unmodified driver as well, which cannot discard and must say so.
 
+mod tools;
 mod top;
 
 use std::os::fd::AsRawFd;
@@ -18,6 +19,7 @@ use vgpu_client::{driver_version, Buffer, DriverStats, Gpu, Kernel, Op, Process,
 
 const HELP: &str = "usage: library [--only TEXT]
   --only TEXT   only tests whose name holds TEXT
+  --stay        no test: have a VA space until the input ends
 ";
 
 const NONE: &[Allowed] = &[];
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     while let Ok(Some(argument)) = parser.next() {
         match argument {
             Long("only") => only = parser.value().ok().and_then(|v| v.string().ok()),
+            Long("stay") => return tools::stay(),
             Long("help") => {
                 print!("{HELP}");
                 return ExitCode::SUCCESS;
@@ -64,6 +67,21 @@ fn main() -> ExitCode {
         "uvmtop's numbers are the statistics'",
         NONE,
         top::equals_statistics,
+    );
+    suite.test(
+        "uvmtop shows what thrashes, is discarded and may be had",
+        NONE,
+        top::thrash_is_shown,
+    );
+    suite.test(
+        "uvmtop --tools: what UVM's tools count",
+        NONE,
+        tools::counts,
+    );
+    suite.test(
+        "uvmtop --tools: who ends is let go",
+        NONE,
+        tools::who_ends_is_let_go,
     );
     suite.finish()
 }
