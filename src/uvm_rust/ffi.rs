@@ -54,6 +54,8 @@ pub(crate) mod mem;
 #[cfg(uvm_discards)]
 pub(crate) mod native;
 #[cfg(not(uvm_native))]
+pub(crate) mod path;
+#[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 pub(crate) mod seam;
 pub(crate) mod slot;

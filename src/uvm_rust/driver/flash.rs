@@ -12,7 +12,7 @@ use crate::ffi::flash::{
     is_admin, mark, move_range as move_range_of, open, sets, workers_of_parameter, BlockHandle,
     Dev, DeviceHandle, Io, OwnerHandle, Writing,
 };
-use crate::ffi::{seam, time, uaccess};
+use crate::ffi::{path, seam, time, uaccess};
 use crate::policy::flash::drain::Stays;
 use crate::policy::flash::moves::{Failed, To};
 use crate::policy::flash::pool::Pool;
@@ -169,12 +169,12 @@ pub(crate) fn attach(arg: usize) -> Result {
     }
     enabled()?;
     is_admin()?;
-    let path = uaccess::read_path(attach.path as usize)?;
+    let path = path::read(attach.path as usize)?;
     awake(|| attach_file(&attach, &path))
 }
 
 /// The same, by a path of the kernel's.
-fn attach_file(attach: &uapi::uvm_rust_flash_attach, path: &uaccess::Path) -> Result {
+fn attach_file(attach: &uapi::uvm_rust_flash_attach, path: &path::Path) -> Result {
     let mut lock = Writing::lock().ok_or(ENODEV)?;
     if lock.has_device() {
         return Err(EEXIST);

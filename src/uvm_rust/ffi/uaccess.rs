@@ -4,17 +4,9 @@
 //! caller states in their first field (see `include/uapi/uvm_rust_ioctl.h`).
 
 use super::bindings;
-#[cfg(not(uvm_native))]
-use crate::mem::ProcessVec;
-#[cfg(not(uvm_native))]
-use core::ffi::c_char;
 use core::mem::{size_of, MaybeUninit};
 use kernel::prelude::*;
 use kernel::uaccess::UserSlice;
-
-/// The longest path, with its NUL, in bytes, as of the kernel.
-#[cfg(not(uvm_native))]
-const PATH_MAX: usize = 4096;
 
 /// A structure of the uAPI: `repr(C)`, has no padding, any bytes make a valid one,
 /// and it starts with its size as a `u32`, unless it is an element of an array.
@@ -133,38 +125,4 @@ pub(crate) fn write_element<T: Sized32>(arg: usize, value: &T, size: usize) -> R
         left -= n;
     }
     Ok(())
-}
-
-/// A path that a process has named. Invariant: its last byte is the only one that is 0.
-#[cfg(not(uvm_native))]
-pub(crate) struct Path(ProcessVec<u8>);
-
-#[cfg(not(uvm_native))]
-impl Path {
-    /// A C string, as long as this lives.
-    pub(super) fn as_ptr(&self) -> *const c_char {
-        self.0.as_ptr().cast()
-    }
-}
-
-/// Reads a path, a string that begins at `arg` and ends with a NUL.
-///
-/// # Errors
-///
-/// `EFAULT` where the memory cannot be read, `EINVAL` if the string is longer than a path may be, `ENOMEM`.
-#[cfg(not(uvm_native))]
-pub(crate) fn read_path(arg: usize) -> Result<Path> {
-    let mut path = ProcessVec::with_capacity(PATH_MAX).map_err(|_| ENOMEM)?;
-    let mut reader = UserSlice::new(arg, PATH_MAX).reader();
-    // What is behind the end may be unreadable.
-    while path.len() < PATH_MAX {
-        let mut byte = [0u8];
-        reader.read_slice(&mut byte)?;
-        let [byte] = byte;
-        path.push(byte).map_err(|_| ENOMEM)?;
-        if byte == 0 {
-            return Ok(Path(path));
-        }
-    }
-    Err(EINVAL)
 }

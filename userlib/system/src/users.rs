@@ -97,7 +97,7 @@ fn of_device(
 /// mounted there the last is seen. Root sees all, whatever it says.
 fn hides(root: &Root) -> bool {
     let mounts = root.text("/proc/self/mounts").unwrap_or_default();
-    let options = mounts.lines().filter_map(|line| {
+    let mut options = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         (words.next() == Some("/proc") && words.next() == Some("proc")).then(|| words.next())?
     });
@@ -108,7 +108,7 @@ fn hides(root: &Root) -> bool {
         "hidepid=ptraceable",
     ];
     let hides = options
-        .last()
+        .next_back()
         .is_some_and(|options| options.split(',').any(|option| hidden.contains(&option)));
     hides && root.line("/proc/1/comm").is_none()
 }

@@ -9,7 +9,7 @@ use super::room::owner_of;
 use super::tier::{self, current};
 use super::{bindings, trim, workers, USED};
 use crate::ffi::seam::VaSpace;
-use crate::ffi::uaccess::Path;
+use crate::ffi::path::Path;
 use crate::mem::TryVec;
 use crate::policy::flash::drain::Stays;
 use crate::policy::flash::pool::{Pool, LEAST};
