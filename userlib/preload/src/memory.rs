@@ -41,19 +41,33 @@ fn with<T>(work: impl FnOnce(&mut HashSet<u64, FxBuildHasher>) -> T) -> T {
 }
 
 /// Managed memory instead of `size` bytes of device memory. `None`: leave it to
-/// CUDA, since it is too small or there is none.
+/// CUDA, since it is too small or there is none. During a capture that forbids one, it forbids the
+/// other too.
 ///
 /// # Safety
 /// `out` is writable.
 pub(crate) unsafe fn alloc(real: &Real, out: *mut u64, size: usize) -> Option<Code> {
+    // SAFETY: by our contract.
+    unsafe { alloc_by(real, out, size, |make| make()) }
+}
+
+/// The same, made as `how` makes it.
+///
+/// # Safety
+/// As for [`alloc`].
+unsafe fn alloc_by(
+    real: &Real,
+    out: *mut u64,
+    size: usize,
+    how: impl FnOnce(&mut dyn FnMut() -> Code) -> Code,
+) -> Option<Code> {
     let min = Config::get().managed_min?;
     let call = real.cuda.mem_alloc_managed?;
     if size < min || out.is_null() {
         return None;
     }
     let mut base = 0;
-    // What CUDA has in place of this may be allowed during a capture: cuMemAllocAsync is.
-    let done = real.cuda.unordered(|| {
+    let done = how(&mut || {
         // SAFETY: the output is writable.
         unsafe { call(&mut base, size, ATTACH_GLOBAL) }
     });
@@ -85,7 +99,9 @@ pub(crate) unsafe fn alloc_in(
         if capturing(real, stream) {
             return call();
         }
-        alloc(real, out, size).unwrap_or_else(|| left_as_it_is(call(), out, size))
+        // CUDA allows it during others' captures.
+        let unordered = |make: &mut dyn FnMut() -> Code| real.cuda.unordered(make);
+        alloc_by(real, out, size, unordered).unwrap_or_else(|| left_as_it_is(call(), out, size))
     }
 }
 
