@@ -98,6 +98,12 @@ const _: () = {
 
 /// Does what one of our ioctls asks for: 0, or what went wrong. `None` if it is upstream's. Caller holds no lock.
 pub(crate) fn answer(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<c_long> {
+    if is_ours(cmd) {
+        // While the system sleeps, managed memory of the process cannot be had, and a copy from there would try for ever.
+        if let Err(e) = awake(|| Ok(())) {
+            return Some(errno(Err(e)));
+        }
+    }
     // An upstream with a discard of its own answers its own numbers.
     #[cfg(not(uvm_native))]
     if let Some(result) = discard::dispatch(file, cmd, arg) {

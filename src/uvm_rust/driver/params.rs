@@ -82,9 +82,10 @@ impl Params<'_> {
 ///
 /// # Errors
 ///
-/// `EFAULT` where the memory cannot be read, before `f`, or written, after it; `EAGAIN` instead of `f` if the system
-/// is about to sleep.
+/// `EAGAIN` while the system sleeps; `EFAULT` where the memory cannot be read, before `f`, or written, after it;
+/// `EAGAIN` instead of `f` if the system is about to sleep.
 pub(crate) fn update<const N: usize>(arg: usize, f: impl FnOnce(&mut Params<'_>)) -> Result {
+    awake(|| Ok(()))?;
     let mut bytes = [0; N];
     UserSlice::new(arg, N).reader().read_slice(&mut bytes)?;
     awake(|| {

@@ -364,7 +364,8 @@ impl Space {
             let gpu = share.gpu.lock();
             if bytes > 0 {
                 gpu.returns.evicted(self.client, address);
-                if gpu.reclaimed_early(chunk) {
+                // One that failed is tried again, and has its prediction still.
+                if status == 0 && gpu.reclaimed_early(chunk) {
                     share.counters.prefetch_wasted();
                     gpu.counters.prefetch_wasted();
                 }

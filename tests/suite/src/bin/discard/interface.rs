@@ -27,6 +27,11 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         suspended,
     );
+    suite.test(
+        "while the system sleeps, a call of ours copies nothing from its process",
+        NONE,
+        asleep,
+    );
 }
 
 fn refusals() -> Outcome {
@@ -282,5 +287,44 @@ fn suspended() -> Outcome {
         "{errno}: {batch:?}"
     );
     ensure!(rig.is_discarded(&buffer, 0)?, "it is not discarded");
+    Ok(Pass::Ok)
+}
+
+/// A call that comes while the system sleeps is refused before it looks at memory of its process: managed memory cannot be had
+/// then, and the call would try until the system wakes up, whatever kills its process.
+fn asleep() -> Outcome {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const UVM_DISCARD: u64 = 80;
+    // Nothing is mapped at this address.
+    const NOWHERE: usize = 8;
+    let rig = Rig::new()?;
+    if !rig.counts_evictions() {
+        skip!("NVIDIA's driver has no such calls");
+    }
+    let fd = rig.process.uvm_fd().as_raw_fd();
+    let numbers = [
+        u64::from(uvm_uapi::UVM_RUST_GET_VERSION),
+        u64::from(uvm_uapi::UVM_RUST_DISCARD_BATCH),
+        UVM_DISCARD,
+    ];
+    for number in numbers {
+        let start = Instant::now();
+        let calling = std::thread::scope(|scope| -> Result<i32, Failure> {
+            let calling = scope.spawn(move || loop {
+                // SAFETY: there is no memory for the call to change.
+                let done = unsafe { libc::ioctl(fd, number as libc::Ioctl, NOWHERE) };
+                let errno = std::io::Error::last_os_error().raw_os_error();
+                if done == 0 || errno != Some(libc::EFAULT) || start.elapsed() > PATIENCE {
+                    return errno.unwrap_or(0);
+                }
+            });
+            while !calling.is_finished() {
+                rig.gpu.suspend(Duration::from_millis(100))?;
+            }
+            Ok(calling.join().map_err(|_| "a thread panicked")?)
+        });
+        let errno = calling?;
+        ensure!(errno == libc::EAGAIN, "call {number:#x}: errno {errno}");
+    }
     Ok(Pass::Ok)
 }
