@@ -7,7 +7,7 @@
 //! used order, a GPU with twice the memory would have kept the block.
 //!
 //! The table has two places for each chunk, so that it forgets nothing within that distance but where many blocks
-//! meet in a row of [`WAYS`] places: then the oldest is forgotten. Each eviction counts once, however often data of its block
+//! meet in a row of four places: then the oldest is forgotten. Each eviction counts once, however often data of its block
 //! are copied. Blocks are known by their addresses: memory that takes the place of what was evicted and then freed
 //! counts as that.
 //!
