@@ -476,20 +476,23 @@ pub(super) async fn evict(w: &World, b: usize, pages: &PageMask) {
     w.unlock_block(b);
 }
 
+/// Maps for writing all that the host has of a block, whose lock is held.
+fn map_all(w: &World, b: usize) {
+    let s = &mut *w.now();
+    let block = &mut s.blocks[b];
+    let pages = block.resident;
+    block.wait_gpus();
+    block.mapped |= pages;
+    block.writable |= pages;
+    maps(w, block, &mut s.table, &pages, true);
+}
+
 /// uvm_va_range_set_accessed_by(): maps what is in the host, and migrates nothing.
 pub(super) async fn accessed_by(w: &World, b: usize) {
     let space = w.of(b, |block| block.space);
     w.write_lock(space).await;
     w.lock_block(b).await;
-    {
-        let s = &mut *w.now();
-        let block = &mut s.blocks[b];
-        let pages = block.resident;
-        block.wait_gpus();
-        block.mapped |= pages;
-        block.writable |= pages;
-        maps(w, block, &mut s.table, &pages, true);
-    }
+    map_all(w, b);
     w.unlock_block(b);
     // It comes to other blocks next.
     for _ in 0..w.below(16) {
@@ -506,13 +509,7 @@ pub(super) async fn eviction_mappings(w: &World, b: usize) {
     w.lock_block(b).await;
     let dead = w.of(b, |block| block.dead);
     if !dead {
-        let s = &mut *w.now();
-        let block = &mut s.blocks[b];
-        let pages = block.resident;
-        block.wait_gpus();
-        block.mapped |= pages;
-        block.writable |= pages;
-        maps(w, block, &mut s.table, &pages, true);
+        map_all(w, b);
     }
     w.unlock_block(b);
     w.read_unlock(space);
