@@ -50,17 +50,19 @@ impl To {
         self.0.map_or("the host", |_| "a GPU")
     }
 
-    fn uuid(&self) -> *const [u8; 16] {
-        self.0.as_ref().map_or(null(), |uuid| uuid)
+    /// Of a call that moves memory; others go nowhere.
+    fn uuid(&self, task: Task) -> *const [u8; 16] {
+        let to = match task {
+            Task::Prefetch | Task::Both => self.0.as_ref(),
+            Task::Eager | Task::Lazy => None,
+        };
+        to.map_or(null(), |uuid| uuid)
     }
 }
 
 /// Calls the library: by the call of one range, or as a batch.
 fn call(task: Task, ranges: &[Range], batch: bool, to: &To, stream: Handle) -> c_int {
-    let uuid = match task {
-        Task::Prefetch | Task::Both => to.uuid(),
-        Task::Eager | Task::Lazy => null(),
-    };
+    let uuid = to.uuid(task);
     // SAFETY, for all: by the model, nobody reads what is discarded before it is written again,
     // and it is prefetched first if need be; the batch is as long as it says, and the rest is
     // there.
@@ -88,10 +90,7 @@ fn call(task: Task, ranges: &[Range], batch: bool, to: &To, stream: Handle) -> c
 
 /// The same by the calls that are in no stream's order, and return when it is done.
 fn call_at_once(task: Task, ranges: &[Range], batch: bool, to: &To) -> c_int {
-    let uuid = match task {
-        Task::Prefetch | Task::Both => to.uuid(),
-        Task::Eager | Task::Lazy => null(),
-    };
+    let uuid = to.uuid(task);
     // SAFETY, for all: as in `call`; all earlier uses of the memory are over.
     #[allow(clippy::undocumented_unsafe_blocks)]
     if let (&[Range { base, length }], false) = (ranges, batch) {
