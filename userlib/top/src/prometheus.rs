@@ -343,38 +343,35 @@ fn process_values(page: &mut Page, process: &ProcessSample, kept: &mut Kept) {
             bytes,
         );
     }
+    let mut on_gpu = |about, number: u32, bytes| {
+        let gpu = number.to_string();
+        let labels = [
+            ("pid", &*pid),
+            ("command", &*process.command),
+            ("gpu_number", &*gpu),
+        ];
+        page.value(about, &labels, bytes);
+    };
     for (&number, bytes) in process.bytes_gpu.iter().flatten() {
         let about = (
             "uvm_rust_process_gpu_bytes",
             "GPU memory that pages of the process take, in whole chunks of 2 MiB.",
         );
-        let gpu = number.to_string();
-        let labels = [
-            ("pid", &*pid),
-            ("command", &*process.command),
-            ("gpu_number", &*gpu),
-        ];
-        page.value(about, &labels, *bytes);
+        on_gpu(about, number, *bytes);
         let about = (
             "uvm_rust_process_gpu_max_bytes",
             "How much of that memory the process may hold; not there if it may hold all.",
         );
         if let Some(max) = process.bytes_gpu_max.get(&number) {
-            page.value(about, &labels, *max);
+            on_gpu(about, number, *max);
         }
     }
-    for (number, bytes) in process.bytes_gpu_discarded.iter().flatten() {
+    for (&number, bytes) in process.bytes_gpu_discarded.iter().flatten() {
         let about = (
             "uvm_rust_process_gpu_discarded_bytes",
             "How much of that memory holds nothing but what is discarded.",
         );
-        let gpu = number.to_string();
-        let labels = [
-            ("pid", &*pid),
-            ("command", &*process.command),
-            ("gpu_number", &*gpu),
-        ];
-        page.value(about, &labels, *bytes);
+        on_gpu(about, number, *bytes);
     }
     if let Some(learnt) = &process.prefetching {
         prefetching_values(page, process, learnt, kept);
