@@ -8,7 +8,7 @@
 mod skip;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 pub use skip::skipped;
@@ -100,6 +100,30 @@ pub fn cuda_program(folder: &str, out: &Path, name: &str) {
     let search = format!("-L{}", dir.display());
     let libraries = ["-l:libcudart.so.12", "-l:libcuda.so.1", "-ldl"];
     cc(out, &[&[&*search, &*source(name)], &libraries[..]].concat());
+}
+
+/// `uvmrun` with these options, of a program that [`cuda_program`] built in this folder; the stub writes to
+/// `log`, which is empty.
+pub fn under_uvmrun(folder: &str, built: &Path, log: &Path, options: &[&str]) -> Command {
+    let _ = std::fs::remove_file(log);
+    let folder = tmp(folder);
+    let mut command = Command::new(program("uvmrun"));
+    command
+        .args(options)
+        .arg("--library")
+        .arg(cdylib("uvmrust-preload", false))
+        .arg(built)
+        .env("LD_PRELOAD", folder.join("libcuda.so.1"))
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("STUB_UVM", "ours")
+        .env("STUB_LOG", log)
+        .env("UVMRUST_FD", "900");
+    command
+}
+
+/// What a program has said.
+pub fn said(done: &Output) -> String {
+    String::from_utf8_lossy(&done.stderr).into_owned()
 }
 
 /// The shared library of a crate of this workspace, built here, or the kit's.

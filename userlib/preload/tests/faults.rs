@@ -9,15 +9,14 @@
 mod harness;
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::OnceLock;
 
-use harness::{cdylib, cuda_program, have_cc, program, tmp};
+use harness::{cuda_program, have_cc, said, tmp, under_uvmrun};
 
 /// A record of the program with these variables: what `uvmrun` did, and the trace.
 fn record(name: &str, variables: &[(&str, &str)]) -> (Output, String) {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let folder = tmp("cuda-faults");
     let built = BUILT.get_or_init(|| {
         let built = tmp("reach-program");
         cuda_program("cuda-faults", &built, "reach_program.c");
@@ -27,18 +26,9 @@ fn record(name: &str, variables: &[(&str, &str)]) -> (Output, String) {
         tmp(&format!("{name}.uvmtrace")),
         tmp(&format!("{name}.log")),
     );
-    let _ = (std::fs::remove_file(&trace), std::fs::remove_file(&log));
-    let done = Command::new(program("uvmrun"))
-        .arg("--record")
-        .arg(&trace)
-        .arg("--library")
-        .arg(cdylib("uvmrust-preload", false))
-        .arg(built)
-        .env("LD_PRELOAD", folder.join("libcuda.so.1"))
-        .env("LD_LIBRARY_PATH", &folder)
-        .env("STUB_UVM", "ours")
-        .env("STUB_LOG", &log)
-        .env("UVMRUST_FD", "900")
+    let _ = std::fs::remove_file(&trace);
+    let options = ["--record", trace.to_str().unwrap()];
+    let done = under_uvmrun("cuda-faults", built, &log, &options)
         .envs(variables.iter().copied())
         .output()
         .unwrap();
@@ -46,10 +36,6 @@ fn record(name: &str, variables: &[(&str, &str)]) -> (Output, String) {
     assert!(!log.contains("VIOLATION"), "{log}");
     assert!(done.status.success(), "{done:?}");
     (done, std::fs::read_to_string(&trace).unwrap())
-}
-
-fn said(done: &Output) -> String {
-    String::from_utf8_lossy(&done.stderr).into_owned()
 }
 
 /// What each kernel of the trace reads.

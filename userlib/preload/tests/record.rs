@@ -14,34 +14,23 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use harness::{cdylib, cuda_program, have_cc, program, tmp};
+use harness::{cuda_program, have_cc, program, said, tmp, under_uvmrun};
 
 const MIB: u64 = 1 << 20;
 
 /// The program under `uvmrun` with these options and variables, and the stub's log.
 fn prepared(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Command, PathBuf) {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let folder = tmp("cuda-record");
     let built = BUILT.get_or_init(|| {
         let built = tmp("record-program");
         cuda_program("cuda-record", &built, "record_program.c");
         built
     });
     let log = tmp(&format!("record-{name}.log"));
-    let _ = std::fs::remove_file(&log);
-    let mut command = Command::new(program("uvmrun"));
+    let mut command = under_uvmrun("cuda-record", built, &log, options);
     command
-        .args(options)
-        .arg("--library")
-        .arg(cdylib("uvmrust-preload", false))
-        .arg(built)
-        .env("LD_PRELOAD", folder.join("libcuda.so.1"))
-        .env("LD_LIBRARY_PATH", &folder)
-        .env("STUB_UVM", "ours")
-        .env("STUB_LOG", &log)
         .env("STUB_MEMORY", "40")
         .env("STUB_WHERE", "1")
-        .env("UVMRUST_FD", "900")
         .envs(variables.iter().copied());
     (command, log)
 }
@@ -53,10 +42,6 @@ fn run(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Output, Vec
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     assert!(!text.contains("VIOLATION"), "{text}");
     (done, text.lines().map(str::to_owned).collect())
-}
-
-fn said(done: &Output) -> String {
-    String::from_utf8_lossy(&done.stderr).into_owned()
 }
 
 /// Records a run of the program.
