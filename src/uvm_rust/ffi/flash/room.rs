@@ -308,10 +308,6 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
         let Some(mut room) = Room::of(block, gpu) else {
             return status::OK;
         };
-        // Upstream has unmapped what it moves, and this thread may wait, or give up, before it moves it.
-        if let Some(state) = used(block::known_of(block)) {
-            state.pages.touched(&wanted);
-        }
         if waits(&mut room, why, to, &wanted, parks(), time::rest) {
             bindings::uvm_seam_block_unlock(block);
             wait_room(room.owner);
@@ -321,6 +317,7 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
         let Some(state) = used(block::known_of(block)) else {
             return status::OK;
         };
+        state.pages.touched(&wanted);
         // What was discarded while it is read is in flight only: its memory is not to be used before that ends.
         let away = state.pages.on_flash() | state.pages.in_flight() | state.pages.lost();
         if why == Why::Eviction || away.is_empty() {
