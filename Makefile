@@ -25,7 +25,7 @@ SHELL := /bin/bash
 #|   STORMS=60                how many storms both fault loops must agree on
 #|   ONLY=REGEX               which parts of make test
 #|   LANES=2                  how many VMs make test runs at a time
-#|   FRESH=1                  run again what passed in the VM, though nothing changed
+#|   FRESH=1                  run again what has passed, though nothing changed
 #|   FAILED=1                 only the parts of make test that did not pass when they last ran
 #|   NO_SKIPS=1               what make deps NO_SKIPS=1 installs is no reason to skip a test
 #|   BARS=1                   make bench fails if a bar is missed
@@ -65,6 +65,7 @@ driver: deps ## build nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints wh
 	@scripts/driver.sh
 
 .PHONY: modules
+modules: export DEPS_FOR := modules
 modules: deps ## all of NVIDIA's open modules with ours in place, from KERNEL_OPEN=/path; prints where
 	@scripts/modules.sh
 
@@ -166,8 +167,7 @@ record-demo: deps ## a program is recorded, planned and run with its plan, in th
 
 .PHONY: torch-demo
 torch-demo: ## trainings by PyTorch's CPU build are recorded, planned and follow their plan; no GPU, no VM
-	@cargo test --quiet -p uvmrust-preload --test torch -- --nocapture
-	@cargo test --quiet -p uvmrust-python --test package inside_a_real_pytorch -- --nocapture
+	@scripts/torch-demo.sh
 
 .PHONY: deny
 deny: ## licences, sources and known holes of the crates (deny.toml); builds cargo-deny the first time

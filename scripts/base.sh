@@ -34,6 +34,8 @@ has_member() { awk -v a="^struct $2\$" -v w="$3" '$0 ~ a { on = 1 } on && index(
 fact all_gpus_fault lacks uvm_gpu.h replayable_faults_supported
 # 590: the lists of root chunks are an array.
 fact alloc_list has uvm_pmm_gpu.h UVM_PMM_ALLOC_LIST_USED
+# The same: a split does not tell a chunk its new place in a va_block, nor does mremap().
+fact stale_index lacks_in block_copy_split_gpu_chunks uvm_va_block.c va_block_page_index
 # 590: which GPUs only ever reach a range where it is, its managed part says.
 fact lite_of_managed has_member uvm_va_range.h uvm_va_range_managed_struct uvm_lite_gpus
 # 580: it discards by itself, and tells a perf event's callback the VA space.

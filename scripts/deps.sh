@@ -4,7 +4,7 @@
 # left alone, and nothing is asked of the network then.
 #
 #   deps.sh          what no test can do without
-#   deps.sh --all    also what tests skip without: PyTorch, cuda.core, RMM, Miri (or NO_SKIPS=1)
+#   deps.sh --all    also what tests skip without: PyTorch (10 GB of disk meanwhile), cuda.core, RMM, Miri (or NO_SKIPS=1)
 #
 # Debian (12 and later) gets packages from its own archive. What is not in it is
 # pinned: bindgen, where Debian's is too old, by version and its lock file, virtme-ng and, where
@@ -44,9 +44,19 @@ fi
 if [ "${DEPS_FOR:-}" != demo ]; then packages+=(linux-source-6.12 shellcheck codespell e2fsprogs); fi
 # Packages, and a Debian in a folder to try them in, whose own kernel is booted.
 if [ "${DEPS_FOR:-}" = install ]; then packages+=(debootstrap busybox-static dpkg-dev debhelper); fi
+# The commands that make it so, where packages have other names or none.
+tools=(make gcc spatch curl rsync rustc cargo qemu-system-x86_64 flex bison bc clang ld.lld)
+# Modules for a kernel whose headers are there, which any system builds: no VM, and no kernel's source.
+# What of them is no kernel code is made from NVIDIA's src/, some of it in C++ and packed by xz.
+if [ "${DEPS_FOR:-}" = modules ]; then
+	packages=(make gcc g++ libc6-dev kmod rsync xz-utils coccinelle)
+	tools=(make gcc g++ modinfo rsync xz spatch)
+fi
 
-# What tests skip without, and none of the build needs. Of Debian's PyTorch it is the one for the CPU.
+# What tests skip without, and none of the build needs. Of Debian's PyTorch it is the one for the CPU. The one
+# of PyPI is built for CUDA 12, with NVIDIA's libraries, whose versions it pins: the allocator's test loads it.
 optional=(python3-torch python3-yaml g++ pkg-config binutils)
+pytorch=torch==2.9.1
 modules=(cuda-core==1.2.2 cuda-bindings==12.9.10 rmm-cu12==26.10.0 librmm-cu12==26.10.0 nvidia-cuda-runtime-cu12==12.9.79)
 
 # Seconds to wait for another program that installs packages, such as a machine's
@@ -60,30 +70,84 @@ missing_packages() {
 	done
 }
 
-no_debian() {
-	cat >&2 <<-EOF
-	This is not Debian, so nothing was installed. Needed are:
-	  - Linux 6.12 as Debian's linux-source-6.12 has it (/usr/src/linux-source-6.12.tar.xz),
-	    or a kernel tree of your own with CONFIG_RUST=y (KDIR=/path)
-	  - clang, lld, llvm and libclang 19 under $LLVM_DIR
-	  - make flex bison bc libelf openssl kmod cpio rsync xz zstd (with headers)
-	  - coccinelle (spatch), curl, qemu-system-x86_64, udev, python3 with venv
-	  - rustc $rustc_min or later with the rust-src component, and cargo
-	EOF
+missing_tools() {
 	local t
-	for t in clang ld.lld spatch curl qemu-system-x86_64 rustc cargo flex bison bc rsync; do
-		have "$t" || echo "  missing now: $t" >&2
-	done
+	for t in "${tools[@]}"; do have "$t" || echo "$t"; done
+}
+
+# no_debian: what is not installed here must be there, whoever brought it.
+no_debian() {
+	local missing
+	mapfile -t missing < <(missing_tools)
+	[ "${#missing[@]}" = 0 ] || lacking "This system has not Debian's packages, so nothing was installed" "${missing[@]}"
+}
+
+# lacking WHY TOOL...: the end, and what is needed.
+lacking() {
+	echo "$1. Needed are:" >&2
+	shift
+	if [ "${DEPS_FOR:-}" = modules ]; then
+		cat >&2 <<-EOF
+		  - the headers of the kernel, and the compiler that it was built by
+		  - make, gcc, g++, kmod (modinfo), rsync, xz, coccinelle (spatch)
+		  - rustc $rustc_min or later with the rust-src component
+		EOF
+	else
+		cat >&2 <<-EOF
+		  - Linux 6.12 as Debian's linux-source-6.12 has it (/usr/src/linux-source-6.12.tar.xz),
+		    or a kernel tree of your own with CONFIG_RUST=y (KDIR=/path)
+		  - clang, lld, llvm and libclang 19 under $LLVM_DIR
+		  - make flex bison bc libelf openssl kmod cpio rsync xz zstd (with headers)
+		  - coccinelle (spatch), curl, qemu-system-x86_64, udev, python3 with venv
+		  - rustc $rustc_min or later with the rust-src component, and cargo
+		EOF
+	fi
+	printf '  missing now: %s\n' "$@" >&2
 	exit 1
 }
 
+# unknown_packages PACKAGE...: those that this Debian, or what is made of it, has not.
+unknown_packages() {
+	local p
+	for p; do apt-cache show "$p" >/dev/null 2>&1 || echo "$p"; done
+}
+
+# tool_of PACKAGE: the command by which it is known where it has another name.
+tool_of() {
+	case $1 in
+	kmod) echo modinfo ;;
+	xz-utils) echo xz ;;
+	coccinelle) echo spatch ;;
+	qemu-system-x86) echo qemu-system-x86_64 ;;
+	clang-*) echo clang ;;
+	lld-*) echo ld.lld ;;
+	*) echo "$1" ;;
+	esac
+}
+
+# missing_of PACKAGE...: the needed commands of these that are not there.
+missing_of() {
+	local p t
+	for p; do
+		t=$(tool_of "$p")
+		[[ " ${tools[*]} " != *" $t "* ]] || have "$t" || echo "$t"
+	done
+}
+
 install_packages() {
-	local missing
+	local missing unknown known tool
 	mapfile -t missing < <(missing_packages)
 	[ "${#missing[@]}" -gt 0 ] || return 0
+	# What modules want may have come by another way than packages.
+	if [ "${DEPS_FOR:-}" = modules ] && [ -z "$(missing_tools)" ]; then return 0; fi
 	say "installing Debian packages: ${missing[*]}"
 	apt update
-	apt install "${missing[@]}"
+	mapfile -t unknown < <(unknown_packages "${missing[@]}")
+	[ "${#unknown[@]}" = 0 ] || say "this system has no package ${unknown[*]}"
+	mapfile -t known < <(printf '%s\n' "${missing[@]}" | sort | comm -23 - <(printf '%s\n' "${unknown[@]}" | sort))
+	[ "${#known[@]}" = 0 ] || apt install "${known[@]}"
+	mapfile -t tool < <(missing_of "${unknown[@]}")
+	[ "${#tool[@]}" = 0 ] || lacking "This system has not all of Debian's packages" "${tool[@]}"
 }
 
 # apt update | apt install PACKAGE...
@@ -164,18 +228,19 @@ install_toolchain() {
 # A Rust that can build the kernel, which wants its library's source, and check itself.
 install_rust() {
 	install_toolchain
-	if ! have rustc || ! have cargo; then debian_rust; fi
+	if ! have rustc || { [ "${DEPS_FOR:-}" != modules ] && ! have cargo; }; then debian_rust; fi
 	local version sysroot src
 	version=$(rustc --version | awk '{ print $2 }')
 	at_least "$rustc_min" "$version" || die "rustc is $version, and $rustc_min or later is needed (rustup update stable)"
 	sysroot=$(rustc --print sysroot)
 	src=$sysroot/lib/rustlib/src/rust/library/core/src/lib.rs
+	if [ -r "$src" ] && [ "${DEPS_FOR:-}" = modules ]; then return 0; fi
 	if [ -r "$src" ] && { cargo clippy --version && rustfmt --version; } >/dev/null 2>&1; then return 0; fi
 	if have rustup; then
 		say "adding Rust's library source, clippy and rustfmt"
 		rustup component add rust-src clippy rustfmt >"$CACHE/deps.log" 2>&1 ||
 			{ tail "$CACHE/deps.log" >&2; die "rustup could not add rust-src, clippy and rustfmt"; }
-	else
+	elif have apt-cache; then
 		debian_rust
 	fi
 	[ -r "$src" ] || die "rustc $version has no library source ($src): install it, or use rustup"
@@ -186,14 +251,14 @@ debian_rust() {
 	local family candidate packages
 	for family in "rustc cargo rust-src rust-clippy rustfmt" "rustc-web cargo-web rust-web-src rust-web-clippy rustfmt-web"; do
 		read -ra packages <<<"$family"
-		candidate=$(apt-cache policy "${packages[0]}" | awk '/Candidate:/ { print $2 }')
+		candidate=$(apt-cache policy "${packages[0]}" 2>/dev/null | awk '/Candidate:/ { print $2 }' || :)
 		if [[ $candidate == [0-9]* ]] && at_least "$rustc_min" "$candidate"; then
 			say "installing Debian's Rust: ${packages[*]}"
 			apt install "${packages[@]}"
 			return 0
 		fi
 	done
-	die "no Rust $rustc_min or later, and Debian has none here: install rustup (its site says how), then try again"
+	die "no Rust $rustc_min or later with its library's source, and Debian has none here: install it from rustup.rs, not by Debian's package rustup, then try again"
 }
 
 # Debian's where it is recent enough (trixie's), or else compiled.
@@ -201,7 +266,7 @@ install_bindgen() {
 	local there candidate
 	there=$(bindgen --version 2>/dev/null | awk '{ print $2 }' || :)
 	if [ -n "$there" ] && at_least "$bindgen_min" "$there"; then return 0; fi
-	candidate=$(apt-cache policy bindgen 2>/dev/null | awk '/Candidate:/ { print $2 }')
+	candidate=$(apt-cache policy bindgen 2>/dev/null | awk '/Candidate:/ { print $2 }' || :)
 	if [[ $candidate == [0-9]* ]] && at_least "$bindgen_min" "$candidate"; then
 		apt install bindgen
 		return 0
@@ -261,6 +326,27 @@ install_modules() {
 	echo "$want" >"$env/modules"
 }
 
+# PyTorch for CUDA 12, which needs no GPU to be loaded. No other environment has it, as NVIDIA's libraries in it
+# are not those that the modules above want. Whether all of it came is known by the file `version`.
+install_pytorch() {
+	local env=$CACHE/torch/venv log=$CACHE/pytorch.log
+	[ "$(cat "$env/version" 2>/dev/null)" = "$pytorch" ] && return 0
+	rm -rf "$env"
+	mkdir -p "$CACHE/torch"
+	/usr/bin/python3 -m venv "$env" || die "python3 has no venv: install python3-venv"
+	progress "$pytorch for CUDA 12 (3 GB to fetch, 7 GB in $env)" "$log" pip_pytorch "$env"
+	echo "$pytorch" >"$env/version"
+}
+
+# pip_pytorch VENV: without pip's cache, which would take another 3 GB. What did not come whole is of no use.
+pip_pytorch() {
+	"$1/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir --only-binary :all: "$pytorch" && return 0
+	rm -rf "$1"
+	echo "error: $pytorch did not come: it takes 3 GB from PyPI and 7 GB of disk; the same command again begins anew," \
+		"or UVMRUST_TORCH_PYTHON names a Python that has it"
+	return 1
+}
+
 # Miri, which is in nightly toolchains alone.
 install_miri() {
 	if cargo +nightly miri --version >/dev/null 2>&1; then return 0; fi
@@ -293,6 +379,7 @@ if [ "${NO_SKIPS:-}" = 1 ]; then packages+=("${optional[@]}"); fi
 locked deps
 if have apt-get && have dpkg-query; then install_packages; else no_debian; fi
 install_rust
+[ "${DEPS_FOR:-}" != modules ] || exit 0
 # A packaged kernel is not built, and our own bindings are kept (bindings.sh).
 [ "${KERNEL:-}" = stock ] || install_bindgen
 install_virtme
@@ -301,5 +388,6 @@ install_virtme
 [ "${DEPS_FOR:-}" = demo ] || fetch_crates
 if [ "${NO_SKIPS:-}" = 1 ]; then
 	install_modules
+	install_pytorch
 	install_miri
 fi

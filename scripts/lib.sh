@@ -12,7 +12,8 @@ mkdir -p "$CACHE/dl"
 # LLVM of the kernel build: Debian's versioned packages keep theirs apart.
 LLVM_VERSION=19
 LLVM_DIR=/usr/lib/llvm-$LLVM_VERSION
-PATH=$LLVM_DIR/bin:$CACHE/tools/bin:$HOME/.cargo/bin:$PATH
+# modinfo is in sbin, where a user's shell does not look on Debian.
+PATH=$LLVM_DIR/bin:$CACHE/tools/bin:$HOME/.cargo/bin:$PATH:/usr/sbin:/sbin
 export PATH LIBCLANG_PATH=$LLVM_DIR/lib
 
 # rustup does not look into rust-toolchain.toml where the kernel's objects are built, outside the

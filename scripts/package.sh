@@ -8,7 +8,7 @@
 #   package.sh version        what the packages are called
 #
 # uvm-rust-dkms builds against one or more drivers of NVIDIA's, each by its exact version:
-# UVM_VERSIONS="550" (see upstream.sh), or the tree in UVM_SRC. Of NVIDIA's source the
+# UVM_VERSIONS="550", or UVM_VERSION (see upstream.sh), or the tree in UVM_SRC. Of NVIDIA's source the
 # package holds nothing: the hooks are kept as the lines they add, with the sums of the
 # files before and after.
 # shellcheck source-path=SCRIPTDIR
@@ -16,6 +16,9 @@
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 version=$(sed -n '/workspace.package/,/^\[workspace.l/s/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml")
+
+# Debian's tools build elsewhere.
+[ -z "${UVM_SRC:-}" ] || UVM_SRC=$(realpath "$UVM_SRC")
 
 # hooks_of TREE BUILT DIR: what seam.sh changed in upstream's files, and wrote for it.
 hooks_of() {
@@ -40,7 +43,7 @@ dkms() {
 	work=$(mktemp -d)
 	rm -rf "$dir" && mkdir -p "$dir"
 	# A tree that is given is the only one.
-	for v in $([ -n "${UVM_SRC:-}" ] && echo 550 || echo "${UVM_VERSIONS:-550}"); do
+	for v in $([ -n "${UVM_SRC:-}" ] && echo 550 || echo "${UVM_VERSIONS:-${UVM_VERSION:-550}}"); do
 		tree=$(UVM_VERSION=$v "$TOP/scripts/upstream.sh")
 		of=$(driver_version "$tree")
 		say "hooks for NVIDIA's $of"
@@ -82,8 +85,9 @@ debianise() {
 	END
 }
 
+# make hands its variables on by MAKEFLAGS, too, where UVM_SRC is still as it was given.
 build_deb() {
-	cd "$1" && env CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$TOP/target}" DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-nocheck noautodbgsym}" \
+	cd "$1" && env -u MAKEFLAGS -u MFLAGS CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$TOP/target}" DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-nocheck noautodbgsym}" \
 		dpkg-buildpackage --build=binary --no-sign -d
 }
 
@@ -91,7 +95,7 @@ build_deb() {
 need_rust() {
 	have cargo || die "cargo is missing: run 'make deps'"
 	at_least 1.88 "$(rustc --version | awk '{ print $2 }')" ||
-		die "making the packages needs Rust 1.88 or later, and this is $(rustc --version): install rustup"
+		die "making the packages needs Rust 1.88 or later, and this is $(rustc --version): install it from rustup.rs, not by Debian's package rustup, which conflicts with uvm-rust-dkms"
 }
 
 rpm() {
@@ -102,7 +106,7 @@ rpm() {
 	rm -rf "$out/RPMS"
 	source_tree "$out/uvm-rust-$version"
 	tar -C "$out" -cf "$out/SOURCES/uvm-rust-$version.tar" "uvm-rust-$version"
-	progress "RPMs" "$out/build.log" env CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$TOP/target}" \
+	progress "RPMs" "$out/build.log" env -u MAKEFLAGS -u MFLAGS CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$TOP/target}" \
 		rpmbuild -bb --nodeps --define "_topdir $out" --define "uvm_rust_version $version" "$TOP/packaging/rpm/uvm-rust.spec"
 	echo "$out/RPMS"
 }

@@ -150,6 +150,16 @@ nothing_of_ours() {
 }
 same_as_before() { snapshot "$out/after"; diff "$out/before" "$out/after"; }
 
+# What a user is told who asks on a machine without a GPU: what is missing, what to do about it, and that the preload is
+# there. NVIDIA's driver is installed and not loaded.
+user_is_told() {
+	local status=0
+	inside runuser -u nobody -- uvmrun --check >"$out/uvmrun.log" 2>&1 || status=$?
+	cat "$out/uvmrun.log"
+	[ "$status" = 2 ] && grep -qE '^! driver: +none of NVIDIA' "$out/uvmrun.log" && grep -q -- '-> install NVIDIA' "$out/uvmrun.log" &&
+		grep -qE '^  preload: +/usr/[^ ]*/libuvmrust_preload\.so$' "$out/uvmrun.log" && grep -q '^No program has unified memory' "$out/uvmrun.log"
+}
+
 # --- the steps ------------------------------------------------------------------------
 
 step_install() {
@@ -168,6 +178,7 @@ step_install() {
 	check "dpkg has nothing to complain of" no_new_problem
 	inside uvm-rust doctor "$first" >"$out/doctor.log" 2>&1 || :
 	sed 's/^/# doctor: /' "$out/doctor.log"
+	check "uvmrun --check, by a user, names what is missing without a GPU" user_is_told
 	check "disable" inside uvm-rust disable
 	check "NVIDIA's is in force" theirs_wins "$first"
 	check "enable" inside uvm-rust enable

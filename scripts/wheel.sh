@@ -24,8 +24,11 @@ have cargo || die "cargo is not installed; 'make deps' or rustup.rs installs it"
 mkdir -p "$out"
 rm -f "$out/$name"-*.whl
 
+# venv brings a pip of its own, which Debian's Python is without.
+rm -rf "$out/venv-build"
+"$python" -m venv "$out/venv-build"
 progress "building the wheel" "$out/$name-build.log" \
-	"$python" -m pip wheel --no-deps --disable-pip-version-check --wheel-dir "$out" "$source"
+	"$out/venv-build/bin/python" -m pip wheel --no-deps --disable-pip-version-check --wheel-dir "$out" "$source"
 wheel=$(echo "$out/$name"-*.whl)
 [ -f "$wheel" ] || die "pip made no wheel; see $out/$name-build.log"
 # One wheel for every Python from 3.9 on. Without PyO3's feature abi3-py39 it is of the one that built it.

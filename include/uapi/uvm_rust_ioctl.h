@@ -444,7 +444,8 @@ struct uvm_rust_flash_attach {
  *   EINTR   a fatal signal came: it stays attached, writes nothing, and may be
  *           detached again
  *   EAGAIN  somebody waits to suspend the system; as above
- *   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above
+ *   EBUSY   memory for some page could not be had, a page could not be read, or a va_block
+ *           stayed in use; as above
  */
 struct uvm_rust_flash_detach {
 	__u32 size;
@@ -475,7 +476,7 @@ struct uvm_rust_flash_detach {
  * @write_errors: out: writes that failed; their pages stayed in host memory
  * @read_errors:  out: reads that failed, were short, or had a wrong checksum
  * @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal
- *                GPU fault
+ *                GPU fault. One that is read again later, in vain, counts again
  * @refused:      out: va_blocks that were not written for want of room or by the quota
  * @unwritten:    out: bytes that left host memory unwritten, as the device still had them;
  *                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)

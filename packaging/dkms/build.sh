@@ -49,7 +49,8 @@ find_nvidia() {
 
 # conf KERNEL: NVIDIA's modules come first, as ours needs the versions of their symbols; and for a
 # kernel that NVIDIA's are not built for, ours are left out as well, or DKMS would fail for
-# want of them, and with it the installation of that kernel. Lines for a shell.
+# want of them, and with it the installation of that kernel. Where ours is disabled, none is
+# built by itself: `uvm-rust enable` builds what is missing. Lines for a shell.
 conf() {
 	local file var
 	find_nvidia
@@ -63,6 +64,8 @@ conf() {
 			if [ -e "$file" ]; then . "$file" >/dev/null; fi
 		done
 		BUILD_EXCLUSIVE_KERNEL_MAX=${BUILD_EXCLUSIVE_KERNEL_MAX:-$OBSOLETE_BY}
+		# shellcheck disable=SC2034
+		[ ! -e "$state/disabled" ] || AUTOINSTALL=
 		for var in AUTOINSTALL BUILD_EXCLUSIVE_{KERNEL,KERNEL_MIN,KERNEL_MAX,CONFIG}; do printf '%s=%q\n' "$var" "${!var}"; done
 	)
 }
@@ -82,7 +85,7 @@ check_hooks() {
 	local before after file
 	hooks=$here/hooks/$version
 	[ -d "$hooks" ] ||
-		die "the installed driver is NVIDIA's $version, and this package has hooks for $(cd "$here/hooks" && echo *): install uvm-rust-dkms of that version, or build one (make deb)"
+		die "the installed driver is NVIDIA's $version, and this package has hooks for $(cd "$here/hooks" && echo *): install uvm-rust-dkms of that version, or build one (make deb UVM_SRC=$source)"
 	while read -r before after file; do
 		applies "$before" "$source/$file" ||
 			die "$file of the installed driver is not that of NVIDIA's $version as this package knows it (another patch of the distribution?): build uvm-rust-dkms from source against it (make deb UVM_SRC=$source)"

@@ -18,6 +18,8 @@ pub(crate) mod life;
 pub(crate) mod moves;
 mod params;
 #[cfg(not(uvm_native))]
+pub(crate) mod places;
+#[cfg(not(uvm_native))]
 pub(crate) mod prefetch;
 #[cfg(not(uvm_native))]
 pub(crate) mod quota;

@@ -350,6 +350,69 @@ TEST_F(fdinfo, what_is_on_the_gpu_is_told)
 	close(other);
 }
 
+/* Blocks that are on the host, by what was touched, moved and freed, with another file's beside them. */
+TEST_F(fdinfo, what_is_on_the_host_is_told)
+{
+	uint64_t on_host[] = { 0, 3, 1, 2, 2, 0 };
+	int other = uvm_open();
+	char *p, *q = MAP_FAILED;
+	unsigned int i;
+
+	ASSERT_LE(0, other);
+	ASSERT_EQ(0U, uvm_initialize(other));
+	ASSERT_EQ(0U, uvm_register_gpu(self->fd, &self->gpu[0]));
+	if (access("/sys/module/nvidia_uvm/parameters/uvm_rust_evict", F_OK))
+		SKIP(return, "this driver has no hooks, with which it is known");
+	if (!uvm_builtin_tests())
+		SKIP(return, "load nvidia-uvm.ko with uvm_enable_builtin_tests=1");
+	p = uvm_managed(self->fd, 4 * BLOCK);
+	ASSERT_NE(MAP_FAILED, p);
+	for (i = 0; i < sizeof(on_host) / sizeof(on_host[0]); i++) {
+		if (i == 1)
+			memset(p, 1, 3 * BLOCK);
+		if (i == 2)
+			ASSERT_EQ(0U, uvm_migrate(self->fd, p, 2 * BLOCK, &self->gpu[0], UVM_MIGRATE_NO_GPU_VA_SPACE));
+		if (i == 3)
+			ASSERT_EQ(0U, uvm_migrate(self->fd, p, BLOCK, &cpu_uuid, 0));
+		if (i == 4) {
+			q = uvm_managed(other, BLOCK);
+			ASSERT_NE(MAP_FAILED, q);
+			/* Less than a block counts as what it is: 64 KiB come with each page that a CPU touches first. */
+			q[0] = q[64 * 4096] = q[128 * 4096] = 1;
+		}
+		if (i == 5)
+			ASSERT_EQ(0, munmap(p, 4 * BLOCK));
+		ASSERT_EQ(0, read_info(self->fd, &self->info));
+		EXPECT_EQ(on_host[i] * BLOCK, number_of(&self->info, "drm-resident-memory"));
+		EXPECT_EQ(~0ULL, number_of(&self->info, "nvidia-uvm-ssd"));
+	}
+	ASSERT_EQ(0, read_info(other, &self->info));
+	EXPECT_EQ(3 * 65536ULL, number_of(&self->info, "drm-resident-memory"));
+	close(other);
+}
+
+/* Who reserves terabytes does not have readers walk for ever: from some size on nothing is told. */
+TEST_F(fdinfo, what_is_too_large_to_be_walked_is_not_told)
+{
+	const size_t places = 1 << 20;
+	char *p, *q;
+
+	if (access("/sys/module/nvidia_uvm/parameters/uvm_rust_evict", F_OK))
+		SKIP(return, "this driver has no hooks, with which it is known");
+	p = uvm_managed(self->fd, (places - 1) * BLOCK);
+	ASSERT_NE(MAP_FAILED, p);
+	p[(places - 2) * BLOCK] = 1;
+	ASSERT_EQ(0, read_info(self->fd, &self->info));
+	EXPECT_EQ(65536ULL, number_of(&self->info, "drm-resident-memory"));
+	q = uvm_managed(self->fd, 2 * BLOCK);
+	ASSERT_NE(MAP_FAILED, q);
+	ASSERT_EQ(0, read_info(self->fd, &self->info));
+	EXPECT_EQ(~0ULL, number_of(&self->info, "drm-resident-memory"));
+	ASSERT_EQ(0, munmap(q, 2 * BLOCK));
+	ASSERT_EQ(0, read_info(self->fd, &self->info));
+	EXPECT_EQ(65536ULL, number_of(&self->info, "drm-resident-memory"));
+}
+
 TEST_F(fdinfo, faults_are_told_as_by_the_ioctl)
 {
 	struct uvm_mm_initialize init = { .fd = self->fd };

@@ -2,6 +2,7 @@
 /*
  * The tracepoints uvm_rust:*, read as trace-cmd does, by tracefs: what they say adds up to what the statistics do.
  */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "kselftest_harness.h"
@@ -272,6 +273,62 @@ TEST_F(trace, evictions)
 	}
 	EXPECT_LT(0U, discarded);
 	EXPECT_LT(discarded, self->n);
+	EXPECT_EQ(stats.gpu_to_host[UVM_RUST_CAUSE_EVICTION].bytes, sum(self->events, self->n, "bytes", getpid()));
+}
+
+#define THREADS	3
+#define ROUNDS	4
+
+/* What a thread moves to the GPU, again and again, while others take it from there. */
+struct mover {
+	int fd;
+	const struct uuid *gpu;
+	char *p;
+	size_t bytes;
+	uint32_t status;
+};
+
+static void *move(void *of)
+{
+	struct mover *mover = of;
+	unsigned int i;
+
+	for (i = 0; i < ROUNDS && !mover->status; i++)
+		mover->status = uvm_migrate(mover->fd, mover->p, mover->bytes, mover->gpu, UVM_MIGRATE_NO_GPU_VA_SPACE);
+	return NULL;
+}
+
+/* Each eviction has its own bytes, and none that another thread copies meanwhile. */
+TEST_F(trace, evictions_by_several_threads)
+{
+	struct mover movers[THREADS];
+	pthread_t threads[THREADS];
+	struct uvm_rust_stats stats;
+	unsigned int i;
+
+	if (!uvm_builtin_tests())
+		SKIP(return, "load nvidia-uvm.ko with uvm_enable_builtin_tests=1");
+	ASSERT_TRUE(turn("evict", true));
+	for (i = 0; i < THREADS; i++) {
+		movers[i] = (struct mover){ .fd = self->fd, .gpu = &self->gpu };
+		movers[i].bytes = self->info.vidmem_bytes / 2 / BLOCK * BLOCK;
+		movers[i].p = uvm_managed(self->fd, movers[i].bytes);
+		ASSERT_NE(MAP_FAILED, movers[i].p);
+		memset(movers[i].p, 1, movers[i].bytes);
+	}
+	for (i = 0; i < THREADS; i++)
+		ASSERT_EQ(0, pthread_create(&threads[i], NULL, move, &movers[i]));
+	for (i = 0; i < THREADS; i++)
+		ASSERT_EQ(0, pthread_join(threads[i], NULL));
+	for (i = 0; i < THREADS; i++)
+		EXPECT_EQ(0U, movers[i].status);
+	ASSERT_TRUE(turn("evict", false));
+	ASSERT_EQ(0, get_stats(self->fd, &self->gpu, &stats));
+	self->n = take(self->events, "evict");
+	ASSERT_NE(~0U, self->n);
+	EXPECT_LT(2U * THREADS, self->n);
+	for (i = 0; i < self->n; i++)
+		EXPECT_GE(BLOCK, number(&self->events[i], "bytes"));
 	EXPECT_EQ(stats.gpu_to_host[UVM_RUST_CAUSE_EVICTION].bytes, sum(self->events, self->n, "bytes", getpid()));
 }
 

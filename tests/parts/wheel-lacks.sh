@@ -10,5 +10,7 @@ if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9)
 fi
 # pip builds in an environment of its own, for which it gets this from PyPI.
 maturin=$(sed -n 's/^requires = \["\(.*\)"\]$/\1/p' userlib/python/pyproject.toml)
-timeout 60 python3 -m pip download --quiet --disable-pip-version-check --retries 0 --no-deps \
+venv=out/test/host/maturin-venv
+[ -x $venv/bin/pip ] || python3 -m venv $venv
+timeout 60 $venv/bin/python -m pip download --quiet --disable-pip-version-check --retries 0 --no-deps \
 	--dest out/test/host/maturin "$maturin" >/dev/null 2>&1 || echo "pip finds no $maturin"

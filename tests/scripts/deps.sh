@@ -125,6 +125,38 @@ tool cargo "miri 0.1"
 deps install_miri && [ ! -e "$work/calls" ]
 check "and so is Miri"
 rm -rf "$work/bin/cargo" "$work/cache/tools/python"
+
+# A PyTorch of one file, which pip finds in a folder; without the folder it finds none. Neither asks the network.
+# wheel VERSION: a package of that name and version.
+wheel() {
+	/usr/bin/python3 - "$work/wheels/torch-$1-py3-none-any.whl" "$1" <<-'PY'
+	import sys, zipfile
+	with zipfile.ZipFile(sys.argv[1], "w") as z:
+	    info = f"torch-{sys.argv[2]}.dist-info/"
+	    z.writestr("torch.py", "")
+	    z.writestr(info + "METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {sys.argv[2]}\n")
+	    z.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: none\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+	    z.writestr(info + "RECORD", "")
+	PY
+}
+mkdir "$work/wheels"
+torch=$work/cache/torch/venv
+# pytorch DIR: install_pytorch, where pip has no packages but those of the folder.
+pytorch() { PIP_NO_INDEX=1 PIP_FIND_LINKS=$1 PIP_CONFIG_FILE=/dev/null deps install_pytorch; }
+! pytorch "$work/bin" && grep -q 'torch==[0-9.]* did not come: it takes 3 GB .* the same command again begins anew' "$work/said" &&
+	[ ! -e "$torch" ]
+check "a PyTorch that does not come leaves nothing, and the error says how to go on"
+wanted=$(sed -n 's/^pytorch=torch==//p' "$(dirname "$0")/../../scripts/deps.sh")
+[ -n "$wanted" ] && wheel "$wanted" && wheel 99.0 && pytorch "$work/wheels" && "$torch/bin/python" -c \
+	"import importlib.metadata as m, sys; sys.exit(m.version('torch') != '$wanted')"
+check "the pinned PyTorch is installed, in an environment of its own"
+touch "$torch/kept"
+pytorch "$work/bin" && [ -e "$torch/kept" ]
+check "and left alone once it is whole"
+echo torch==1.0 >"$torch/version"
+pytorch "$work/wheels" && [ ! -e "$torch/kept" ] && [ "$(cat "$torch/version")" = "torch==$wanted" ]
+check "another version is replaced"
+rm -rf "$work/cache/torch"
 ! deps "$(dirname "$0")/../../scripts/deps.sh" --nonsense && grep -q 'use --all' "$work/said"
 check "an option that there is not is refused"
 
@@ -168,6 +200,66 @@ check "the tests' kernel is gcc's, and only the debug kernel needs LLVM"
 known=$(packages_of DEPS_FOR=test STOCK_RELEASE=trixie) unknown=$(packages_of DEPS_FOR=test STOCK_RELEASE=sid)
 [[ $known = *" pahole busybox-static "* && $unknown != *busybox* && $(packages_of DEPS_FOR=test STOCK_RELEASE=trixie KERNEL=debug) != *busybox* ]]
 check "the demo among the tests gets what boots the distribution's kernel, where that is known"
+modules=$(packages_of DEPS_FOR=modules)
+[[ $modules = *" coccinelle "* && $modules = *" g++ "* && $modules = *" xz-utils "* && $modules != *linux-source* && $modules != *qemu* && $modules != *clang* ]]
+check "modules for a kernel that is there need neither a VM nor a kernel's source"
+make -C "$(dirname "$0")/../.." -pn modules 2>/dev/null | grep -q 'DEPS_FOR := modules$'
+check "and make modules asks for no more"
+
+# Systems that are not Debian: all of the script runs, with a PATH of the commands that it calls, and no others.
+mkdir -p "$work/few" "$work/sysroot/lib/rustlib/src/rust/library/core/src"
+touch "$work/sysroot/lib/rustlib/src/rust/library/core/src/lib.rs"
+for t in env bash nproc cat sed awk head sort mkdir dirname flock grep tail sleep mktemp rm tee wc id timeout comm; do ln -s "$(command -v $t)" "$work/few/$t"; done
+for t in make gcc modinfo rsync spatch g++ xz; do printf '#!/bin/bash\n' >"$work/few/$t" && chmod +x "$work/few/$t"; done
+# shellcheck disable=SC2016
+printf '#!/bin/bash\ncase $1 in --print) echo "%s" ;; *) echo "rustc 1.88.0 (test)" ;; esac\n' "$work/sysroot" >"$work/few/rustc" && chmod +x "$work/few/rustc"
+# /usr/sbin is a folder of this test's, as it is another name of /usr/bin on some systems.
+mkdir -p "$work/top/scripts" "$work/sbin"
+cp "$(dirname "$0")/../../scripts/deps.sh" "$work/top/scripts/"
+sed "s|:/usr/sbin:/sbin|:$work/sbin|" "$(dirname "$0")/../../scripts/lib.sh" >"$work/top/scripts/lib.sh"
+elsewhere() { env PATH="$work/few" HOME="$work" KDIR='' DEPS_FOR=modules "$@" bash "$work/top/scripts/deps.sh" </dev/null >"$work/said" 2>&1; }
+elsewhere && [ ! -s "$work/said" ]
+check "without apt, what make modules needs is taken as it is"
+mv "$work/few/modinfo" "$work/sbin/"
+elsewhere && [ ! -s "$work/said" ]
+check "also what is in /usr/sbin, where a user's shell does not look"
+for t in g++ xz; do
+	mv "$work/few/$t" "$work/"
+	! elsewhere && grep -qx "  missing now: $t" "$work/said"
+	check "NVIDIA's src/ needs $t"
+	mv "$work/$t" "$work/few/"
+done
+mv "$work/sysroot" "$work/nosrc"
+! elsewhere && grep -q 'rustc 1.88.0 has no library source' "$work/said" && ! grep -q 'no Rust' "$work/said"
+check "a Rust without its library's source is said to be that"
+mv "$work/nosrc" "$work/sysroot"
+rm "$work/few/spatch"
+! elsewhere && grep -q 'missing now: spatch$' "$work/said" && [ "$(grep -c 'missing now' "$work/said")" = 1 ] && ! grep -q qemu "$work/said"
+check "and what is missing of it is named, alone"
+! elsewhere DEPS_FOR= && grep -q 'missing now: qemu-system-x86_64' "$work/said" && grep -q 'Linux 6.12' "$work/said"
+check "all else needs more"
+# A Debian derivative: no package is known, or none is needed.
+printf '#!/bin/bash\nexit 1\n' | tee "$work/few/dpkg-query" "$work/few/apt-cache" >"$work/few/apt-get"
+printf '#!/bin/bash\nexec "$@"\n' >"$work/few/sudo"
+chmod +x "$work/few/dpkg-query" "$work/few/apt-cache" "$work/few/sudo"
+printf '#!/bin/bash\necho "$*" >>"%s/calls"\n' "$work" >"$work/few/apt-get" && chmod +x "$work/few/apt-get"
+! elsewhere && grep -q 'no package .*coccinelle' "$work/said" && grep -q 'missing now: spatch$' "$work/said"
+check "a system with apt that has no such package is told what is missing"
+# knows_all_but PACKAGE: from now on apt has one unknown package, whose command is or is not there.
+# shellcheck disable=SC2016
+knows_all_but() { printf '#!/bin/bash\n[ "$2" != %s ]\n' "$1" >"$work/few/apt-cache"; }
+knows_all_but xz-utils
+rm -f "$work/calls"
+elsewhere && grep -q 'install .*g++ .*make' "$work/calls" && ! grep -q xz-utils "$work/calls" && ! grep -q missing "$work/said"
+check "where one package has another name, the others are installed"
+knows_all_but coccinelle
+rm -f "$work/calls"
+! elsewhere && grep -q 'install .*make' "$work/calls" && grep -q 'missing now: spatch$' "$work/said" && ! grep -q 'nothing was' "$work/said"
+check "and what is missing after that is named"
+printf '#!/bin/bash\n' >"$work/few/spatch" && chmod +x "$work/few/spatch"
+rm -f "$work/calls"
+elsewhere && [ ! -e "$work/calls" ]
+check "and with all of it there, apt is not asked"
 [[ $(packages_of DEPS_FOR=install) = *" debootstrap busybox-static dpkg-dev debhelper "* ]]
 check "the test of the packages gets what makes them, a Debian, and what boots it"
 done_testing

@@ -142,6 +142,10 @@ echo 'BUILD_EXCLUSIVE_KERNEL="^$kernelver$"; AUTOINSTALL=; OBSOLETE_BY=7.0' >"$r
 conf && conf_has "BUILD_EXCLUSIVE_KERNEL=^$k\$" && conf_has AUTOINSTALL= && conf_has BUILD_EXCLUSIVE_KERNEL_MAX=7.0
 check "as the administrator says too"
 rm -r "$root/etc/dkms"
+mkdir -p "$root/var/lib/uvm-rust" && touch "$root/var/lib/uvm-rust/disabled"
+conf && conf_has AUTOINSTALL= && conf_has BUILD_DEPENDS=nvidia-current-open
+check "where ours is disabled DKMS builds none for the next kernel"
+rm "$root/var/lib/uvm-rust/disabled"
 could && grep -q "nvidia-uvm.ko of NVIDIA's 550.163.01 with Rust, by rustc 1.85.1, for Linux $k" "$work/said"
 check "--check says what would be built"
 
@@ -157,7 +161,7 @@ check "and so are hooks that give another file than when the package was made"
 
 machine
 sed -i 's/550.163.01/560.28.03/' "$root/usr/src/nvidia-current-open-550.163.01/Kbuild"
-fails "is NVIDIA's 560.28.03, and this package has hooks for 550.163.01"
+fails "is NVIDIA's 560.28.03, and this package has hooks for 550.163.01.*make deb UVM_SRC=$root/var/lib/dkms/nvidia-current-open/"
 check "and so is another version"
 
 machine
@@ -219,5 +223,43 @@ machine
 printf '#!/bin/bash\nexit 0\n' >"$work/bin/make"
 fails 'there is no nvidia-uvm.ko'
 check "make that makes nothing is a failure"
+
+# --- package.sh ----------------------------------------------------------------------
+
+# A checkout whose seam.sh changes nothing, and whose upstream.sh gives a tree of the version that it is asked for.
+co=$work/checkout
+mkdir -p "$co/scripts" "$co/src/uvm_rust/kernel/build" "$co/packaging" "$work/given"
+cp "$top/scripts/package.sh" "$top/scripts/lib.sh" "$co/scripts/"
+cp "$top/src/uvm_rust/kernel/build/kbuild.sh" "$co/src/uvm_rust/kernel/build/"
+cp -r "$top/packaging/dkms" "$top/packaging/debian" "$co/packaging/"
+cp "$top/Cargo.toml" "$co/"
+cat >"$co/scripts/upstream.sh" <<'END'
+#!/bin/bash
+dir=$TREES/$UVM_VERSION
+mkdir -p "$dir" && printf 'ccflags-y += -DNV_VERSION_STRING=\\"%s.1\\"\n' "$UVM_VERSION" >"$dir/Kbuild"
+echo "$dir"
+END
+cat >"$co/scripts/seam.sh" <<'END'
+#!/bin/bash
+[ "$1" != --patched ] || exit 0
+mkdir -p "$2/uvm-rust/nvidia-uvm-c" && touch "$2/uvm-rust/nvidia-uvm-c/uvm_rust_version.h" "$2/uvm-rust/upstream.Kbuild"
+END
+printf '#!/bin/bash\necho "$UVM_SRC" >"$TREES/said"\n' >"$work/bin/dpkg-buildpackage"
+printf '#!/bin/bash\n' | tee "$work/bin/dh" >"$work/bin/cargo"
+chmod +x "$co/scripts/"*.sh "$work/bin/"*
+package() { env TREES="$work/trees" UVM_RUST_CACHE="$work/cache" UVM_SRC= UVM_VERSION= UVM_VERSIONS= "$@" >"$work/said" 2>&1; }
+hooks_for() { package "$@" "$co/scripts/package.sh" dkms "$work/pack" && (cd "$work/pack/hooks" && echo *); }
+[ "$(hooks_for)" = 550.1 ] && [ "$(hooks_for UVM_VERSION=580)" = 580.1 ] && [ "$(hooks_for UVM_VERSION=580 UVM_VERSIONS='535 550')" = "535.1 550.1" ]
+check "a package is for the base that is asked for, or for several"
+rustc_is 1.88.0
+(cd "$co/scripts" && package UVM_SRC=../../given ./package.sh deb) && [ "$(cat "$work/trees/said")" = "$work/given" ]
+check "UVM_SRC may be a path from here"
+# make hands it to debian/rules as it was given, unless that is kept from it.
+rm "$work/bin/make" "$work/trees/said"
+printf '%%:\n\t@echo "$(UVM_SRC)"\n' >"$co/rules"
+printf '#!/bin/bash\nmake --no-print-directory -f "%s/rules" build >"$TREES/said"\n' "$co" >"$work/bin/dpkg-buildpackage"
+printf 'deb:\n\t@scripts/package.sh deb\n' >"$co/Makefile"
+package make -C "$co" deb UVM_SRC=../given && [ "$(cat "$work/trees/said")" = "$work/given" ]
+check "and so it may for make deb"
 
 done_testing

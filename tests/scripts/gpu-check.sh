@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-# scripts/gpu-check.sh runs the parts of a kit with what its caller has set, on no GPU: the kit is
-# empty, and its Python says with which path it was started.
+# scripts/gpu-check.sh makes a kit that has what its parts want, by stand-ins of compilers. And it runs the parts
+# of a kit with what its caller has set, on no GPU: that kit is empty, and its Python says with which path it was
+# started.
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 set +e
@@ -42,4 +43,50 @@ check "and behind what pip has installed of a wheel"
 run
 [ "$(paths gpu_offload.py | grep -c :)" = 0 ] && [ -n "$(paths gpu_offload.py)" ]
 check "without one, no folder more is looked at"
+
+# A kit, where each compiler makes a file that says which, and fails on what FAILS names.
+mkdir -p "$work/bin"
+for tool in cargo cc make strip; do printf '#!/bin/bash\n' >"$work/bin/$tool"; done
+cat >>"$work/bin/cargo" <<'SH'
+[[ "$*" != *"${FAILS:-none}"* ]] || exit 1
+mkdir -p "$CARGO_TARGET_DIR/release" && cd "$CARGO_TARGET_DIR/release" || exit 1
+[ "$1" != test ] || echo "{\"name\":\"gpu\",\"executable\":\"$PWD/gpu\"}"
+for file in uvmrun uvmtop uvmsim uvmrust-random libuvmrust_{preload,torch,python}.so gpu; do
+	{ echo '#!/bin/sh'; echo 'echo it was started'; } >"$file" && chmod +x "$file"
+done
+SH
+cat >>"$work/bin/cc" <<'SH'
+[[ "$*" != *"${FAILS:-none}"* ]] || exit 1
+while [ "$1" != -o ]; do shift; done
+echo "cc" >"$2"
+SH
+# The library that the kit wants is a target of the user library's Makefile.
+# shellcheck disable=SC2016
+echo 'touch "${@: -1}"' >>"$work/bin/make"
+chmod +x "$work"/bin/*
+built=$work/built
+build() {
+	env "$@" PATH="$work/bin:$PATH" CARGO=cargo CARGO_TARGET_DIR="$work/target" "$TOP/scripts/gpu-check.sh" --build "$built" \
+		>"$work/said" 2>&1
+}
+mkdir -p "$built/tests" && touch "$built/uvmrust-0-old.whl" "$built/tests/old_program"
+build && [ -x "$built/gpu-check.sh" ]
+check "a kit is built"
+[ ! -e "$built/uvmrust-0-old.whl" ] && [ ! -e "$built/tests/old_program" ]
+check "nothing of an older kit is left"
+# uvm_library is there where it was built, and the last where it was asked for.
+# shellcheck disable=SC2016
+grep -oE '\$KIT/[a-z]+/[A-Za-z0-9_./-]+' "$TOP/scripts/gpu-check.sh" | sort -u | sed 's,^\$KIT/,,' |
+	grep -vE '^tests/uvm_library$|-broken-' >"$work/wanted"
+[ "$(wc -l <"$work/wanted")" -ge 15 ] && while read -r file; do [ -e "$built/$file" ] || echo "$file"; done <"$work/wanted" >"$work/said"
+[ ! -s "$work/said" ]
+check "it has each file that a part of it names"
+OUT=$work/out PYTHON=$work/python "$built/gpu-check.sh" --kit "$built" --only '^check$' >"$work/said" 2>&1 &&
+	grep -q '^ok 1 - check' "$work/said" && grep -q 'it was started' "$work/out/check.log"
+check "and runs from there"
+for failing in launch_program uvmsim uvmrust-preload libuvmrust.so.0; do
+	[ "$failing" != libuvmrust.so.0 ] || printf '#!/bin/sh\nexit 1\n' >"$work/bin/make"
+	! build FAILS="$failing" && grep -q '^error: ' "$work/said"
+	check "what fails is no kit: $failing"
+done
 done_testing

@@ -50,4 +50,30 @@ grep -oE '^ +"[a-zA-Z ]+",?$' "$TOP/tests/suite/src/bin/demo/compare.rs" | tr -d
 done <"$work/columns" >"$work/said"
 [ ! -s "$work/said" ]
 check "README's picture of the demo has the columns of the demo"
+
+# Those that no process of that run has a number for: it has no maximum, announces no kernel, and there is no SSD tier.
+absent='MAX PREDICTED WASTED ON_SSD TENANT_SSD'
+source=$TOP/userlib/top/src
+titles=$(sed -n 's/^        title: "\(.*\)",$/\1/p' "$source/processes.rs" | tr ' ' _)
+# The sparkline's stands behind the column that SPARK_BEHIND names.
+behind=$(sed -n 's/^const SPARK_BEHIND: &str = "\(.*\)";$/\1/p' "$source/processes.rs")
+spark=$(sed -n 's/.*part(format!(" {:>bars$}", "\(.*\)"), bold.*/\1/p' "$source/processes.rs")
+expected=
+for title in $titles; do
+	grep -qw "$title" <<<"$absent" || expected+=" $title"
+	[ "$title" != "$behind" ] || expected+=" $spark"
+done
+# columns PICTURE: their titles, without what says that they are of a second.
+columns() {
+	sed -n 's/.*>  *PID COMMAND  *\(.*\)<.*/\1/p' "$1" | sed 's,/s,,g; s/ON GPU/ON_GPU/; s/ON HOST/ON_HOST/; s/ON SSD/ON_SSD/; s/TENANT SSD/TENANT_SSD/' | xargs
+}
+[ "$(wc -w <<<"$expected")" -ge 9 ] && [ " $(columns "$TOP/docs/img/uvmtop.svg")" = "$expected" ]
+check "README's picture of uvmtop has the columns of uvmtop"
+# And its lines of a GPU.
+lines=$(sed -n '/^fn rate_lines/,/^}/s/^ *\(lines.push(\|let mut lines = vec!\[\)\?\(rate_line(\)\?"\([a-z]*\)",.*/\3/p' "$source/screen.rs")
+for line in $lines; do
+	grep -q ">  $line " "$TOP/docs/img/uvmtop.svg" || echo "$line"
+done >"$work/said"
+[ "$(wc -w <<<"$lines")" -ge 5 ] && [ ! -s "$work/said" ]
+check "and its lines of a GPU"
 done_testing

@@ -18,6 +18,7 @@ cat >"$work/bin/modinfo" <<'END'
 case "$1 $2" in
 "-F version") cut -d' ' -f1 "$3" ;;
 "-F srcversion") cut -d' ' -f2 -s "$3" ;;
+"-F sig_key") if [[ $3 = *uvm-rust* ]]; then cat "$FAKE/our_key"; else cat "$FAKE/their_key"; fi ;;
 esac
 END
 cat >"$work/bin/dkms" <<'END'
@@ -193,6 +194,7 @@ takes() {
 	*) [ "$1" = theirs ] ;;
 	esac
 }
+ours_gone() { theirs_wins && takes theirs && theirs_untouched && [ ! -e "$our_ko" ]; }
 machine
 sed -i /uvm-rust.nvidia/d "$root/lib/modules/$k/modules.dep"
 takes theirs && uvm sync && takes ours && called "depmod $k"
@@ -332,6 +334,18 @@ touch "$FAKE/no-theirs" "$FAKE/no-insmod"
 ! uvm disable && said 'NO nvidia-uvm IS LOADED' && is_loaded none
 check "and if ours does not come back, that is said"
 machine
+loaded ours
+touch "$FAKE/no-theirs"
+! uvm rollback && theirs_wins && is_loaded ours && [ -e "$our_ko" ] && ! called 'dkms .*' && said 'still on its kernels.*: uvm-rust rollback'
+check "rollback takes nothing away if NVIDIA's does not load, and ours is loaded again"
+rm "$FAKE/no-theirs"
+uvm rollback && is_loaded theirs && ours_gone
+check "and does once NVIDIA's loads"
+machine
+loaded ours
+uvm rollback --later && is_loaded ours && ours_gone
+check "rollback --later takes ours away while it is loaded"
+machine
 loaded theirs
 touch "$FAKE/no-rmmod"
 ! uvm enable && ours_wins && is_loaded theirs && said 'could not be unloaded' && ! called 'modprobe.*'
@@ -367,10 +381,9 @@ echo 'install modprobe nvidia ; modprobe -i nvidia-current-uvm $CMDLINE_OPTS ' >
 loaded theirs
 uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
 check "what is loaded next is what modprobe takes, whatever it is called"
-! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*update-alternatives --config nvidia'
-check "and doctor says how to choose the open driver"
+! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-alternatives --config nvidia.*--auto nvidia'
+check "and doctor says for which GPUs the open driver is, how to choose it, and the way back"
 
-ours_gone() { theirs_wins && takes theirs && theirs_untouched && [ ! -e "$our_ko" ]; }
 machine
 uvm rollback && theirs_wins && theirs_untouched && [ ! -e "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" ] &&
 	called "dkms unbuild -m uvm-rust -v 0.1.0 -k $k"
@@ -536,6 +549,47 @@ check "it says that there is no UVM beside a driver that is loaded"
 echo 535.1 >"$root/sys/module/nvidia/version"
 ! uvm doctor && said '-> the nvidia.ko that is loaded is 535.1.*: reboot'
 check "and if that is an older one, why"
+# DKMS' key has changed since it signed one of the two.
+machine
+mkdir -p "$root/sys/firmware/efi/efivars"
+printf '\6\0\0\0\0' >"$root/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+echo AA:01 >"$FAKE/their_key"
+echo BB:02 >"$FAKE/our_key"
+uvm sync && ours_wins
+check "without Secure Boot the key of a module is no matter"
+printf '\6\0\0\0\1' >"$root/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+uvm sync && theirs_wins
+check "with Secure Boot a module that another key has signed than NVIDIA's is not linked"
+touch "$root/var/lib/dkms/mok.pub"
+echo "mok.pub is not enrolled" >"$FAKE/mok"
+! uvm doctor && said '-> another key signed it.*first enrol DKMS. key' && ! said anew && ! said --force
+check "and doctor says so, and not to build NVIDIA's with a key that is not enrolled"
+echo "mok.pub is already enrolled" >"$FAKE/mok"
+mkdir -p "$root/var/lib/dkms/nvidia-current-open/550.163.01"
+of="--force -m nvidia-current-open -v 550.163.01 -k $k"
+! uvm doctor && said "-> another key signed it.*uvm-rust refresh.*anew.*dkms build $of && dkms install $of"
+check "with one that is, how to build it anew"
+uvm enable --later && said 'another key signed ours.*uvm-rust doctor'
+check "and enable says why NVIDIA's is next"
+rm -r "$root/sys/firmware"
+mkdir -p "$root/sys/module/module/parameters"
+echo Y >"$root/sys/module/module/parameters/sig_enforce"
+uvm sync; theirs_wins
+check "so it is where the kernel's command line asks for signatures"
+echo N >"$root/sys/module/module/parameters/sig_enforce"
+uvm sync && ours_wins
+check "and not where it does not"
+mkdir -p "$root/sys/firmware/efi/efivars"
+printf '\6\0\0\0\1' >"$root/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+uvm sync
+: >"$FAKE/calls"
+uvm refresh --new && ! called 'dkms.*'
+check "it is not built anew by itself, which may give the same"
+uvm refresh && called "dkms install .*"
+check "but by hand"
+echo AA:01 >"$FAKE/our_key"
+uvm sync && ours_wins
+check "of the same key it is linked"
 machine
 loaded ours
 mkdir -p "$root/sys/firmware/efi/efivars"
@@ -570,8 +624,24 @@ printf '#!/bin/bash\nexit 1\n' >"$work/bin/rustc" && chmod +x "$work/bin/rustc"
 ! uvm doctor && said 'apt install rustc rust-src'
 check "no compiler: what to install"
 rm "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz"
-! uvm doctor && said "apt install nvidia-open-kernel-dkms linux-headers-$k"
+! uvm doctor && said "Turing.*apt install nvidia-open-kernel-dkms linux-headers-$k"
 check "no driver of NVIDIA's: what to install"
+
+# A Ctrl-C between rmmod and modprobe goes to the whole group; here rmmod sends it.
+machine
+loaded theirs
+cp "$work/bin/rmmod" "$work/rmmod"
+echo 'kill -INT $PPID; kill -TERM $PPID; kill -HUP $PPID' >>"$work/bin/rmmod"
+uvm enable && is_loaded ours
+check "a Ctrl-C between rmmod and modprobe leaves an nvidia-uvm"
+cp "$work/rmmod" "$work/bin/rmmod"
+machine
+loaded ours
+rm "$root/lib/modules/$k/updates/dkms"/nvidia-current-open*
+! uvm rollback && is_loaded ours && said 'uvm-rust rollback --later'
+check "with NVIDIA's packages gone, rollback says how ours goes all the same"
+uvm rollback --later && [ ! -e "$our_ko" ]
+check "and so it does"
 
 ! uvm nonsense && said "no command 'nonsense'" && ! uvm enable --soon && said 'no option --soon'
 check "what it does not know it refuses"

@@ -144,14 +144,23 @@ void uvm_rust_block_destroy(struct uvm_rust_block *gone)
 		note(gone == &state ? "destroy" : "wrong");
 }
 
+/* What is counted of the block's memory is its VA space's. */
+uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block) { return block->va_space; }
+
+void uvm_rust_block_freed(struct uvm_rust_space *in, __u64 address)
+{
+	note(in == space.uvm_rust && address == block.start ? "freed" : "wrong");
+}
+
 /* What a call is asked for. */
 static struct uvm_seam_space *const of = (struct uvm_seam_space *)&space;
+static struct mm_struct *const the_mm = (struct mm_struct *)&did;
 static void (*run)(struct uvm_seam_tracker *tracker);
 
-__u32 uvm_rust_discard_range(struct uvm_seam_space *in, struct uvm_seam_tracker *tracker, __u64 base, __u64 length,
-			     _Bool eager, struct uvm_seam_discarded *counts)
+__u32 uvm_rust_discard_range(struct uvm_seam_space *in, struct mm_struct *mm, struct uvm_seam_tracker *tracker,
+			     __u64 base, __u64 length, _Bool eager, struct uvm_seam_discarded *counts)
 {
-	if (in != of || base != 1 || length != 2 || !eager || uvm_rust_discard_granule != 64 || !counts)
+	if (in != of || mm != the_mm || base != 1 || length != 2 || !eager || uvm_rust_discard_granule != 64 || !counts)
 		note("wrong");
 	run(tracker);
 	return NV_ERR_INVALID_DEVICE;
@@ -191,7 +200,7 @@ static bool asked(void (*what)(struct uvm_seam_tracker *tracker))
 	struct uvm_seam_discarded counts = { 0 };
 
 	run = what;
-	return uvm_seam_discard(of, 1, 2, true, &counts) == NV_ERR_INVALID_DEVICE &&
+	return uvm_seam_discard(of, the_mm, 1, 2, true, &counts) == NV_ERR_INVALID_DEVICE &&
 	       !strstr(did, "wrong");
 }
 
@@ -298,6 +307,6 @@ int main(void)
 	block.uvm_rust = &state;
 	uvm_rust_on_block_destroy(0, &event);
 	uvm_rust_on_block_destroy(0, &event);
-	say("the state dies with its block, and once", !block.uvm_rust && !strcmp(did, "destroy flash-gone flash-gone "));
+	say("the state dies with its block, and once", !block.uvm_rust && !strcmp(did, "freed destroy flash-gone freed flash-gone "));
 	return failed;
 }

@@ -81,7 +81,7 @@ uvm_gpu_id_t uvm_processor_mask_find_next_id(const uvm_processor_mask_t *mask, u
 #define uvm_va_block_size(block) ((block)->end - (block)->start + 1)
 
 typedef struct { int entries; } uvm_tracker_t;
-#define uvm_tracker_init(tracker) ((tracker)->entries = 0)
+#define UVM_TRACKER_INIT() { 0 }
 NV_STATUS uvm_tracker_wait_deinit(uvm_tracker_t *tracker);
 /* The other one is a block's, which is a number here. */
 NV_STATUS uvm_tracker_add_tracker_safe(uvm_tracker_t *tracker, const int *work);

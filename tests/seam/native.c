@@ -44,22 +44,42 @@ bool uvm_down_read_trylock(uvm_rw_semaphore_t *lock)
 	return !lock->sem.waiters;
 }
 
-struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space)
+struct mm_struct *uvm_va_space_mm_or_current_retain(uvm_va_space_t *va_space)
 {
-	note("m");
+	note("k");
 	return the_mm;
 }
 
-/* For a thread without an mm, which none is here. */
-struct mm_struct *uvm_va_space_mm_retain_lock(uvm_va_space_t *va_space)
+/* For a thread without an mm, which none is here; its VA space has none that lives. */
+struct mm_struct *uvm_va_space_mm_retain(uvm_va_space_t *va_space)
 {
 	note("?");
 	return NULL;
 }
 
+void uvm_record_lock_mmap_lock_read(struct mm_struct *mm) { note(mm == the_mm ? "r" : "?"); }
+
+static bool mm_is_taken;
+int mmap_read_lock_killable(struct mm_struct *mm)
+{
+	note("m");
+	return mm_is_taken ? -1 : 0;
+}
+
+bool mmap_read_trylock(struct mm_struct *mm)
+{
+	note("t");
+	return !mm_is_taken;
+}
+
+void uvm_va_space_mm_or_current_release(uvm_va_space_t *va_space, struct mm_struct *mm)
+{
+	note(mm == the_mm ? "K" : mm ? "?" : "");
+}
+
 void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm)
 {
-	note(mm == the_mm ? "M" : mm ? "?" : "");
+	note(mm == the_mm ? "MK" : mm ? "?" : "");
 }
 
 uvm_va_space_t *uvm_fd_va_space(struct file *file) { return NULL; }
@@ -212,6 +232,10 @@ void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u3
 	counted_at = address;
 }
 
+void uvm_rust_show_fdinfo(struct seq_file *seq, struct file *filp)
+{
+}
+
 static uvm_va_space_t nobody;
 
 uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block)
@@ -318,9 +342,10 @@ static void list_tests(void)
 static NV_STATUS eviction_ends;
 static __u64 told_of;
 
-__u64 uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index)
+__u64 uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index, __u64 address)
 {
 	note("n");
+	told_of = address;
 	return root_index + 70;
 }
 
@@ -335,7 +360,7 @@ void uvm_rust_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_
 		      __u32 status)
 {
 	note("t");
-	told_of = status == eviction_ends && before == root_index + 70 ? address : 0;
+	told_of = status == eviction_ends && before == root_index + 70 && told_of == address ? address : 0;
 }
 
 static void eviction_tests(void)
@@ -361,13 +386,23 @@ static void lock_tests(void)
 {
 	uvm_va_space_t va_space = {};
 	struct uvm_seam_space *space = (struct uvm_seam_space *)&va_space;
+	struct mm_struct *mm = NULL;
 
 	did[0] = 0;
-	uvm_seam_space_unlock(space, uvm_seam_space_lock(space, true));
-	say("the lock of a VA space comes within that of its process' memory", !strcmp(did, "mduM"));
+	if (!uvm_seam_mm_lock(space, true, &mm) || !uvm_seam_mm_lock(space, false, &mm) || mm != the_mm)
+		note("wrong");
+	uvm_seam_mm_unlock(space, mm);
+	say("the lock of a process' memory is waited for or tried, and kept with that memory", !strcmp(did, "kmrktrMK"));
 	did[0] = 0;
-	uvm_seam_space_unlock(space, uvm_seam_space_lock(space, false));
-	say("or alone", !strcmp(did, "du"));
+	mm_is_taken = true;
+	if (uvm_seam_mm_lock(space, true, &mm) || uvm_seam_mm_lock(space, false, &mm))
+		note("wrong");
+	mm_is_taken = false;
+	say("and who does not get it keeps nothing", !strcmp(did, "kmKktK"));
+	did[0] = 0;
+	uvm_seam_space_lock(space);
+	uvm_seam_space_unlock(space);
+	say("the lock of a VA space is another", !strcmp(did, "du"));
 	g_uvm_global.pm.lock.sem.waiters = 1;
 	did[0] = uvm_seam_suspends();
 	g_uvm_global.pm.lock.sem.waiters = 0;
@@ -408,12 +443,13 @@ static void space_tests(void)
 
 int main(void)
 {
-	printf("TAP version 13\n1..21\n");
+	printf("TAP version 13\n");
 	discard_tests();
 	event_tests();
 	list_tests();
 	eviction_tests();
 	lock_tests();
 	space_tests();
+	printf("1..%d\n", number);
 	return failed;
 }

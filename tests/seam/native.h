@@ -30,6 +30,7 @@ struct dentry *debugfs_create_dir(const char *name, struct dentry *parent);
 
 #define UVM_VA_BLOCK_SIZE	(2ull << 20)
 #define UVM_ENTRY_RET(ret)	return (ret)
+#define UVM_ENTRY_VOID(call)	((void)(call))
 
 typedef struct { int unused; } uvm_mutex_t;
 void uvm_mutex_lock(uvm_mutex_t *lock);
@@ -71,8 +72,12 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uv
 				    uvm_tracker_t *tracker);
 
 uvm_va_space_t *uvm_fd_va_space(struct file *file);
-struct mm_struct *uvm_va_space_mm_or_current_retain_lock(uvm_va_space_t *va_space);
-struct mm_struct *uvm_va_space_mm_retain_lock(uvm_va_space_t *va_space);
+struct mm_struct *uvm_va_space_mm_or_current_retain(uvm_va_space_t *va_space);
+struct mm_struct *uvm_va_space_mm_retain(uvm_va_space_t *va_space);
+int mmap_read_lock_killable(struct mm_struct *mm);
+bool mmap_read_trylock(struct mm_struct *mm);
+void uvm_record_lock_mmap_lock_read(struct mm_struct *mm);
+void uvm_va_space_mm_or_current_release(uvm_va_space_t *va_space, struct mm_struct *mm);
 void uvm_va_space_mm_or_current_release_unlock(uvm_va_space_t *va_space, struct mm_struct *mm);
 bool uvm_va_space_has_integrated_gpu(uvm_va_space_t *va_space);
 bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space);

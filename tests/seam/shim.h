@@ -117,6 +117,10 @@ void uvm_assert_spinlock_locked(const uvm_spinlock_t *lock);
 #ifndef SEAM_CHUNK_FIELDS
 #define SEAM_CHUNK_FIELDS
 #endif
+/* How many chunks a va_block has on a GPU. */
+#ifndef SEAM_CHUNKS
+#define SEAM_CHUNKS		1
+#endif
 
 typedef struct uvm_va_space_struct {
 	struct list_head list_node;
@@ -182,7 +186,7 @@ typedef struct uvm_gpu_struct {
 uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index);
 uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *va_space, uvm_gpu_id_t id);
 typedef struct test_gpu_state {
-	uvm_gpu_chunk_t *chunks[1];
+	uvm_gpu_chunk_t *chunks[SEAM_CHUNKS];
 	SEAM_GPU_STATE_FIELDS
 } uvm_va_block_gpu_state_t;
 uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *block, uvm_gpu_id_t id);

@@ -224,6 +224,7 @@ static void bad(void)
 	REFUSED(EINVALID, uvmrust_prefetch(p, SIZE_MAX, gpu));
 	REFUSED(ENODEVICE, uvmrust_prefetch(p, LENGTH, unknown));
 	REFUSED(EINVALID, uvmrust_discard_and_prefetch(p, SIZE_MAX, gpu));
+	REFUSED(ENODEVICE, uvmrust_discard_and_prefetch(p, LENGTH, unknown));
 	EXPECT(uvmrust_stream_error() == 0);
 }
 

@@ -14,6 +14,7 @@ int cuCtxSynchronize(void);
 int cuStreamCreate(void **, unsigned int);
 int cuStreamSynchronize(void *);
 int cuStreamBeginCapture_v2(void *, int);
+int cuStreamBeginCaptureToGraph(void *, void *, const void *, const void *, size_t, int);
 int cuStreamEndCapture(void *, void **);
 int cuGraphInstantiateWithFlags(void **, void *, unsigned long long);
 int cuGraphLaunch(void *, void *);
@@ -24,6 +25,8 @@ int cuEventRecord(void *, void *);
 int cuStreamWaitEvent(void *, void *, unsigned int);
 int cuMemAllocManaged(uint64_t *, size_t, unsigned int);
 int cuMemFree_v2(uint64_t);
+int cuMemPoolCreate(void **, const void *);
+int cuMemAllocFromPoolAsync(uint64_t *, size_t, void *, void *);
 struct kernel;
 int cuLaunchKernel(struct kernel *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 		   unsigned, void *, void **, void **);
@@ -33,6 +36,9 @@ void stub_initialise_uvm(void);
 void stub_capture_before(unsigned int nth);
 void stub_seed(uint64_t seed);
 void stub_fail(const char *function, unsigned int nth);
+void stub_evict(const void *p, size_t length);
+void stub_body(void **graph);
+void stub_green(int device, void **context, void **stream);
 
 /* CU_STREAM_NON_BLOCKING */
 #define NON_BLOCKING 1

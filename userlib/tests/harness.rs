@@ -7,6 +7,7 @@
 #[path = "../../tests/skipped.rs"]
 mod skip;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -70,8 +71,8 @@ pub fn source(name: &str) -> String {
 }
 
 /// The files of `userlib/tests/stub`, without their ends.
-pub const STUB: [&str; 8] = [
-    "batches", "device", "events", "graphs", "mappings", "memory", "streams", "tools",
+pub const STUB: [&str; 9] = [
+    "batches", "device", "events", "graphs", "green", "mappings", "memory", "streams", "tools",
 ];
 
 /// libcuda.so.1 in a folder of its own (`userlib/tests/stub`).
@@ -102,9 +103,14 @@ pub fn cuda_program(folder: &str, out: &Path, name: &str) {
     cc(out, &[&[&*search, &*source(name)], &libraries[..]].concat());
 }
 
-/// `uvmrun` with these options, of a program that [`cuda_program`] built in this folder; the stub writes to
-/// `log`, which is empty.
-pub fn under_uvmrun(folder: &str, built: &Path, log: &Path, options: &[&str]) -> Command {
+/// `uvmrun` with these options, of a program that [`cuda_program`] built in this folder, and that these words start;
+/// the stub writes to `log`, which is empty.
+pub fn under_uvmrun<S: AsRef<OsStr>>(
+    folder: &str,
+    started: &[S],
+    log: &Path,
+    options: &[&str],
+) -> Command {
     let _ = std::fs::remove_file(log);
     let folder = tmp(folder);
     let mut command = Command::new(program("uvmrun"));
@@ -112,13 +118,34 @@ pub fn under_uvmrun(folder: &str, built: &Path, log: &Path, options: &[&str]) ->
         .args(options)
         .arg("--library")
         .arg(cdylib("uvmrust-preload", false))
-        .arg(built)
-        .env("LD_PRELOAD", folder.join("libcuda.so.1"))
-        .env("LD_LIBRARY_PATH", &folder)
+        .args(started)
+        .env("LD_PRELOAD", folder.join("libcuda.so.1"));
+    on_the_stub(&mut command, &folder, log);
+    command
+}
+
+/// A program that [`cuda_program`] built in this folder under the preload, without `uvmrun`; the stub writes to `log`,
+/// which is empty.
+pub fn under_preload(folder: &str, built: &Path, log: &Path) -> Command {
+    let _ = std::fs::remove_file(log);
+    let folder = tmp(folder);
+    let preload = [
+        cdylib("uvmrust-preload", false),
+        folder.join("libcuda.so.1"),
+    ];
+    let mut command = Command::new(built);
+    command.env("LD_PRELOAD", std::env::join_paths(preload).unwrap());
+    on_the_stub(&mut command, &folder, log);
+    command
+}
+
+/// Sets what a program is told of the stub, whose folder this is.
+fn on_the_stub(command: &mut Command, folder: &Path, log: &Path) {
+    command
+        .env("LD_LIBRARY_PATH", folder)
         .env("STUB_UVM", "ours")
         .env("STUB_LOG", log)
         .env("UVMRUST_FD", "900");
-    command
 }
 
 /// What a program has said.

@@ -33,6 +33,8 @@ struct location {
 	F(cuMemAlloc_v2, (uint64_t *, size_t)) \
 	F(cuMemFree_v2, (uint64_t)) \
 	F(cuMemFreeAsync, (uint64_t, void *)) \
+	F(cuMemPoolCreate, (void **, const void *)) \
+	F(cuMemAllocFromPoolAsync, (uint64_t *, size_t, void *, void *)) \
 	F(cuMemGetInfo_v2, (size_t *, size_t *)) \
 	F(cuMemsetD32Async, (uint64_t, unsigned int, size_t, void *)) \
 	F(cuStreamCreate, (void **, unsigned int)) \

@@ -399,6 +399,41 @@ static void captures(uint64_t all)
 	}
 }
 
+/*
+ * Memory of a managed pool that was lazily discarded and freed: whether the pool gives it out again as it
+ * was, so that a write is lost. On a GPU without CUDA 13's pools nothing is said.
+ */
+static void pools(void)
+{
+	static uint32_t saw[MOST / 4];
+	/* CUmemPoolProps: CU_MEM_ALLOCATION_TYPE_MANAGED, for the first device. */
+	int props[22] = { 2, 0, 1, 0 };
+	uint64_t first = 0, second = 0;
+	void *pool = NULL;
+	size_t kept = 0;
+	int code = cuMemPoolCreate(&pool, props);
+
+	if (!code)
+		code = cuMemAllocFromPoolAsync(&first, MOST, pool, work);
+	if (code || found < 0) {
+		printf("fact - a managed pool and memory of it: %d\n", code);
+		return;
+	}
+	write_by_gpu(first, MOST, 0x4444);
+	MUST(cuStreamSynchronize(work));
+	printf("fact - UVM_DISCARD of memory of a managed pool, lazy: %#lx\n", uvm_discard(found, first, MOST, 0));
+	MUST(cuMemFree_v2(first));
+	MUST(cuMemAllocFromPoolAsync(&second, MOST, pool, work));
+	write_by_gpu(second, MOST, 0x5555);
+	move_to(second, MOST, false);
+	read_by(false, saw, second, MOST);
+	for (size_t i = 0; i < MOST / 4; i++)
+		kept += saw[i] == 0x5555;
+	printf("fact - memory of a managed pool that was lazily discarded and freed is given out again: %s; "
+	       "%zu of %zu words written then are kept\n", first == second ? "yes" : "no", kept, (size_t)MOST / 4);
+	MUST(cuMemFree_v2(second));
+}
+
 static void free_in_order(void)
 {
 	uint64_t p;
@@ -530,6 +565,7 @@ int main(int argc, char **argv)
 	captures(all);
 	reads(all);
 	lazy_without_prefetch(all);
+	pools();
 	free_in_order();
 	accounts();
 	host_functions(all);

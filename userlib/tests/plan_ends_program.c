@@ -23,6 +23,8 @@ int cuDevicePrimaryCtxRelease_v2(int);
 int cuDevicePrimaryCtxRelease(int);
 int cuDevicePrimaryCtxReset_v2(int);
 int cuDevicePrimaryCtxReset(int);
+int cuGreenCtxCreate(void **, void *, int, unsigned int);
+int cuGreenCtxDestroy(void *);
 int cuLaunchKernelEx(const void *, struct kernel *, void **, void **);
 int cuLaunchCooperativeKernel(struct kernel *, unsigned, unsigned, unsigned, unsigned, unsigned,
 			      unsigned, unsigned, void *, void **);
@@ -104,7 +106,7 @@ int main(void)
 {
 	const char *end = getenv("END");
 	int refused = strstr("launch launch-ex cooperative graph", end) != NULL;
-	int stays = !strcmp(end, "refused") || !strcmp(end, "other") || !strcmp(end, "held");
+	int stays = !strcmp(end, "refused") || !strcmp(end, "other") || strstr(end, "held");
 	unsigned char *range, *next;
 	void *context, *own = NULL;
 
@@ -123,6 +125,12 @@ int main(void)
 	} else if (!strcmp(end, "held")) {
 		MUST(cuDevicePrimaryCtxRetain(&context, 0));
 		MUST(cuDevicePrimaryCtxRelease_v2(0));
+	} else if (!strncmp(end, "green", 5)) {
+		MUST(cuGreenCtxCreate(&own, NULL, 0, 1));
+		if (!stays)
+			MUST(cuDevicePrimaryCtxRelease_v2(0));
+		MUST(cuGreenCtxDestroy(own));
+		MUST(cuDevicePrimaryCtxRetain(&context, 0));
 	} else if (!strcmp(end, "freed")) {
 		MUST(cuMemFree_v2((uintptr_t)range));
 	} else if (!strcmp(end, "destroyed")) {

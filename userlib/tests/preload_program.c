@@ -37,6 +37,10 @@ int cuStreamSynchronize(void *);
 int cuStreamBeginCapture_v2(void *, int);
 int cuStreamEndCapture(void *, void **);
 int cuGraphDestroy(void *);
+int cuDevicePrimaryCtxRetain(void **, int);
+int cuCtxPushCurrent_v2(void *);
+int cuCtxPopCurrent_v2(void **);
+int cuMemAllocAsync(void **, size_t, void *);
 int cuMemAllocFromPoolAsync(void **, size_t, void *, void *);
 int cuMemGetInfo_v2(size_t *, size_t *);
 struct pool_props;
@@ -212,6 +216,39 @@ static int pools_of_cuda(int (*get)(void **, void *, int))
 	return 0;
 }
 
+/* Allocates from no pool by its name, in a stream of the second device and in each default stream. */
+static int in_each_stream(void *stream)
+{
+	void *p, *streams[] = { stream, NULL, (void *)1, (void *)2 };
+
+	for (int i = 0; i < 4; i++)
+		if (cuMemAllocAsync(&p, LARGE, streams[i]) || cudaFreeAsync(p, NULL))
+			return 1;
+	return 0;
+}
+
+/*
+ * The pool of one device is more than memory, and not that of the other: first of the first one, then of
+ * the second, which is made current at last.
+ */
+static int pools_of_two_devices(void)
+{
+	static const struct pool_props first = { 1, 1, 1, 0 }, second = { 1, 1, 1, 1 };
+	static int place[] = { 1, 0 };
+	void *pool, *context, *stream;
+
+	if (cuDevicePrimaryCtxRetain(&context, 1) || cuCtxPushCurrent_v2(context) ||
+	    cuStreamCreate(&stream, 1) || cuCtxPopCurrent_v2(&context) ||
+	    cuMemPoolCreate(&pool, &first) || cuDeviceSetMemPool(0, pool) || in_each_stream(stream))
+		return 1;
+	say("# second device's");
+	if (cuMemGetDefaultMemPool(&pool, place, 1) || cuDeviceSetMemPool(0, pool) ||
+	    cuMemPoolCreate(&pool, &second) || cuDeviceSetMemPool(1, pool) || in_each_stream(stream))
+		return 1;
+	say("# second device");
+	return cuCtxPushCurrent_v2(context) || in_each_stream(stream) || cuCtxPopCurrent_v2(&context);
+}
+
 int main(void)
 {
 	unsigned char *large, *small, *pitched, *later, *waited, *kept, *pooled, *few;
@@ -219,7 +256,8 @@ int main(void)
 	size_t pitch;
 	void *stream, *other, *graph;
 	uint64_t length = LARGE;
-	int number = 1, pool;
+	struct pool_props pool = { 1, 0, 1, 0 };
+	int number = 1;
 	void *params[] = { NULL, &length, &number };
 
 	section("memory");
@@ -283,6 +321,9 @@ int main(void)
 		return 1;
 	section("kinds");
 	if (pools_of_a_kind())
+		return 1;
+	section("first device's");
+	if (pools_of_two_devices())
 		return 1;
 	section("info");
 	if (info())

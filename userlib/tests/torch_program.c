@@ -40,6 +40,7 @@ int main(int argc, char **argv)
 	void (*release)(void *, size_t, int, void *);
 	void (*record)(void *, void *);
 	void (*read_stats)(struct stats *);
+	size_t (*read_all)(void *, size_t);
 	int (*launch)(struct kernel *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 		      unsigned, void *, void **, void **);
 	int (*create)(void **, unsigned);
@@ -50,6 +51,7 @@ int main(int argc, char **argv)
 	int (*init)(unsigned), (*retain)(void **, int), (*set_current)(void *);
 	void *streams[2], *event, *context;
 	struct stats stats;
+	uint64_t words[16];
 
 	if (!library) {
 		puts(dlerror());
@@ -101,6 +103,12 @@ int main(int argc, char **argv)
 		release(p, LENGTH, 0, stream);
 	}
 	read_stats(&stats);
+	/* As much as the caller knows of, and no more than there is. */
+	*(void **)&read_all = find(library, "uvmrust_torch_all_stats");
+	memset(words, 0xee, sizeof(words));
+	bad |= read_all(words, 16) != 16 || memcmp(words, &stats, 16) || words[2] != words[15];
+	bad |= read_all(words, sizeof(words)) != sizeof(stats) || memcmp(words, &stats, sizeof(stats));
+	bad |= words[5] != words[15] || read_all(NULL, sizeof(words)) != 0;
 	printf("mallocs %lu reused %lu held %lu discarded %lu prefetched %lu bad %d\n",
 	       stats.mallocs, stats.reused, stats.held, stats.discarded, stats.prefetched, bad);
 	bad |= stats.mallocs != 100 || stats.reused != 96 || stats.held != 4 * LENGTH;

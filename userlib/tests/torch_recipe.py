@@ -9,9 +9,11 @@ Python package uvmrust, which is then used instead of the recipe. Prints what do
 """
 
 import ctypes
+import importlib.util
 import os
 import re
 import sys
+import warnings
 
 import torch
 
@@ -128,6 +130,62 @@ def by_hand():
     uvmrust.check()
 
 
+def no_memory():
+    """Where there is no memory PyTorch's own error is raised, and the program goes on."""
+    for step in range(3):
+        try:
+            torch.empty(1 << 62, dtype=torch.uint8, device="cuda:0")
+            expect(False, "a request of 4 EiB is refused")
+        except torch.OutOfMemoryError as error:
+            expect("CUDA out of memory. Tried to allocate" in str(error), f"the text: {error}")
+        expect(is_all(step, tensor(step)), "a tensor after a refused one")
+
+
+def left_out():
+    """What would raise with any pluggable allocator is not done, and a warning says so."""
+    for turn_on in (
+        lambda: setattr(torch.backends.cudnn, "benchmark", True),
+        lambda: torch.backends.cudnn.set_flags(_benchmark=True),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            turn_on()
+        expect(len(caught) == 1 and not torch.backends.cudnn.benchmark, "cudnn.benchmark")
+    name = "torch._inductor.cudagraph_trees"
+    expect(name not in sys.modules, "install() does not import torch.compile")
+    # Whoever only looks for it does not use up what waits for the import.
+    expect(importlib.util.find_spec(name) is not None, "torch.compile is there")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled = torch.compile(lambda one: one.fill_(6), backend="cudagraphs")
+        for _ in range(2):
+            expect(is_all(6, compiled(tensor(5))), "what torch.compile has made")
+    said = [str(warning.message) for warning in caught]
+    expect(name in sys.modules and sum("without CUDA graphs" in s for s in said) == 1, said)
+    aligned(sys.modules[name])
+
+
+def aligned(trees):
+    """A model that Inductor has compiled gets aligned inputs, also without graphs, and what it
+    writes gets to those that are not aligned."""
+
+    def model(inputs):
+        offsets.append([one.data_ptr() % 16 for one in inputs])
+        for one in inputs:
+            one.add_(1)
+        inputs.clear()
+
+    own, trees.get_input_idxs_to_check = trees.get_input_idxs_to_check, lambda *_: [0, 1]
+    run = trees.cudagraphify_impl(model, [], (), device_index=0, mutated_input_idxs=(0,))
+    first = torch.zeros(64)[1:]
+    for step, written in enumerate((first, first[3:], first), 1):
+        offsets, read = [], torch.zeros(64)[1:]
+        run([written, read])
+        expect(offsets == [[0, 0]], f"aligned inputs: {offsets}")
+        expect(is_all(step, first[3:]) and is_all(0, read), f"what is written: {first}, {read}")
+    trees.get_input_idxs_to_check = own
+
+
 def told():
     """torch.cuda's own calls for statistics ask the allocator."""
     torch.cuda.reset_peak_memory_stats()
@@ -139,6 +197,8 @@ def told():
     expect(torch.cuda.max_memory_allocated() == before + (16 << 20), "max_memory_allocated()")
     expect(torch.cuda.memory_reserved() >= 16 << 20, "memory_reserved()")
     expect("Allocated memory" in torch.cuda.memory_summary(), "memory_summary()")
+    torch.cuda.reset_accumulated_memory_stats()
+    expect(torch.cuda.memory_stats()["allocated_bytes.all.freed"] == 0, "what was freed since")
     torch.cuda.set_per_process_memory_fraction(0.5)
     uvmrust.torch.trim(0)
 
@@ -146,6 +206,7 @@ def told():
 # The first stream in a process makes PyTorch's pool of them.
 if package:
     sys.path.insert(0, library)
+    torch.backends.cudnn.benchmark = True
     import uvmrust
     import uvmrust.rmm
     import uvmrust.torch
@@ -154,10 +215,12 @@ if package:
     library = uvmrust.rmm.library()
     by_hand()
     told()
+    left_out()
     torch.cuda.empty_cache()
 else:
     exec(recipe(), {})
 recorded()
+no_memory()
 if torch.cuda.device_count() > 1:
     other_gpu()
 emptied()

@@ -52,6 +52,9 @@ void uvm_rust_space_stop(struct uvm_rust_space *space);
 /* Addresses from @first to @last are memory no more. Caller holds the VA space's lock in write mode. */
 void uvm_rust_space_forget(struct uvm_rust_space *space, __u64 first, __u64 last);
 
+/* The va_block of @space at @address is freed. Caller holds the va_block's lock. */
+void uvm_rust_block_freed(struct uvm_rust_space *space, __u64 address);
+
 /*
  * A GPU, @of, was registered in a VA space (again, perhaps). Caller holds the VA
  * space's lock in write mode. Without memory the GPU's work for this VA space
@@ -87,12 +90,11 @@ void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u3
 void uvm_rust_chunk_leaves(__u32 gpu_index, __u32 root_index, _Bool free, struct uvm_gpu_struct *gpu);
 
 /*
- * The chunks of a va_block of @space in root chunk @root_index are being taken. Returns what the second, after that, has
- * as @before: how many bytes evictions have copied, of all threads that evict from @space. @address: the va_block's;
- * @status: an NV_STATUS. Caller holds the va_block's lock.
+ * The chunks of a va_block of @space in root chunk @root_index are being taken. Returns the @eviction of the second, which
+ * the same thread calls after that. @address: the va_block's; @status: an NV_STATUS. Caller holds the va_block's lock.
  */
-__u64 uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index);
-void uvm_rust_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index, __u64 address, __u64 before,
+__u64 uvm_rust_note_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index, __u64 address);
+void uvm_rust_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_index, __u64 address, __u64 eviction,
 		      __u32 status);
 
 /*
@@ -109,8 +111,12 @@ void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
 /* Whether an ioctl is ours; @result is what it returns then. Caller holds none of upstream's locks. */
 _Bool uvm_rust_ioctl(struct file *filp, unsigned int cmd, unsigned long arg, long *result);
 
-/* Of an open file of the driver's, for /proc/PID/fdinfo. The caller keeps the file, and holds none of upstream's locks. */
+/*
+ * Of an open file of the driver's, for /proc/PID/fdinfo. The caller keeps the file, and holds none of upstream's locks. The
+ * hook in uvm_fops is C's, which calls Rust inside an entry of upstream's.
+ */
 void uvm_rust_show_fdinfo(struct seq_file *seq, struct file *filp);
+void uvm_rust_fdinfo(struct seq_file *seq, struct file *filp);
 
 /* --- called by Rust ------------------------------------------------------- */
 
@@ -118,11 +124,16 @@ void uvm_rust_show_fdinfo(struct seq_file *seq, struct file *filp);
 struct uvm_seam_space *uvm_seam_space_of(struct file *filp);
 
 /*
- * Takes the VA space's lock in read mode; @with_mm: after that of the process' memory, which is returned, or NULL for
- * nobody's: a thread of the kernel's takes the VA space's process, if it has one and lives. The second gives both back.
+ * Takes the lock of the process' memory in read mode, outside the VA space's, and gives that memory, or NULL for nobody's:
+ * a thread of the kernel's takes the VA space's process, if it has one and lives. Who @waits has no lock, also not that
+ * of power management, and gets none if it is killed; who does not gets none if others have it. The second gives it back.
  */
-struct mm_struct *uvm_seam_space_lock(struct uvm_seam_space *space, _Bool with_mm);
-void uvm_seam_space_unlock(struct uvm_seam_space *space, struct mm_struct *mm);
+_Bool uvm_seam_mm_lock(struct uvm_seam_space *space, _Bool waits, struct mm_struct **locked);
+void uvm_seam_mm_unlock(struct uvm_seam_space *space, struct mm_struct *mm);
+
+/* Takes the VA space's lock in read mode. The second gives it back. */
+void uvm_seam_space_lock(struct uvm_seam_space *space);
+void uvm_seam_space_unlock(struct uvm_seam_space *space);
 
 _Bool uvm_seam_space_trylock(struct uvm_seam_space *space);
 

@@ -82,11 +82,18 @@ NV_STATUS uvm_rust_drop_stale(uvm_va_block_t *block, uvm_va_block_context_t *con
 void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_va_block_region_t region,
 			    const uvm_page_mask_t *mask);
 
-/* Pages of a va_block that are resident on any processor. */
+/* Pages of a va_block that are resident on any processor; and whether a page is on none, in uvm_perf_thrashing.c. */
 void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out);
+bool uvm_rust_is_nowhere(uvm_va_block_t *block, __u32 page);
 
 /* Before the chunks of @block in @root_chunk are evicted: drops what is discarded in them. */
 NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_chunk_t *root_chunk);
+
+/*
+ * The same of all that @block has on @gpu, before that leaves the VA space, whose lock is held in write mode: so what is
+ * there stays known while the block's is let go. What cannot be dropped is moved with the rest.
+ */
+void uvm_rust_drop_leaving(uvm_va_block_t *block, uvm_gpu_t *gpu);
 
 /* A range is memory no more. */
 void uvm_rust_on_range_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, uvm_perf_event_data_t *data);

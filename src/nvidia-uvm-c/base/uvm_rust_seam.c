@@ -53,6 +53,11 @@ static int processes_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(processes);
 
+void uvm_rust_fdinfo(struct seq_file *seq, struct file *filp)
+{
+	UVM_ENTRY_VOID(uvm_rust_show_fdinfo(seq, filp));
+}
+
 NV_STATUS uvm_perf_heuristics_init(void)
 {
 	NV_STATUS status = uvm_perf_heuristics_init__c();
@@ -169,18 +174,16 @@ NV_STATUS uvm_va_block_evict_chunks(uvm_va_block_t *va_block, uvm_gpu_t *gpu, uv
 	uvm_va_space_t *va_space = nobodys ? NULL : uvm_va_block_get_va_space_maybe_dead(va_block);
 	struct uvm_rust_space *counted = va_space ? va_space->uvm_rust : NULL;
 	__u32 index = uvm_id_gpu_index(gpu->id), root = uvm_rust_root_index(root_chunk);
-	NV_STATUS status = NV_OK;
-	__u64 before = 0;
+	__u64 eviction = counted ? uvm_rust_note_evicted(counted, index, root, va_block->start) : 0;
+	NV_STATUS status;
 
 	if (nobodys)
 		return NV_OK;
-	if (counted)
-		before = uvm_rust_note_evicted(counted, index, root);
 	status = (UVM_RUST_HOOKED && va_space ? uvm_rust_drop_needless(va_block, gpu, root_chunk) : NV_OK) ?:
 		 uvm_va_block_evict_chunks__c(va_block, gpu, root_chunk, tracker);
 	/* Page tables may have taken memory meanwhile, for which the block's lock is let go. */
 	if (counted && uvm_va_block_get_va_space_maybe_dead(va_block))
-		uvm_rust_evicted(counted, index, root, va_block->start, before, status);
+		uvm_rust_evicted(counted, index, root, va_block->start, eviction, status);
 	/* No page could be moved: all chunks stay (uvm_rust_chunk_stays()). */
 	return UVM_RUST_HOOKED && status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;
 }
@@ -192,20 +195,32 @@ struct uvm_seam_space *uvm_seam_space_of(struct file *filp)
 	return (struct uvm_seam_space *)uvm_fd_va_space(filp);
 }
 
-struct mm_struct *uvm_seam_space_lock(struct uvm_seam_space *space, bool with_mm)
+bool uvm_seam_mm_lock(struct uvm_seam_space *space, bool waits, struct mm_struct **locked)
 {
-	struct mm_struct *mm = !with_mm ? NULL : current->mm ?
-			       uvm_va_space_mm_or_current_retain_lock((uvm_va_space_t *)space) :
-			       uvm_va_space_mm_retain_lock((uvm_va_space_t *)space);
+	uvm_va_space_t *of = (uvm_va_space_t *)space;
+	struct mm_struct *mm = *locked = current->mm ? uvm_va_space_mm_or_current_retain(of) : uvm_va_space_mm_retain(of);
+	bool taken = !mm || (waits ? !mmap_read_lock_killable(mm) : mmap_read_trylock(mm));
 
-	uvm_va_space_down_read((uvm_va_space_t *)space);
-	return mm;
+	if (mm && taken)
+		uvm_record_lock_mmap_lock_read(mm);
+	else
+		uvm_va_space_mm_or_current_release(of, mm);
+	return taken;
 }
 
-void uvm_seam_space_unlock(struct uvm_seam_space *space, struct mm_struct *mm)
+void uvm_seam_mm_unlock(struct uvm_seam_space *space, struct mm_struct *mm)
+{
+	uvm_va_space_mm_or_current_release_unlock((uvm_va_space_t *)space, mm);
+}
+
+void uvm_seam_space_lock(struct uvm_seam_space *space)
+{
+	uvm_va_space_down_read((uvm_va_space_t *)space);
+}
+
+void uvm_seam_space_unlock(struct uvm_seam_space *space)
 {
 	uvm_va_space_up_read((uvm_va_space_t *)space);
-	uvm_va_space_mm_or_current_release_unlock((uvm_va_space_t *)space, mm);
 }
 
 bool uvm_seam_has_non_faultable(struct uvm_seam_space *space)

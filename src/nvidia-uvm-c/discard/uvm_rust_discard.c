@@ -22,6 +22,7 @@ void uvm_rust_on_block_destroy(UVM_RUST_EVENT_SPACE uvm_perf_event_t event_id, u
 {
 	uvm_va_block_t *block = data->block_destroy.block;
 
+	uvm_rust_block_freed(uvm_va_block_get_va_space(block)->uvm_rust, block->start);
 	uvm_rust_block_destroy(block->uvm_rust);
 	block->uvm_rust = NULL;
 	uvm_rust_flash_block_gone(block);
@@ -141,13 +142,12 @@ __u32 uvm_seam_tracker_end(struct uvm_seam_tracker *tracker)
 	return uvm_tracker_wait_deinit((uvm_tracker_t *)tracker);
 }
 
-__u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, bool eager,
+__u32 uvm_seam_discard(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length, bool eager,
 		       struct uvm_seam_discarded *counts)
 {
-	uvm_tracker_t tracker;
+	uvm_tracker_t tracker = UVM_TRACKER_INIT();
 
-	uvm_tracker_init(&tracker);
-	return uvm_rust_discard_range(space, (struct uvm_seam_tracker *)&tracker, base, length, eager, counts);
+	return uvm_rust_discard_range(space, mm, (struct uvm_seam_tracker *)&tracker, base, length, eager, counts);
 }
 
 #include "uvm_rust_on_discard.h"

@@ -71,11 +71,11 @@ struct uvm_seam_discarded {
 };
 
 /*
- * Discards [base, base + length) of a VA space by way of uvm_seam_discard_*(). @tracker: for work to wait
- * for, on the stack of uvm_seam_discard(). Returns an NV_STATUS. Sleeps.
+ * Discards [base, base + length) of a VA space by way of uvm_seam_discard_*(). @mm: as for uvm_seam_discard(). @tracker:
+ * for work to wait for, on the stack of that. Returns an NV_STATUS. Sleeps.
  */
-__u32 uvm_rust_discard_range(struct uvm_seam_space *space, struct uvm_seam_tracker *tracker, __u64 base, __u64 length,
-			     _Bool eager, struct uvm_seam_discarded *counts);
+__u32 uvm_rust_discard_range(struct uvm_seam_space *space, struct mm_struct *mm, struct uvm_seam_tracker *tracker,
+			     __u64 base, __u64 length, _Bool eager, struct uvm_seam_discarded *counts);
 
 /* --- called by Rust ----------------------------------------------------------- */
 
@@ -139,11 +139,11 @@ __u32 uvm_seam_block_chunk(struct uvm_va_block_struct *block, struct uvm_gpu_str
 __u32 uvm_va_block_find(struct uvm_va_space_struct *va_space, __u64 address, struct uvm_va_block_struct **block);
 
 /*
- * Discards [base, base + length). Takes the locks it needs, and waits for the GPUs
- * if @eager. Returns an NV_STATUS; NV_WARN_NOTHING_TO_DO for memory that is not
- * managed but known.
+ * Discards [base, base + length). Gives back @mm, of uvm_seam_mm_lock(), and takes all
+ * other locks that it needs. Waits for the GPUs if @eager. Returns an NV_STATUS;
+ * NV_WARN_NOTHING_TO_DO for memory that is not managed but known.
  */
-__u32 uvm_seam_discard(struct uvm_seam_space *space, __u64 base, __u64 length, _Bool eager,
+__u32 uvm_seam_discard(struct uvm_seam_space *space, struct mm_struct *mm, __u64 base, __u64 length, _Bool eager,
 		       struct uvm_seam_discarded *counts);
 
 /* --- discard: called by Rust, within uvm_rust_discard_range() ---------------------- */

@@ -151,6 +151,27 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 	return uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(&leaving));
 }
 
+void uvm_rust_drop_leaving(uvm_va_block_t *block, uvm_gpu_t *gpu)
+{
+	const uvm_page_mask_t *leaving = uvm_rust_resident_mask(block, gpu->id);
+
+	while (block->uvm_rust && uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(leaving)) ==
+				  NV_ERR_MORE_PROCESSING_REQUIRED)
+		continue;
+}
+
+bool uvm_rust_is_nowhere(uvm_va_block_t *block, __u32 page)
+{
+	uvm_processor_id_t id;
+
+	for_each_id_in_mask(id, &block->resident) {
+		if (uvm_page_mask_test(uvm_rust_resident_mask(block, id), page))
+			return false;
+	}
+	/* Ordinary memory may be with Linux. */
+	return !uvm_va_block_is_hmm(block);
+}
+
 /* --- preparing pages --------------------------------------------------------- */
 
 /* Zeroes @pages of @chunk, which backs @region, adding the work to the block's tracker. */

@@ -136,8 +136,9 @@ void uvm_rust_root_chunk_update(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_c
 		change = UVM_RUST_CHUNK_STAYS;
 	/*
 	 * A chunk has its va_block from its first unpinning on, until it is freed, both under
-	 * the list lock, which is held. Who unpins it holds the block's lock: so the block is there, and so
-	 * is its VA space, which is reached by way of its range.
+	 * the list lock, which is held. Who unpins it may have let the block's lock go, as it gives back what it did not
+	 * need of an allocation. It holds the lock of the VA space all the time: so the block is there, and its range, by way
+	 * of which the VA space is reached.
 	 */
 	else if (chunk->va_block)
 		holder = (uintptr_t)uvm_va_block_get_va_space_maybe_dead(chunk->va_block);

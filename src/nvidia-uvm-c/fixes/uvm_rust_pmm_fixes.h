@@ -14,6 +14,7 @@
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_on_pins.h"
+#include "uvm_rust_on_place.h"
 
 /* Upstream's, defined below in uvm_pmm_gpu.c. */
 static uvm_gpu_root_chunk_t *pick_root_chunk_to_evict(uvm_pmm_gpu_t *pmm);
@@ -30,18 +31,21 @@ static uvm_rust_walk_fn free_first_pinned_chunk_func;
 #define REST_MS 10
 
 /*
- * Whether @va_block really has the page of @chunk, which names @va_block as its owner. Each page of ordinary memory has a
- * chunk of its own. The chunk's own page index does not say which: from 590 on a split leaves it as it was.
+ * Whether @va_block really has the page of @chunk, which names @va_block as its owner, in @place. Each page of ordinary
+ * memory has a chunk of its own.
  */
-static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk)
+static bool chunk_is_in_va_block(uvm_gpu_t *gpu, uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk,
+				 uvm_va_block_region_t place)
 {
 	uvm_va_block_gpu_state_t *state;
-	uvm_page_index_t page;
+	uvm_page_index_t page, end;
 	bool there = false;
 
 	uvm_mutex_lock(&va_block->lock);
 	state = uvm_va_block_gpu_state_get(va_block, gpu->id);
-	for (page = 0; state && !there && page < uvm_va_block_num_cpu_pages(va_block); page++)
+	/* A block that has been split since is shorter; a dead one has no state, and no length to ask for. */
+	end = state ? min_t(size_t, place.outer, uvm_va_block_num_cpu_pages(va_block)) : 0;
+	for (page = place.first; state && !there && page < end; page++)
 		there = state->chunks[page] == chunk;
 	uvm_mutex_unlock(&va_block->lock);
 	return there;
@@ -66,6 +70,7 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 
 	for (; *status == NV_OK && pfn < end; pfn++) {
 		struct page *page = pfn_to_page(pfn);
+		uvm_va_block_region_t place = {};
 		uvm_gpu_chunk_t *chunk = NULL;
 		bool claims;
 
@@ -74,11 +79,13 @@ static unsigned int evict_strays(uvm_pmm_gpu_t *pmm, uvm_gpu_root_chunk_t *root_
 		if (READ_ONCE(page->zone_device_data))
 			chunk = uvm_rust_chunk_of_page(page);
 		claims = chunk && chunk->va_block == va_block;
+		if (claims)
+			place = uvm_rust_place_of(chunk);
 		uvm_spin_unlock(&pmm->list_lock);
 
 		if (!claims)
 			continue;
-		if (chunk_is_in_va_block(gpu, va_block, chunk)) {
+		if (chunk_is_in_va_block(gpu, va_block, chunk, place)) {
 			left++;
 			continue;
 		}

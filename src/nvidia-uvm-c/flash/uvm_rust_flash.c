@@ -89,7 +89,8 @@ NV_STATUS uvm_va_block_check_logical_permissions(uvm_va_block_t *block, uvm_va_b
 						 uvm_processor_id_t id, uvm_page_index_t index,
 						 uvm_fault_access_type_t access UVM_RUST_MAY_MIGRATE(, bool may_migrate))
 {
-	if (static_branch_unlikely(&uvm_rust_flash_used_key) && uvm_rust_flash_is_lost(block->uvm_rust_flash, index))
+	if (static_branch_unlikely(&uvm_rust_flash_used_key) &&
+	    uvm_rust_flash_is_lost(block->uvm_rust_flash, index, UVM_ID_IS_GPU(id)))
 		return NV_ERR_INVALID_OPERATION;
 	return uvm_va_block_check_logical_permissions__c(block, context, id, index, access UVM_RUST_MAY_MIGRATE(, may_migrate));
 }

@@ -137,10 +137,10 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 	return status;
 }
 
-void uvm_seam_flash_lost(uvm_va_block_t *block, u32 pages)
+void uvm_seam_flash_lost(uvm_va_block_t *block, u32 pages, u32 pid)
 {
-	pr_err_ratelimited("nvidia-uvm: flash: %u pages of [0x%llx, 0x%llx) of process %d cannot be read: "
-			   "it will get SIGBUS or a GPU fault\n", pages, block->start, block->end + 1, current->tgid);
+	pr_err_ratelimited("nvidia-uvm: flash: %u pages of [0x%llx, 0x%llx) of process %u cannot be read: "
+			   "who uses them gets SIGBUS or a GPU fault\n", pages, block->start, block->end + 1, pid);
 }
 
 /*
@@ -166,10 +166,9 @@ static NV_STATUS flash_before_populate(uvm_va_block_t *block, uvm_va_block_conte
 		return NV_OK;
 	gpu = UVM_ID_IS_CPU(to) ? NULL : uvm_rust_gpu(uvm_va_block_get_va_space(block), to);
 	uvm_page_mask_init_from_region(&wanted, region, mask);
+	BUILD_BUG_ON(UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT != 0);
 	/* Upstream gives CPU faults the cause of replayable ones; they are serviced by the thread that faults. */
-	return uvm_rust_flash_before_populate(block, (struct uvm_seam_context *)context, gpu,
-					      context->make_resident.cause,
-					      context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT &&
+	return uvm_rust_flash_before_populate(block, (struct uvm_seam_context *)context, gpu, context->make_resident.cause,
 					      current->flags & PF_KTHREAD, uvm_rust_mask(&wanted));
 }
 

@@ -29,8 +29,11 @@ void uvm_rust_flash_note(struct uvm_va_block_struct *block, _Bool used);
 /* It is being destroyed. */
 void uvm_rust_flash_block_gone(struct uvm_va_block_struct *block);
 
-/* These take NULL for a block of which nothing is known. Whether page @page is lost; whether flash has a copy of it. */
-_Bool uvm_rust_flash_is_lost(struct uvm_rust_flash_block *block, __u32 page);
+/*
+ * These take NULL for a block of which nothing is known. Whether page @page is lost, which a GPU asks for or a CPU; whether
+ * flash has a copy of it.
+ */
+_Bool uvm_rust_flash_is_lost(struct uvm_rust_flash_block *block, __u32 page, _Bool by_gpu);
 _Bool uvm_rust_flash_is_copied(struct uvm_rust_flash_block *block, __u32 page);
 /* Adds to @pages those that flash alone has. */
 void uvm_rust_flash_add_stored(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages);
@@ -50,12 +53,12 @@ _Bool uvm_rust_flash_along(struct uvm_va_block_struct *block, _Bool to_gpu, stru
 /*
  * Before @wanted pages are made resident on @gpu, or NULL for the host (policy/flash/room.rs): waits for room, and
  * brings what is on flash into host memory (policy/flash/fetch.rs). Caller holds the VA space's lock and the block's,
- * which is dropped for the I/O. @cause: upstream's; @replays: of that, a GPU's fault that can be put off. NV_OK:
+ * which is dropped for the I/O. @cause: upstream's; @by_kernel: a kernel thread services it. NV_OK:
  * none is on flash; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was dropped, call again; NV_ERR_INVALID_OPERATION: one
  * is lost.
  */
 __u32 uvm_rust_flash_before_populate(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
-				     struct uvm_gpu_struct *gpu, __u32 cause, _Bool replays,
+				     struct uvm_gpu_struct *gpu, __u32 cause, _Bool by_kernel,
 				     const struct uvm_rust_mask *wanted);
 /*
  * The same before a debugger reads page @page, with @context, or one of Rust's for NULL; and what
@@ -145,8 +148,8 @@ __u32 uvm_seam_flash_populate(struct uvm_va_block_struct *block, struct uvm_seam
 			      struct uvm_rust_mask *pages);
 /* @pages, at least one, hold in host memory what was written. */
 void uvm_seam_flash_arrived(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
-/* Says that so many of its pages cannot be read. */
-void uvm_seam_flash_lost(struct uvm_va_block_struct *block, __u32 pages);
+/* Says that so many of its pages cannot be read, which are process @pid's. */
+void uvm_seam_flash_lost(struct uvm_va_block_struct *block, __u32 pages, __u32 pid);
 /*
  * Told after @progress was raised, where a read or a write ends, or there is room; waits until it is not what it @was
  * any more, or so many milliseconds.

@@ -112,6 +112,22 @@ UVM_ASSERT(cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 + uvm_va_block_page_compute_highest_permission__c
   (...) { ... }
 
+// Nor is it when a GPU leaves the VA space: what is not discarded then goes to the host.
+@ leaving @
+typedef uvm_va_block_region_t, uvm_gpu_t;
+iterator name for_each_va_block_subregion_in_mask;
+identifier block, gpu;
+expression region, there, all;
+statement S;
+@@
+block_evict_pages_from_gpu(uvm_va_block_t *block, uvm_gpu_t *gpu, ...)
+{
+<...
++ uvm_rust_drop_leaving(block, gpu);
+  for_each_va_block_subregion_in_mask(region, there, all) S
+...>
+}
+
 // Evicting part of a block of ordinary memory (HMM): upstream hands Linux the
 // page frame numbers of the whole block, of which only the evicted part was set.
 // And it takes the chunks of pages that Linux did not let go, or follows a null pointer

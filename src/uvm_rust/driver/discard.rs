@@ -3,17 +3,19 @@
 //! Discard in the driver: the ioctls, and `policy/discard` on upstream's VA spaces.
 //!
 //! A discard (call.rs) takes `mmap_lock` and the VA space's lock in
-//! read mode, and within them one va_block's lock at a time; upstream's code takes the locks below. The
+//! read mode, and within them one va_block's lock at a time; upstream's code takes the locks below. It waits for
+//! `mmap_lock` before it keeps the system awake: a process has that lock held for as long as it likes. The
 //! discard waits for GPUs with the first two held, which keep the GPUs. The discard state of a va_block hangs off that
 //! block (`uvm_va_block_t.uvm_rust`), and the block's lock guards it.
 
 #[cfg(not(uvm_native))]
 use super::evict;
-use super::ioctl::{awake, EOPNOTSUPP};
+use super::ioctl::{awake, unsuspended, EOPNOTSUPP};
 use super::params::{self, Params};
 use super::space::State;
 use crate::ffi::bindings as uapi;
 use crate::ffi::status::Status;
+use crate::ffi::vaspace::MmLock;
 use crate::ffi::{seam, trace, uaccess};
 use crate::policy::discard::{self as policy, Failure};
 use core::mem::size_of;
@@ -76,11 +78,11 @@ pub(crate) fn dispatch(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<Re
         }
         // The chunks are in our queues, whoever discards: upstream would not find them in its lists.
         TEST_ALLOC_LIST if seam::tests_enabled() => {
-            params::update::<32>(arg, |p| alloc_list(file, p))
+            params::update::<32>(arg, |p| unsuspended(|| alloc_list(file, p)))
         }
         _ if seam::discard_is_upstreams() => return None,
         TEST_DISCARD_STATUS if seam::tests_enabled() => {
-            params::update::<16>(arg, |p| discard_status(file, p))
+            params::update::<16>(arg, |p| unsuspended(|| discard_status(file, p)))
         }
         _ => return None,
     })
@@ -105,29 +107,33 @@ fn checked(result: u32) -> Result<(), u32> {
 
 /// {base: u64, length: u64, flags: u64, rmStatus: u32, padding}
 #[cfg(not(uvm_native))]
-fn discard(file: &seam::File<'_>, p: &mut Params<'_>) {
+fn discard(file: &seam::File<'_>, p: &mut Params<'_>) -> Result {
     let (base, length, flags) = (p.u64(0), p.u64(8), p.u64(16));
+    let mm = file.space().map(|space| space.lock_mm().ok_or(EINTR));
+    let mm = mm.transpose()?;
     let run = || {
-        let space = space(file)?;
+        let (space, mm) = (space(file)?, mm.ok_or(status::ILLEGAL_ACTION)?);
         if flags & !UNMAP != 0 {
             return Err(status::INVALID_ARGUMENT);
         }
         let eager = flags & UNMAP != 0;
         let mut counts = NO_BLOCKS;
         checked(discard_range(
-            (file, space),
+            (file, space, mm),
             base,
             length,
             eager,
             &mut counts,
         ))
     };
-    p.set_u32(24, run().err().unwrap_or(status::OK));
+    let result = unsuspended(|| Ok(run().err().unwrap_or(status::OK)))?;
+    p.set_u32(24, result);
+    Ok(())
 }
 
 /// {lookup_address: u64, discarded: u8, padding, rmStatus: u32}
 #[cfg(not(uvm_native))]
-fn discard_status(file: &seam::File<'_>, p: &mut Params<'_>) {
+fn discard_status(file: &seam::File<'_>, p: &mut Params<'_>) -> Result {
     let address = p.u64(0);
     let run = || {
         let space = space(file)?.lock();
@@ -144,11 +150,12 @@ fn discard_status(file: &seam::File<'_>, p: &mut Params<'_>) {
     };
     p.set_u8(8, discarded.into());
     p.set_u32(12, result);
+    Ok(())
 }
 
 /// {address: u64, gpu_uuid: [u8; 16], list_type: u32, rmStatus: u32}
 #[cfg(not(uvm_native))]
-fn alloc_list(file: &seam::File<'_>, p: &mut Params<'_>) {
+fn alloc_list(file: &seam::File<'_>, p: &mut Params<'_>) -> Result {
     let (address, uuid) = (p.u64(0), p.uuid(8));
     let run = || {
         let space = space(file)?.lock();
@@ -169,6 +176,7 @@ fn alloc_list(file: &seam::File<'_>, p: &mut Params<'_>) {
     };
     p.set_u32(24, list);
     p.set_u32(28, result);
+    Ok(())
 }
 
 /// How many blocks a discard has met, by what became of them.
@@ -203,14 +211,14 @@ pub(crate) fn ended(
 
 /// Discards a range of a file's VA space, and tells who listens. Returns an `NV_STATUS`; the blocks are added to `counts`.
 fn discard_range(
-    (file, space): (&seam::File<'_>, seam::VaSpace<'_>),
+    (file, space, mm): (&seam::File<'_>, seam::VaSpace<'_>, MmLock<'_>),
     base: u64,
     length: u64,
     eager: bool,
     counts: &mut Counts,
 ) -> u32 {
     let mut met = NO_BLOCKS;
-    let status = discard_by(space, base, length, eager, &mut met);
+    let status = discard_by((space, mm), base, length, eager, &mut met);
     counts.discarded += met.discarded;
     counts.skipped += met.skipped;
     counts.partial += met.partial;
@@ -228,8 +236,9 @@ fn discard_range(
 }
 
 /// The same by the discard that is on, ours or upstream's.
+#[cfg_attr(uvm_native, allow(unused_variables))]
 fn discard_by(
-    space: seam::VaSpace<'_>,
+    (space, mm): (seam::VaSpace<'_>, MmLock<'_>),
     base: u64,
     length: u64,
     eager: bool,
@@ -237,11 +246,11 @@ fn discard_by(
 ) -> u32 {
     #[cfg(uvm_discards)]
     if seam::discard_is_upstreams() {
-        return native::discard(space, base, length, eager, counts);
+        return native::discard(mm, base, length, eager, counts);
     }
     #[cfg(not(uvm_native))]
     {
-        crate::ffi::discard::call::discard(space, base, length, eager, counts)
+        crate::ffi::discard::call::discard((space, mm), base, length, eager, counts)
     }
     #[cfg(uvm_native)]
     {
@@ -298,7 +307,7 @@ fn check_batch(batch: &uapi::uvm_rust_discard_batch) -> Result {
 }
 
 fn discard_element(
-    of: (&seam::File<'_>, seam::VaSpace<'_>),
+    (file, space): (&seam::File<'_>, seam::VaSpace<'_>),
     batch: &uapi::uvm_rust_discard_batch,
     index: u32,
     counts: &mut Counts,
@@ -315,8 +324,9 @@ fn discard_element(
         return Err(EINVAL);
     }
     let eager = batch.flags & uapi::UVM_RUST_DISCARD_EAGER != 0;
+    let mm = space.lock_mm().ok_or(EINTR)?;
     awake(
-        || match discard_range(of, range.base, range.length, eager, counts) {
+        || match discard_range((file, space, mm), range.base, range.length, eager, counts) {
             status::OK => Ok(()),
             status::NO_MEMORY => Err(ENOMEM),
             status::SIGNAL_PENDING => Err(EINTR),

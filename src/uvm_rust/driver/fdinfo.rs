@@ -5,11 +5,13 @@
 //! Linux shows it to the processes that may look at this one as a debugger does, and so may its own. It says of the
 //! file's VA space, and of its tenant, what the ioctls say to whoever has the file; of others nothing.
 //!
-//! No lock of upstream's is taken: the counts, and how much is held, are read without any. For the SSD tier there are two of ours, as in
-//! `UVM_RUST_FLASH_GET_STATS`.
+//! The counts, and how much is held on GPUs, are read without a lock of upstream's. What is in host memory is counted by a walk
+//! (`driver/places.rs`), which tries to take the VA space's lock for some va_blocks at a time. For the SSD tier there are two locks of
+//! ours, as in `UVM_RUST_FLASH_GET_STATS`.
 
 use crate::ffi::seam;
 use crate::policy::stats::fdinfo;
+use crate::policy::stats::places::Places;
 use core::fmt::{self, Write};
 
 /// Writes the text of a file, which need not be initialized.
@@ -19,7 +21,18 @@ pub(crate) fn show(file: &seam::File<'_>, out: &mut dyn Write) -> fmt::Result {
         return Ok(());
     };
     let gpus = state.stats().map(|stats| stats.told(space.holder()));
-    fdinfo::show(out, state.client(), gpus, ssd(file))
+    fdinfo::show(out, state.client(), gpus, ssd(file), places(file))
+}
+
+/// How many bytes of the VA space are in host memory and on the SSD; `None` if that is not known.
+#[cfg(not(uvm_native))]
+fn places(file: &seam::File<'_>) -> Option<Places> {
+    crate::driver::places::bytes(file.space()?)
+}
+
+#[cfg(uvm_native)]
+fn places(_: &seam::File<'_>) -> Option<Places> {
+    None
 }
 
 /// How many bytes the tenant has on the SSD tier's device; `None` without one.

@@ -264,10 +264,8 @@ pub(crate) fn move_range(file: &seam::File<'_>, arg: usize) -> Result {
     let to = checked(range.base, range.length, range.flags)?;
     enabled()?;
     let space = file.space().ok_or(EPERM)?;
-    awake(|| {
-        let moved = move_range_of(&space, range.base, range.length, to, range.gpu_uuid);
-        moved.map_err(why)
-    })
+    // It keeps the system awake part by part, and waits for none of the process' locks meanwhile.
+    move_range_of(&space, range.base, range.length, to, range.gpu_uuid).map_err(why)
 }
 
 /// Where a range of the caller's goes.

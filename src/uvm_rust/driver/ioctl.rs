@@ -98,33 +98,32 @@ const _: () = {
 
 /// Does what one of our ioctls asks for: 0, or what went wrong. `None` if it is upstream's. Caller holds no lock.
 pub(crate) fn answer(file: &seam::File<'_>, cmd: u32, arg: usize) -> Option<c_long> {
-    if is_ours(cmd) {
-        // While the system sleeps, managed memory of the process cannot be had, and a copy from there would try for ever.
-        if let Err(e) = awake(|| Ok(())) {
-            return Some(errno(Err(e)));
-        }
-    }
     // An upstream with a discard of its own answers its own numbers.
     #[cfg(not(uvm_native))]
     if let Some(result) = discard::dispatch(file, cmd, arg) {
         return Some(errno(result));
     }
-    // After a fatal error the driver does nothing any more, so the call asks first.
-    if is_ours(cmd) && !seam::healthy() {
-        return Some(errno(Err(EIO)));
-    }
     dispatch(file, cmd, arg).map(errno)
 }
 
 /// Calls `f` while the system neither sleeps nor is suspended, for which whoever suspends waits: `f` copies nothing from
-/// or to user space.
+/// or to user space, and waits for no lock of a process' memory.
 ///
 /// # Errors
 ///
 /// `EAGAIN` if the system sleeps, or somebody waits to suspend it; and those of `f`.
-pub(crate) fn awake<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+pub(crate) fn unsuspended<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     let _pm = seam::PmLock::try_read().ok_or(EAGAIN)?;
     f()
+}
+
+/// Calls `f` as [`unsuspended`] does, if the driver works.
+///
+/// # Errors
+///
+/// `EIO` after a fatal error of the driver, which does nothing any more; and those of [`unsuspended`].
+pub(crate) fn awake<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    unsuspended(|| if seam::healthy() { f() } else { Err(EIO) })
 }
 
 /// What an ioctl returns: 0, or the negative errno.
@@ -133,6 +132,7 @@ fn errno(result: Result) -> c_long {
 }
 
 /// Whether an ioctl is one of ours, which upstream does not know.
+#[cfg(uvm_native)]
 fn is_ours(cmd: u32) -> bool {
     matches!(
         cmd,
@@ -187,7 +187,6 @@ fn dispatch_hooked(_: &seam::File<'_>, cmd: u32, _: usize) -> Option<Result> {
 fn get_version(arg: usize) -> Result {
     let (mut version, size) =
         params::read_sized::<uapi::uvm_rust_version>(arg, uapi::UVM_RUST_VERSION_SIZE_V1)?;
-    awake(|| Ok(()))?;
     version.version = uapi::UVM_RUST_VERSION;
     version.features = 0;
     if seam::stats_enabled() {

@@ -2,7 +2,7 @@
 
 //! What a call of user space gives and gets: structures that state their size, and upstream's, which do not.
 
-use super::ioctl::awake;
+use super::ioctl::{awake, unsuspended};
 use crate::ffi::uaccess::{read_element, Sized32};
 use core::mem::size_of;
 use kernel::prelude::*;
@@ -12,14 +12,26 @@ use kernel::uaccess::UserSlice;
 const SIZE_MAX: usize = 4096;
 
 /// Reads a structure from `arg`. What the caller's is too short for is zero.
-/// Returns it with the caller's size.
+/// Returns it with the caller's size. The driver works, and the system is awake, before and after that.
+/// The function has a stack frame of its own, because the structures that it copies are large for a kernel's stack.
 ///
 /// # Errors
 ///
-/// `EFAULT` where the memory cannot be read, `EINVAL` if the size is below
+/// Those of [`awake`]; `EFAULT` where the memory cannot be read, `EINVAL` if the size is below
 /// `first_version`, `E2BIG` if it is over a page or if bytes that this driver does
 /// not know are not zero; then the size it knows is written back.
+#[inline(never)]
 pub(crate) fn read_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(T, usize)> {
+    // While the system sleeps, managed memory of the process cannot be had, and a copy from there would try for ever.
+    awake(|| Ok(()))?;
+    let read = copy_sized(arg, first_version)?;
+    // The copy may have taken as long as the process likes.
+    awake(|| Ok(()))?;
+    Ok(read)
+}
+
+/// Copies the structure, whether the system is awake or not.
+fn copy_sized<T: Sized32>(arg: usize, first_version: u32) -> Result<(T, usize)> {
     let mut bytes = [0u8; 4];
     UserSlice::new(arg, 4).reader().read_slice(&mut bytes)?;
     let size = u32::from_ne_bytes(bytes) as usize;
@@ -77,20 +89,20 @@ impl Params<'_> {
     }
 }
 
-/// Reads a structure of upstream's of `N` bytes from `arg`, lets `f` change it while the system is awake, and
-/// writes it back.
+/// Reads a structure of upstream's of `N` bytes from `arg`, lets `f` change it, which keeps the system awake meanwhile,
+/// and writes it back. Without a lock.
 ///
 /// # Errors
 ///
-/// `EAGAIN` while the system sleeps; `EFAULT` where the memory cannot be read, before `f`, or written, after it;
-/// `EAGAIN` instead of `f` if the system is about to sleep.
-pub(crate) fn update<const N: usize>(arg: usize, f: impl FnOnce(&mut Params<'_>)) -> Result {
-    awake(|| Ok(()))?;
+/// `EAGAIN` while the system sleeps; `EFAULT` where the memory cannot be read, before `f`, or written, after it; and
+/// those of `f`, after which nothing is written.
+pub(crate) fn update<const N: usize>(
+    arg: usize,
+    f: impl FnOnce(&mut Params<'_>) -> Result,
+) -> Result {
+    unsuspended(|| Ok(()))?;
     let mut bytes = [0; N];
     UserSlice::new(arg, N).reader().read_slice(&mut bytes)?;
-    awake(|| {
-        f(&mut Params(&mut bytes));
-        Ok(())
-    })?;
+    f(&mut Params(&mut bytes))?;
     UserSlice::new(arg, N).writer().write_slice(&bytes)
 }

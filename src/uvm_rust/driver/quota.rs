@@ -16,7 +16,7 @@ use crate::ffi::flash::is_admin;
 use crate::ffi::gpu::GpuHandle;
 use crate::ffi::vaspace::{LockedVaSpace, VaSpace};
 use crate::ffi::{seam, time, uaccess};
-use crate::policy::quota::{give_up, make_room, Evicted, Machine, Max, Quota};
+use crate::policy::quota::{give_up, make_room, Machine, Max, Quota};
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
@@ -31,13 +31,10 @@ impl Machine for Asking<'_> {
         self.gpu.stats()?.held_by(self.space.holder())
     }
 
-    fn evict(&mut self) -> Evicted {
-        match self.gpu.evict_of(self.space) {
-            status::OK => Evicted::Gone,
-            status::NOTHING_TO_DO => Evicted::Nothing,
-            // Pages are held or pinned, or host memory is short. If the GPU is broken, the allocation will say so.
-            _ => Evicted::Held,
-        }
+    fn evict(&mut self) -> bool {
+        // After another failure pages are held or pinned, or host memory is short. If the GPU is broken, the allocation
+        // will say so.
+        self.gpu.evict_of(self.space) != status::NOTHING_TO_DO
     }
 
     fn dying(&mut self) -> bool {

@@ -9,6 +9,7 @@ use crate::ffi::seam;
 use crate::ffi::space::Home;
 #[cfg(not(uvm_native))]
 use crate::ffi::{flash::Moves, gpu::GpuHandle};
+use crate::policy::stats::evicting::Eviction;
 use crate::policy::stats::fdinfo::client_id;
 use crate::policy::stats::Cause;
 use core::fmt::{self, Write};
@@ -162,18 +163,26 @@ impl State {
         }
     }
 
-    /// Counts that the VA space loses its chunks in root chunk `chunk` of a GPU. Returns how many bytes evictions have
-    /// copied from there.
-    pub(crate) fn note_evicted(&self, gpu: u32, chunk: u32) -> u64 {
+    /// Counts that the va_block at `address` is to lose its chunks in a root chunk of a GPU, both by their numbers. Returns
+    /// the eviction, for [`Self::evicted`].
+    pub(crate) fn note_evicted(&self, of: (u32, u32), address: u64) -> Eviction {
         let stats = self.stats();
-        stats.map_or(0, |stats| stats.note_evicted(gpu, chunk))
+        stats.map_or(Eviction(0), |stats| stats.note_evicted(of, address))
     }
 
     /// Tells who listens that the va_block at `address` has lost its chunks in a root chunk of a GPU, both by their
-    /// numbers. `before`: what [`Self::note_evicted`] gave.
-    pub(crate) fn evicted(&self, of: (u32, u32), address: u64, before: u64, status: u32) {
+    /// numbers, by this `eviction`.
+    pub(crate) fn evicted(&self, of: (u32, u32), address: u64, eviction: Eviction, status: u32) {
         if let Some(stats) = self.stats() {
-            stats.evicted(of, address, before, status);
+            stats.evicted(of, address, eviction, status);
+        }
+    }
+
+    /// Notes that the va_block at `address` is freed.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn freed_block(&self, address: u64) {
+        if let Some(stats) = self.stats() {
+            stats.freed(address);
         }
     }
 

@@ -12,18 +12,18 @@
 //! back it is a new `Gpu`: the share is joined to that one, and counts from 0 again.
 //! A share itself stays as long as its `Space`, so that it is found without a lock.
 
-#[cfg(not(uvm_native))]
 use crate::ffi::seam;
 use crate::ffi::slot::Slot;
 use crate::ffi::trace;
 use crate::policy::quota::{Max, Quota};
+use crate::policy::stats::evicting::{Evicting, Eviction, Outcome};
 use crate::policy::stats::fdinfo::{Address, Told};
 use crate::policy::stats::held::{Contents, Held};
 use crate::policy::stats::returns::Returns;
 use crate::policy::stats::{Cause, Counters, Direction, Queue, Snapshot};
 use core::ffi::CStr;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, ArcBorrow, SpinLock};
 
@@ -74,6 +74,8 @@ pub(crate) struct Share {
     served: AtomicU64,
     /// How much of the GPU the VA space may hold.
     quota: Quota,
+    /// Evictions from the VA space that are under way.
+    evicting: Evicting,
 }
 
 /// The statistics of one VA space.
@@ -83,6 +85,8 @@ pub(crate) struct Space {
     client: u32,
     /// The shares by GPU number. An entry is made under the VA space's lock in write mode, and stays.
     shares: KVec<Slot<Arc<Share>>>,
+    /// No entry was made from this number on.
+    made: AtomicU32,
 }
 
 /// The maximum that `uvm_rust_gpu_max` gives each VA space on this GPU, or the least that there may be; none without hooks
@@ -247,6 +251,7 @@ impl Space {
             pid,
             client,
             shares,
+            made: AtomicU32::new(0),
         })
     }
 
@@ -275,11 +280,14 @@ impl Space {
                 gpu <- new_spinlock!(gpu),
                 served: AtomicU64::new(0),
                 quota: Quota::new(max),
+                evicting: Evicting::default(),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         let slot = self.shares.get(index as usize).ok_or(EINVAL)?;
-        slot.fill(fresh).map_err(|_| EBUSY)
+        slot.fill(fresh).map_err(|_| EBUSY)?;
+        self.made.fetch_max(index + 1, Relaxed);
+        Ok(())
     }
 
     /// The share of GPU `index`; `None` if that was never registered here, or memory was short.
@@ -325,6 +333,9 @@ impl Space {
         };
         if let Some(share) = self.share(index) {
             share.counters.copied(direction, cause, bytes);
+            if (direction, cause) == (Direction::GpuToHost, Cause::Eviction) {
+                share.evicting.copied(seam::this_thread(), address, bytes);
+            }
             let gpu = share.gpu.lock();
             gpu.counters.copied(direction, cause, bytes);
             if direction != Direction::GpuToHost && gpu.returns.copied_in(self.client, address) {
@@ -334,41 +345,47 @@ impl Space {
         }
     }
 
-    /// Counts that this VA space loses its chunks in root chunk `chunk` of GPU `index`. Returns how many bytes evictions
-    /// have copied from there for this VA space.
-    pub(crate) fn note_evicted(&self, index: u32, chunk: u32) -> u64 {
+    /// Counts that the va_block at `address` is to lose its chunks in a root chunk of a GPU, both by their numbers. Returns
+    /// the eviction, for [`Self::evicted`].
+    pub(crate) fn note_evicted(&self, (index, chunk): (u32, u32), address: u64) -> Eviction {
         let Some(share) = self.share(index) else {
-            return 0;
+            return Eviction(0);
         };
         share
             .counters
             .evicted(share.gpu.lock().reclaimed_from(chunk));
-        share.counters.evicted_bytes()
+        let so_far = share.counters.evicted_bytes();
+        share.evicting.begin(seam::this_thread(), address, so_far)
     }
 
     /// Counts, and tells who listens, that the va_block at `address` has lost its chunks in a root chunk of a GPU, both by their
-    /// numbers. `before`: what [`Self::note_evicted`] gave. What was copied since is this eviction's, and that of others
-    /// which evict from this VA space at the same time.
+    /// numbers. It is the thread that has begun this `eviction`.
     pub(crate) fn evicted(
         &self,
         (index, chunk): (u32, u32),
         address: u64,
-        before: u64,
+        eviction: Eviction,
         status: u32,
     ) {
         let Some(share) = self.share(index) else {
             return;
         };
-        let bytes = share.counters.evicted_bytes().saturating_sub(before);
+        let so_far = share.counters.evicted_bytes();
+        let thread = seam::this_thread();
+        let bytes = share.evicting.end(eviction, thread, address, so_far);
         let queue = {
             let gpu = share.gpu.lock();
-            if bytes > 0 {
+            let outcome = Outcome {
+                bytes,
+                failed: status != 0,
+                early: gpu.reclaimed_early(chunk),
+            };
+            if outcome.took_data() {
                 gpu.returns.evicted(self.client, address);
-                // One that failed is tried again, and has its prediction still.
-                if status == 0 && gpu.reclaimed_early(chunk) {
-                    share.counters.prefetch_wasted();
-                    gpu.counters.prefetch_wasted();
-                }
+            }
+            if outcome.wasted() {
+                share.counters.prefetch_wasted();
+                gpu.counters.prefetch_wasted();
             }
             gpu.reclaimed_from(chunk) as u32
         };
@@ -380,6 +397,15 @@ impl Space {
             queue,
             status,
         });
+    }
+
+    /// The va_block at `address` is freed: what comes there later is other memory.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn freed(&self, address: u64) {
+        let made = self.made.load(Relaxed) as usize;
+        for share in self.shares.iter().take(made).filter_map(Slot::get) {
+            share.gpu.lock().returns.freed(self.client, address);
+        }
     }
 
     /// What this VA space did on GPU `index`, a registered one; `None` if memory

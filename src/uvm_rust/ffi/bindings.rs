@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options ae1a1bc862e8c26c.
+// Of headers and options 7fd2aa170a36ed31.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -214,14 +214,14 @@ pub struct uvm_rust_flash_attach {
     pub host_bytes: __u64,
     pub quota_bytes: __u64,
 }
-#[doc = " struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)\n @size:  in: sizeof of the caller's structure\n @flags: 0\n\n Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back\n to host memory, which takes as long as that takes, and then it is let go.\n   EPERM   no CAP_SYS_ADMIN\n   ENODEV  none is attached\n   EINTR   a fatal signal came: it stays attached, writes nothing, and may be\n           detached again\n   EAGAIN  somebody waits to suspend the system; as above\n   EBUSY   memory for some page could not be had, or a va_block stayed in use; as above"]
+#[doc = " struct uvm_rust_flash_detach - stop using the device (UVM_RUST_FLASH_DETACH)\n @size:  in: sizeof of the caller's structure\n @flags: 0\n\n Needs CAP_SYS_ADMIN. Nothing more is written; what is on the device is brought back\n to host memory, which takes as long as that takes, and then it is let go.\n   EPERM   no CAP_SYS_ADMIN\n   ENODEV  none is attached\n   EINTR   a fatal signal came: it stays attached, writes nothing, and may be\n           detached again\n   EAGAIN  somebody waits to suspend the system; as above\n   EBUSY   memory for some page could not be had, a page could not be read, or a va_block\n           stayed in use; as above"]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_detach {
     pub size: __u32,
     pub flags: __u32,
 }
-#[doc = " struct uvm_rust_flash_stats - what the SSD tier did (UVM_RUST_FLASH_GET_STATS)\n @size:         in: sizeof of the caller's structure; out: of the driver's\n @flags:        no flag is known yet: 0, or the call fails with EINVAL\n @attached:     out: 1 while a device is attached and written to, else 0\n @slots:        out: slots of 2 MiB of the device\n @free_slots:   out: those with no page\n @extents:      out: extents in use\n @pages:        out: pages of 4 KiB on the device\n @pages_mine:   out: those of the tenant (user in a memory cgroup) that initialized this file\n                descriptor, with all that its processes have initialized\n @host_pages:   out: pages of host memory allocated to managed memory\n @host_peak:    out: the most they ever were since attaching\n @written:      out: bytes written to the device for pages that left host memory, also\n                those that turned out to be in use\n @spilled:      out: bytes that left host memory\n @fetched:      out: bytes that came back to host memory\n @relocated:    out: bytes copied inside the device to gather free space\n @dropped:      out: bytes that left host memory unwritten, being discarded\n @write_errors: out: writes that failed; their pages stayed in host memory\n @read_errors:  out: reads that failed, were short, or had a wrong checksum\n @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal\n                GPU fault\n @refused:      out: va_blocks that were not written for want of room or by the quota\n @unwritten:    out: bytes that left host memory unwritten, as the device still had them;\n                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)\n @parked:       out: GPU faults that were put off, and came back, as their pages were on the\n                device or host memory was full (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @throttled:    out: times that UVM_RUST_FLASH_MOVE waited, as its tenant had written as much\n                as uvm_rust_flash_move_mib allows (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @rested_us:    out: microseconds that workers left the device to others, as\n                uvm_rust_flash_share says (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @fault_waits_most: out: the most operations of the device for others than faults, of up to\n                2 MiB each or a discard, that were under way between the moment at which a GPU fault asked\n                for pages and the beginning of the read of those (since\n                UVM_RUST_FLASH_STATS_SIZE_V4)\n @trimmed:      out: bytes that the device was told to forget, being needed no more\n                (uvm_rust_flash_trim; since UVM_RUST_FLASH_STATS_SIZE_V4)\n\n Counters begin with attaching and stay until the next one. Without a device all is 0.\n They are those of all processes together: but for @attached, @slots and @pages_mine all is 0\n to who has no CAP_SYS_ADMIN in the initial user namespace, unless the module parameter\n uvm_rust_stats_public is set."]
+#[doc = " struct uvm_rust_flash_stats - what the SSD tier did (UVM_RUST_FLASH_GET_STATS)\n @size:         in: sizeof of the caller's structure; out: of the driver's\n @flags:        no flag is known yet: 0, or the call fails with EINVAL\n @attached:     out: 1 while a device is attached and written to, else 0\n @slots:        out: slots of 2 MiB of the device\n @free_slots:   out: those with no page\n @extents:      out: extents in use\n @pages:        out: pages of 4 KiB on the device\n @pages_mine:   out: those of the tenant (user in a memory cgroup) that initialized this file\n                descriptor, with all that its processes have initialized\n @host_pages:   out: pages of host memory allocated to managed memory\n @host_peak:    out: the most they ever were since attaching\n @written:      out: bytes written to the device for pages that left host memory, also\n                those that turned out to be in use\n @spilled:      out: bytes that left host memory\n @fetched:      out: bytes that came back to host memory\n @relocated:    out: bytes copied inside the device to gather free space\n @dropped:      out: bytes that left host memory unwritten, being discarded\n @write_errors: out: writes that failed; their pages stayed in host memory\n @read_errors:  out: reads that failed, were short, or had a wrong checksum\n @lost_pages:   out: pages that could not be read; their owners get SIGBUS, or a fatal\n                GPU fault. One that is read again later, in vain, counts again\n @refused:      out: va_blocks that were not written for want of room or by the quota\n @unwritten:    out: bytes that left host memory unwritten, as the device still had them;\n                not counted in @spilled (since UVM_RUST_FLASH_STATS_SIZE_V2)\n @parked:       out: GPU faults that were put off, and came back, as their pages were on the\n                device or host memory was full (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @throttled:    out: times that UVM_RUST_FLASH_MOVE waited, as its tenant had written as much\n                as uvm_rust_flash_move_mib allows (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @rested_us:    out: microseconds that workers left the device to others, as\n                uvm_rust_flash_share says (since UVM_RUST_FLASH_STATS_SIZE_V3)\n @fault_waits_most: out: the most operations of the device for others than faults, of up to\n                2 MiB each or a discard, that were under way between the moment at which a GPU fault asked\n                for pages and the beginning of the read of those (since\n                UVM_RUST_FLASH_STATS_SIZE_V4)\n @trimmed:      out: bytes that the device was told to forget, being needed no more\n                (uvm_rust_flash_trim; since UVM_RUST_FLASH_STATS_SIZE_V4)\n\n Counters begin with attaching and stay until the next one. Without a device all is 0.\n They are those of all processes together: but for @attached, @slots and @pages_mine all is 0\n to who has no CAP_SYS_ADMIN in the initial user namespace, unless the module parameter\n uvm_rust_stats_public is set."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_stats {
@@ -510,6 +510,9 @@ unsafe extern "C" {
     pub fn uvm_rust_space_forget(space: *mut uvm_rust_space, first: __u64, last: __u64);
 }
 unsafe extern "C" {
+    pub fn uvm_rust_block_freed(space: *mut uvm_rust_space, address: __u64);
+}
+unsafe extern "C" {
     pub fn uvm_rust_space_add_gpu(
         space: *mut uvm_rust_space,
         of: *mut uvm_gpu_struct,
@@ -554,6 +557,7 @@ unsafe extern "C" {
         space: *mut uvm_rust_space,
         gpu_index: __u32,
         root_index: __u32,
+        address: __u64,
     ) -> __u64;
 }
 unsafe extern "C" {
@@ -562,7 +566,7 @@ unsafe extern "C" {
         gpu_index: __u32,
         root_index: __u32,
         address: __u64,
-        before: __u64,
+        eviction: __u64,
         status: __u32,
     );
 }
@@ -590,13 +594,26 @@ unsafe extern "C" {
     pub fn uvm_rust_show_fdinfo(seq: *mut seq_file, filp: *mut file);
 }
 unsafe extern "C" {
+    pub fn uvm_rust_fdinfo(seq: *mut seq_file, filp: *mut file);
+}
+unsafe extern "C" {
     pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_lock(space: *mut uvm_seam_space, with_mm: bool) -> *mut mm_struct;
+    pub fn uvm_seam_mm_lock(
+        space: *mut uvm_seam_space,
+        waits: bool,
+        locked: *mut *mut mm_struct,
+    ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space, mm: *mut mm_struct);
+    pub fn uvm_seam_mm_unlock(space: *mut uvm_seam_space, mm: *mut mm_struct);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_lock(space: *mut uvm_seam_space);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_space_unlock(space: *mut uvm_seam_space);
 }
 unsafe extern "C" {
     pub fn uvm_seam_space_trylock(space: *mut uvm_seam_space) -> bool;
@@ -797,6 +814,7 @@ pub struct uvm_seam_discarded {
 unsafe extern "C" {
     pub fn uvm_rust_discard_range(
         space: *mut uvm_seam_space,
+        mm: *mut mm_struct,
         tracker: *mut uvm_seam_tracker,
         base: __u64,
         length: __u64,
@@ -892,6 +910,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_discard(
         space: *mut uvm_seam_space,
+        mm: *mut mm_struct,
         base: __u64,
         length: __u64,
         eager: bool,
@@ -1259,7 +1278,11 @@ unsafe extern "C" {
     pub fn uvm_rust_flash_block_gone(block: *mut uvm_va_block_struct);
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_is_lost(block: *mut uvm_rust_flash_block, page: __u32) -> bool;
+    pub fn uvm_rust_flash_is_lost(
+        block: *mut uvm_rust_flash_block,
+        page: __u32,
+        by_gpu: bool,
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: __u32) -> bool;
@@ -1290,7 +1313,7 @@ unsafe extern "C" {
         context: *mut uvm_seam_context,
         gpu: *mut uvm_gpu_struct,
         cause: __u32,
-        replays: bool,
+        by_kernel: bool,
         wanted: *const uvm_rust_mask,
     ) -> __u32;
 }
@@ -1424,7 +1447,7 @@ unsafe extern "C" {
     pub fn uvm_seam_flash_arrived(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_flash_lost(block: *mut uvm_va_block_struct, pages: __u32);
+    pub fn uvm_seam_flash_lost(block: *mut uvm_va_block_struct, pages: __u32, pid: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_flash_tell(dev: *mut uvm_seam_flash_dev);

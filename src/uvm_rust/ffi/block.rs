@@ -347,6 +347,12 @@ impl LockedBlock<'_> {
         unsafe { flash::discarded(self.as_ptr(), pages) };
     }
 
+    /// The block's pages that are on a device and nowhere else.
+    pub(crate) fn stored(&self) -> PageMask {
+        // SAFETY: it is locked.
+        unsafe { flash::stored(self.as_ptr()) }
+    }
+
     /// The root chunk of the page at `address` on a GPU, if it has one there.
     pub(crate) fn chunk(&self, gpu: GpuHandle<'_>, address: u64) -> Option<u32> {
         let span = self.block.span();
@@ -469,7 +475,7 @@ impl<'a> Walk<'a> {
     /// Gets what unmapping needs, until [`Walk::close`]; false without memory.
     pub(crate) fn open(&mut self) -> bool {
         // SAFETY: `self` has both, and drops the context first.
-        self.context = unsafe { Context::new(self.space.mm) };
+        self.context = unsafe { Context::new(self.space.mm()) };
         self.context.is_some()
     }
 

@@ -40,7 +40,7 @@ mod workers;
 pub(crate) use attach::{
     is_admin, mark, open, pages_of_tenant, sets, stats, workers_of_parameter, Writing,
 };
-pub(super) use block::{discarded, pages_of};
+pub(super) use block::{discarded, pages_of, stored};
 pub(crate) use dev::Dev;
 pub(crate) use io::Io;
 pub(crate) use moves::move_range;

@@ -16,7 +16,7 @@ impl<'a> Opened<'a> {
     /// Gets what upstream works with. Without memory the VA space comes back.
     pub(crate) fn new(space: LockedVaSpace<'a>) -> Result<Self, LockedVaSpace<'a>> {
         // SAFETY: `self` has both, and gives the context back first.
-        match unsafe { Context::new(space.mm) } {
+        match unsafe { Context::new(space.mm()) } {
             Some(context) => Ok(Self { context, space }),
             None => Err(space),
         }

@@ -52,6 +52,12 @@ pub(crate) fn this_thread() -> u64 {
     unsafe { bindings::uvm_seam_this_thread() }
 }
 
+/// The same number for all threads. Without hooks of ours, C does not give one.
+#[cfg(uvm_native)]
+pub(crate) fn this_thread() -> u64 {
+    0
+}
+
 /// Whether upstream works at all: false after a fatal error of the driver.
 pub(crate) fn healthy() -> bool {
     global_status() == 0
@@ -188,7 +194,7 @@ pub(crate) fn random() -> u64 {
     unsafe { bindings::get_random_u64() }
 }
 
-/// Whether somebody waits to suspend the system, who waits for this call, too. All other calls are refused meanwhile.
+/// Whether somebody waits to suspend the system. All calls that begin meanwhile are refused.
 #[cfg(not(uvm_native))]
 pub(crate) fn suspends() -> bool {
     // SAFETY: no preconditions.

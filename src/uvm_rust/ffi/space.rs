@@ -9,6 +9,7 @@ use super::seam::SeqFile;
 use super::vaspace::VaSpace;
 use super::{bindings, gpu};
 use crate::driver::space::State;
+use crate::policy::stats::evicting::Eviction;
 use crate::policy::stats::Cause;
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -26,7 +27,11 @@ super::check_exports!(
     uvm_rust_evicted,
 );
 #[cfg(not(uvm_native))]
-super::check_exports!(uvm_rust_space_stop, uvm_rust_space_forget);
+super::check_exports!(
+    uvm_rust_space_stop,
+    uvm_rust_space_forget,
+    uvm_rust_block_freed
+);
 
 /// The VA space that the driver's object belongs to. The object does not outlive it.
 #[derive(Clone, Copy)]
@@ -177,9 +182,11 @@ unsafe extern "C" fn uvm_rust_note_evicted(
     space: *mut bindings::uvm_rust_space,
     gpu_index: u32,
     root_index: u32,
+    address: u64,
 ) -> u64 {
     // SAFETY: I-own.
-    unsafe { borrow(space) }.note_evicted(gpu_index, root_index)
+    let space = unsafe { borrow(space) };
+    space.note_evicted((gpu_index, root_index), address).0
 }
 
 #[no_mangle]
@@ -188,12 +195,20 @@ unsafe extern "C" fn uvm_rust_evicted(
     gpu_index: u32,
     root_index: u32,
     address: u64,
-    before: u64,
+    eviction: u64,
     status: u32,
 ) {
     // SAFETY: I-own.
     let space = unsafe { borrow(space) };
-    space.evicted((gpu_index, root_index), address, before, status);
+    let of = (gpu_index, root_index);
+    space.evicted(of, address, Eviction(eviction), status);
+}
+
+#[cfg(not(uvm_native))]
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_block_freed(space: *mut bindings::uvm_rust_space, address: u64) {
+    // SAFETY: I-own.
+    unsafe { borrow(space) }.freed_block(address);
 }
 
 #[no_mangle]

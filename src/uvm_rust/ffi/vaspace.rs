@@ -41,18 +41,82 @@ impl<'a> VaSpace<'a> {
 
     /// Takes the lock in read mode; the caller does not hold it yet. Sleeps.
     pub(crate) fn lock(&self) -> LockedVaSpace<'a> {
-        self.lock_for(false)
+        self.lock_within(None)
     }
 
-    /// Takes the lock of the process' memory, and then this one in read mode. Sleeps.
-    pub(crate) fn lock_with_mm(&self) -> LockedVaSpace<'a> {
-        self.lock_for(true)
-    }
-
-    fn lock_for(&self, with_mm: bool) -> LockedVaSpace<'a> {
-        // SAFETY: by the type's invariant; `Drop` gives both back.
-        let mm = unsafe { bindings::uvm_seam_space_lock(self.as_ptr(), with_mm) };
+    fn lock_within(&self, mm: Option<MmLock<'a>>) -> LockedVaSpace<'a> {
+        // SAFETY: by the type's invariant; `Drop` gives it back.
+        unsafe { bindings::uvm_seam_space_lock(self.as_ptr()) };
         LockedVaSpace { space: *self, mm }
+    }
+
+    /// Takes the lock in read mode, if that can be had at once.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn try_lock(&self) -> Option<LockedVaSpace<'a>> {
+        // SAFETY: by the type's invariant; `Drop` gives it back.
+        let locked = unsafe { bindings::uvm_seam_space_trylock(self.as_ptr()) };
+        locked.then(|| LockedVaSpace {
+            space: *self,
+            mm: None,
+        })
+    }
+
+    /// Takes the lock of the process' memory; `None` if the thread is killed before. What the process does may have that
+    /// lock held for as long as the process likes. So the caller has no lock, also not that of power management.
+    pub(crate) fn lock_mm(&self) -> Option<MmLock<'a>> {
+        self.mm_lock(true)
+    }
+
+    /// Takes the lock of the process' memory, if that can be had at once. The caller has none but that of power
+    /// management.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn try_lock_mm(&self) -> Option<MmLock<'a>> {
+        self.mm_lock(false)
+    }
+
+    fn mm_lock(&self, waits: bool) -> Option<MmLock<'a>> {
+        let mut mm = null_mut();
+        // SAFETY: by the type's invariant; `mm` is ours for the call; `Drop` gives the lock back.
+        let is_taken = unsafe { bindings::uvm_seam_mm_lock(self.as_ptr(), waits, &mut mm) };
+        // Made only if it is taken: what `then_some` is given would be dropped otherwise, and unlock.
+        is_taken.then(|| MmLock { space: *self, mm })
+    }
+}
+
+/// Holds the lock of a VA space's process' memory in read mode until this is dropped, and keeps that memory. It is outside
+/// the VA space's lock. A VA space without a process that lives has none to hold.
+pub(crate) struct MmLock<'a> {
+    space: VaSpace<'a>,
+    /// Invariant: what `uvm_seam_mm_lock` gave for the VA space, and `drop` gives back.
+    mm: *mut bindings::mm_struct,
+}
+
+impl<'a> MmLock<'a> {
+    /// Takes the VA space's lock within this one. Sleeps.
+    pub(crate) fn lock_space(self) -> LockedVaSpace<'a> {
+        let space = self.space;
+        space.lock_within(Some(self))
+    }
+
+    /// The memory for calls of C, which hand it to [`MmLock::from_raw`].
+    #[cfg(not(uvm_native))]
+    pub(super) fn into_raw(self) -> *mut bindings::mm_struct {
+        ManuallyDrop::new(self).mm
+    }
+
+    /// # Safety
+    ///
+    /// `mm` came from [`MmLock::into_raw`] of this VA space, and comes here once.
+    #[cfg(not(uvm_native))]
+    pub(super) unsafe fn from_raw(space: VaSpace<'a>, mm: *mut bindings::mm_struct) -> Self {
+        Self { space, mm }
+    }
+}
+
+impl Drop for MmLock<'_> {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_mm_unlock(self.space.as_ptr(), self.mm) };
     }
 }
 
@@ -69,14 +133,20 @@ pub(super) unsafe fn space_of_block(
     unsafe { bindings::uvm_va_block_get_va_space(block) }.cast()
 }
 
-/// A VA space whose lock is held in read mode until this is dropped, and that of the process' memory, if that was asked
-/// for and is there.
+/// A VA space whose lock is held in read mode until this is dropped, and that of the process' memory, if that was taken
+/// before.
 pub(crate) struct LockedVaSpace<'a> {
     pub(super) space: VaSpace<'a>,
-    pub(super) mm: *mut bindings::mm_struct,
+    /// It goes after the VA space's lock.
+    mm: Option<MmLock<'a>>,
 }
 
 impl LockedVaSpace<'_> {
+    /// The process' memory, which is kept and locked as long as `self`; null if it was not locked, or is not there.
+    pub(super) fn mm(&self) -> *mut bindings::mm_struct {
+        self.mm.as_ref().map_or(null_mut(), |lock| lock.mm)
+    }
+
     fn state(&self) -> Option<&State> {
         // SAFETY: by the invariant of `VaSpace`, and `self` holds the lock.
         unsafe { space::of(self.space.as_ptr()) }
@@ -126,7 +196,7 @@ impl LockedVaSpace<'_> {
         let length = span.last - span.first + 1;
         // SAFETY: the lock is held, and that of `mm`, if there is one.
         match unsafe {
-            bindings::uvm_seam_range_kind(self.space.as_ptr(), self.mm, span.first, length)
+            bindings::uvm_seam_range_kind(self.space.as_ptr(), self.mm(), span.first, length)
         } {
             bindings::UVM_RUST_KIND_MANAGED => Kind::Managed,
             bindings::UVM_RUST_KIND_HMM | bindings::UVM_RUST_KIND_ATS => Kind::Ordinary,
@@ -137,8 +207,8 @@ impl LockedVaSpace<'_> {
 
 impl Drop for LockedVaSpace<'_> {
     fn drop(&mut self) {
-        // SAFETY: these locks were taken when this was made.
-        unsafe { bindings::uvm_seam_space_unlock(self.space.as_ptr(), self.mm) };
+        // SAFETY: the lock was taken when this was made.
+        unsafe { bindings::uvm_seam_space_unlock(self.space.as_ptr()) };
     }
 }
 

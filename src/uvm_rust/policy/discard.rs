@@ -44,7 +44,8 @@
 //! a partly covered block where it splits no 2 MiB mapping: always if lazy, as nothing
 //! is unmapped; if eager, when no processor maps the block with one 2 MiB entry.
 //! The rest is left alone and reported ([`Plan::ignored`]), as the paper does
-//! (§5.4) and as the semantics allow: a value not discarded is a legal value.
+//! (§5.4) and as the semantics allow: a value not discarded is a legal value. What an eager discard
+//! leaves alone is live afterwards, also if it was discarded lazily before ([`Plan::ignored`]).
 //!
 //! Locking: the state belongs to a va_block and is protected by its lock. Only
 //! [`BlockState::track`] and [`BlockState::split`] allocate.
@@ -124,6 +125,9 @@ pub struct Plan {
     pub discarded: PageMask,
     /// Pages of the range that are left alone by the rule for partial ranges.
     pub ignored: PageMask,
+    /// Pages that are live afterwards, also if they were discarded lazily: what an eager discard leaves alone.
+    /// A program may write behind it without a prefetch, and a write through a mapping that is left goes unnoticed.
+    live: PageMask,
 }
 
 impl Plan {
@@ -146,19 +150,20 @@ impl Plan {
         };
         let target = PageMask::from(target);
         let resident = target & facts.resident;
-        let (drop, clean) = match mode {
-            Mode::Eager => (resident, PageMask::EMPTY),
-            Mode::Lazy => (PageMask::EMPTY, resident),
+        let (drop, clean, live) = match mode {
+            Mode::Eager => (resident, PageMask::EMPTY, ignored),
+            Mode::Lazy => (PageMask::EMPTY, resident, PageMask::EMPTY),
         };
         Self {
             drop,
             clean,
             discarded: target,
             ignored,
+            live,
         }
     }
 
-    /// Whether the discard changes nothing.
+    /// Whether the discard discards nothing.
     pub fn is_empty(&self) -> bool {
         self.discarded.is_empty()
     }
@@ -244,7 +249,7 @@ impl BlockState {
     /// Records that what `plan` asks for was done. Between the two calls nothing
     /// may change the block (its lock was not dropped).
     pub fn commit(&mut self, plan: &Plan) {
-        self.lazy = (self.lazy - plan.discarded) | plan.clean;
+        self.lazy = (self.lazy - plan.discarded - plan.live) | plan.clean;
         self.eager |= plan.discarded - plan.clean;
     }
 

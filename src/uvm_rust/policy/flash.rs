@@ -15,6 +15,7 @@
 //!     │    │                                                │
 //!     ▼    └──────────── end_read ─────── reading ◀─────────┘
 //! (nowhere)                                 │        begin_read
+//!                                           ├── put_off ──▶ lost, for now ── read_again ──▶ flash
 //!                                           └── end_read, failed ──▶ lost
 //! ```
 //!
@@ -22,8 +23,9 @@
 //! - *spilling*: in host memory, which counts, while a copy is on its way to flash. Any
 //!   use of the page ends this state, so no fault waits for a write.
 //! - *flash*: only there. *reading*: the same, while it is being fetched.
-//! - *lost*: the device did not give the page back. It stays so until it is freed,
-//!   discarded, or its process ends: nothing is returned that was not written.
+//! - *lost*: the device did not give the page back, so that whoever uses it fails. It stays so until it is freed,
+//!   discarded, or its process ends: nothing is returned that was not written. *For now*: the device may have the page
+//!   still. It keeps its place, and is read again some time later.
 //!
 //! [`BlockPages`] is this state of one va_block, [`Table`] the device: slots of 2 MiB
 //! and extents in them. No page has two places that count, and no place two pages.

@@ -140,25 +140,15 @@ impl Quota {
     }
 }
 
-/// How an eviction of a chunk of the process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evicted {
-    /// The chunk is gone.
-    Gone,
-    /// The chunk stays, as somebody holds pages of it, or there is no host memory for them. Of another chunk neither may
-    /// be so.
-    Held,
-    /// No chunk of the process can be evicted now: others work on all of them.
-    Nothing,
-}
-
 /// A process that wants a chunk, or has too many.
 pub trait Machine {
     /// How many chunks the process holds; `None` if nobody knows, and nothing is limited then.
     fn held(&mut self) -> Option<u32>;
 
-    /// Evicts a chunk of the process. Takes as long as one eviction does.
-    fn evict(&mut self) -> Evicted;
+    /// Tries to evict a chunk of the process, which takes as long as one eviction does. The chunk may stay, as somebody
+    /// holds pages of it, or there is no host memory for them; of another chunk neither may be so. False if no chunk of
+    /// the process can be evicted now, as others work on all of them.
+    fn evict(&mut self) -> bool;
 
     /// Whether the thread is to die.
     fn dying(&mut self) -> bool;
@@ -168,7 +158,7 @@ pub trait Machine {
 /// then.
 pub fn make_room<M: Machine>(quota: &Quota, machine: &mut M) {
     for _ in 0..PER_CHUNK {
-        if !is_full(quota, machine) || machine.evict() == Evicted::Nothing {
+        if !is_full(quota, machine) || !machine.evict() {
             break;
         }
     }
@@ -187,7 +177,7 @@ fn is_full<M: Machine>(quota: &Quota, machine: &mut M) -> bool {
 pub fn give_up<M: Machine>(quota: &Quota, machine: &mut M, mut left: u32) -> u32 {
     for _ in 0..AT_A_TIME {
         left = left.min(machine.held().map_or(0, |held| quota.excess(held)));
-        if left == 0 || machine.dying() || machine.evict() == Evicted::Nothing {
+        if left == 0 || machine.dying() || !machine.evict() {
             return 0;
         }
         left -= 1;

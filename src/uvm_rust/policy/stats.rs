@@ -272,8 +272,10 @@ impl fmt::Display for Snapshot {
     }
 }
 
+pub mod evicting;
 pub mod fdinfo;
 pub mod held;
+pub mod places;
 pub mod returns;
 #[cfg(test)]
 mod tests;

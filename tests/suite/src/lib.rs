@@ -20,6 +20,8 @@ mod log;
 pub mod modules;
 mod tap;
 mod this;
+pub mod truth;
+pub mod uvmtop;
 
 pub use group::Group;
 pub use leaks::{chunks_before, no_leak};

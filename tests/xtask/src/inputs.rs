@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What a lane in the VM is made of, so that it runs again when, and only when, something of that changed.
+//! What a part is made of, so that it runs again when, and only when, something of that changed.
+//!
+//! A lane in the VM is made of what its command names. A part on the host judges the whole checkout, with
+//! all that is installed on the machine.
 
-use crate::part::Part;
+use crate::part::{How, Part};
 use crate::setting::Setting;
 use crate::skips::Known;
 use std::cell::RefCell;
@@ -52,7 +55,18 @@ const NOT_OF_A_LANE: &[&str] = &[
 /// Scripts that boot a command, and name programs only in what they say of themselves.
 const BOOTS: &[&str] = &["scripts/vm.sh", "scripts/ssd.sh"];
 
-/// Finds the keys of lanes, and remembers what it has asked and read on the way.
+/// What says which programs and packages the machine has.
+const INSTALLED: &[&[&str]] = &[
+    &["dpkg-query", "-W"],
+    &["cargo", "--version", "--verbose"],
+    &["rustc", "--version", "--verbose"],
+    &["cargo", "install", "--list"],
+    &["python3", "-m", "pip", "freeze"],
+    &["python3", "-VV"],
+    &["uname", "-r"],
+];
+
+/// Finds the keys of parts, and remembers what it has asked and read on the way.
 pub struct Inputs<'a> {
     setting: &'a Setting,
     asked: RefCell<HashMap<String, String>>,
@@ -69,12 +83,49 @@ impl<'a> Inputs<'a> {
         }
     }
 
+    /// The key for all that goes into a part; nothing if its passing is not remembered.
+    pub fn key(&self, part: &Part, known: &[Known]) -> Option<String> {
+        match part.how {
+            How::Lane => self.of_lane(part, known),
+            How::Alone | How::Beside if part.judges => self.of_checkout(part, known),
+            How::Alone | How::Beside => None,
+        }
+    }
+
+    /// The key for the whole checkout, the packages and tools of the machine, and what the part may skip.
+    ///
+    /// There is none without git, which tells sources from what was built.
+    fn of_checkout(&self, part: &Part, known: &[Known]) -> Option<String> {
+        let setting = self.setting.with(&part.env);
+        if setting.get("UVM_TEST_SEED") == Some("new") {
+            return None;
+        }
+        let listed = ["git", "ls-files", "-co", "--exclude-standard"];
+        let files: Vec<String> = self
+            .setting
+            .said(&listed)?
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        let mut text = String::new();
+        for (file, hash) in files.iter().zip(self.hashed(&files)?) {
+            let _ = writeln!(text, "{hash} {file}");
+        }
+        for argv in INSTALLED {
+            text += &self.ask(self.setting, argv);
+        }
+        let tools = self.setting.cache.join("tools/bin").display().to_string();
+        text += &self.ask(self.setting, &["ls", &tools]);
+        let does = |name: &str, value: &str| counts(name, value) || counts_on_the_host(name, value);
+        sum(text, &setting, does, part, known)
+    }
+
     /// The key for all that goes into a lane: its sources as they are now, the kernel and its compilers,
     /// QEMU, the settings that `vm.sh` reads, and what it may skip.
     ///
     /// There is none where nobody knows what goes in: another kernel's folder, another driver's source,
     /// or an order by a seed that will be drawn.
-    pub fn key(&self, part: &Part, known: &[Known]) -> Option<String> {
+    fn of_lane(&self, part: &Part, known: &[Known]) -> Option<String> {
         let setting = self.setting.with(&part.env);
         let order = (setting.get("VGPU_ORDER"), setting.get("VGPU_SEED"));
         if setting.get("UVM_SRC").or(setting.get("KDIR")).is_some()
@@ -90,19 +141,7 @@ impl<'a> Inputs<'a> {
             let _ = writeln!(text, "{hash} {file}");
         }
         text += &self.machine(&setting);
-        for (name, value) in setting
-            .env()
-            .iter()
-            .filter(|(name, value)| counts(name, value))
-        {
-            let _ = writeln!(text, "{name}={value}");
-        }
-        let _ = writeln!(
-            text,
-            "{known:?}\n{} {:?} {:?}",
-            part.name, part.env, part.command
-        );
-        sha256(&text)
+        sum(text, &setting, counts, part, known)
     }
 
     /// All that a lane's command says: its words, and the text of the scripts that these name.
@@ -349,6 +388,28 @@ fn counts(name: &str, value: &str) -> bool {
     !value.is_empty() && (NAMES.contains(&name) || name.starts_with("VM_"))
 }
 
+/// Says whether a variable changes what a part on the host finds. Where something lies, and how long it takes to
+/// compile, does not.
+fn counts_on_the_host(name: &str, value: &str) -> bool {
+    const CHANGE_NOTHING: &[&str] = &[
+        "CARGO_INCREMENTAL",
+        "UVM_RUST_CACHE",
+        "UVM_RUST_XTASK",
+        "UVM_BUILT",
+        "UVM_TIMES",
+    ];
+    const NAMES: &[&str] = &[
+        "RUSTFLAGS",
+        "RUSTDOCFLAGS",
+        "RUSTUP_TOOLCHAIN",
+        "PYTHON",
+        "PYTHONPATH",
+    ];
+    const STARTS: &[&str] = &["UVM", "CARGO", "CUDA", "G10", "LD_", "MIRI"];
+    let is_ours = NAMES.contains(&name) || STARTS.iter().any(|start| name.starts_with(start));
+    !value.is_empty() && is_ours && !CHANGE_NOTHING.contains(&name)
+}
+
 /// The scripts below `tests/parts` that a text names; what they do is not in `scripts/`.
 pub fn scripts_in(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !(c.is_alphanumeric() || "/.-_".contains(c)));
@@ -373,6 +434,25 @@ fn walk(top: &Path, name: &str, files: &mut Vec<String>) {
             walk(top, &format!("{name}/{entry}"), files);
         }
     }
+}
+
+/// The key for what a part is made of, the options that count for it, what it may skip, and its command.
+fn sum(
+    mut text: String,
+    setting: &Setting,
+    does: impl Fn(&str, &str) -> bool,
+    part: &Part,
+    known: &[Known],
+) -> Option<String> {
+    for (name, value) in setting.env().iter().filter(|(n, v)| does(n, v)) {
+        let _ = writeln!(text, "{name}={value}");
+    }
+    let _ = writeln!(
+        text,
+        "{known:?}\n{} {:?} {:?}",
+        part.name, part.env, part.command
+    );
+    sha256(&text)
 }
 
 /// The first 32 digits of a text's sum; nothing if there is no program to add it up.

@@ -44,13 +44,14 @@ test.sh names OLD NEW        prints what OLD names and NEW does not, and fails i
 test.sh demo-ran LOG         what `make demo` printed as it passed, for the lane of that name
 
   --only REGEX      (ONLY)      parts whose names match
-  --fresh           (FRESH=1)   runs in the VM what has passed before, too
+  --fresh           (FRESH=1)   runs what has passed before, too
   --rerun-failed    (FAILED=1)  parts that did not pass when they last ran
   --list                        names the parts that would run
   --commands                    names them with their commands
 
-What passed in a VM is remembered in the cache by all that went into it, as Go's tests are: unchanged, it is
-not booted again, its log is shown, and the output says so. Parts on the host always run.
+What passed is remembered in the cache by all that went into it, as Go's tests are: unchanged, it does not run
+again, its log is shown, and the output says so. A lane in the VM is made of the sources that its command names, a
+part on the host of the whole checkout and of the packages that are installed.
 
 Each part writes out/test/PART.log. A part in TAP counts its test lines and must keep to its plan; cargo's
 counts are taken from its own summaries. What is skipped must be on the list tests/skips. All tests together

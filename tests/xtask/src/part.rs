@@ -9,7 +9,7 @@ use crate::setting::Setting;
 pub enum How {
     /// What comes after it waits until it has ended.
     Alone,
-    /// It runs beside what follows, each time.
+    /// It runs beside what follows.
     Beside,
     /// It runs in a VM beside what follows, and is remembered once it has passed.
     Lane,
@@ -33,6 +33,9 @@ pub struct Part {
     pub lacks: Option<Lacks>,
     /// It cannot run here, for this reason.
     pub skipped: Option<String>,
+    /// It judges the checkout and makes nothing that others need. So its passing is remembered by the
+    /// whole checkout, as nobody says what of it goes into the part.
+    pub judges: bool,
 }
 
 impl Part {
@@ -44,6 +47,7 @@ impl Part {
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             lacks: None,
             skipped: None,
+            judges: false,
         }
     }
 
@@ -52,7 +56,7 @@ impl Part {
         Part::new(name, How::Alone, command)
     }
 
-    /// A part beside what follows. Nobody remembers that it passed.
+    /// A part beside what follows.
     pub fn beside(name: &str, command: &[&str]) -> Part {
         Part::new(name, How::Beside, command)
     }
@@ -90,6 +94,15 @@ impl Part {
     pub fn unless(mut self, lacks: Lacks) -> Part {
         self.lacks = Some(lacks);
         self
+    }
+
+    /// Has the part's passing remembered by the whole checkout.
+    #[must_use]
+    pub fn judging(self) -> Part {
+        Part {
+            judges: true,
+            ..self
+        }
     }
 
     /// The scripts of the checkout that the command names.

@@ -167,17 +167,38 @@ impl<'a> Run<'a> {
             self.skip(part, &why);
             return Ok(());
         }
+        if self.recalled(part) {
+            return Ok(());
+        }
         match part.how {
             How::Alone => {
                 self.alone(part)?;
             }
             How::Beside => {
                 self.fewer(self.setting.lanes())?;
-                self.start(part, None);
+                let key = self.key(part);
+                self.start(part, key);
             }
             How::Lane => self.lane(part)?,
         }
         Ok(())
+    }
+
+    /// The key for all that goes into a part, if its passing is remembered.
+    fn key(&self, part: &Part) -> Option<String> {
+        (self.keys)(part, &self.known(part))
+    }
+
+    /// Shows the log of a part that has passed with all that goes into it; says whether it has.
+    fn recalled(&mut self, part: &Part) -> bool {
+        if self.wish.fresh {
+            return false;
+        }
+        let Some(log) = self.key(part).and_then(|key| self.passed.of(&key)) else {
+            return false;
+        };
+        self.recall(part, &self.known(part), &log);
+        true
     }
 
     /// Runs a part to its end, while others may go on beside it; says whether it passed.
@@ -189,7 +210,8 @@ impl<'a> Run<'a> {
             });
             self.built_from = keys.collect();
         }
-        self.start(part, None);
+        let key = self.key(part);
+        self.start(part, key);
         while self
             .running
             .iter()
@@ -213,18 +235,9 @@ impl<'a> Run<'a> {
         Ok(passed)
     }
 
-    /// Begins a lane, unless it has passed with all that goes into it, or its programs are not there.
+    /// Begins a lane, unless its programs are not there.
     fn lane(&mut self, part: &Part) -> Result<(), Stopped> {
-        let known = self.known(part);
-        let key = (self.keys)(part, &known);
-        let before = key
-            .as_ref()
-            .filter(|_| !self.wish.fresh)
-            .and_then(|key| self.passed.of(key));
-        if let Some(log) = before {
-            self.recall(part, &known, &log);
-            return Ok(());
-        }
+        let key = self.key(part);
         self.fewer(self.setting.lanes())?;
         if self.programs == Programs::Unknown {
             let programs = self.wish.programs.clone();
@@ -255,7 +268,7 @@ impl<'a> Run<'a> {
         None
     }
 
-    /// Shows what a lane said when it passed.
+    /// Shows what a part said when it passed.
     fn recall(&mut self, part: &Part, known: &[Known], log: &Path) {
         let name = &part.name;
         self.screen.begins(name);

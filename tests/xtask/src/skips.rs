@@ -91,7 +91,11 @@ fn holds(conditions: &str, setting: &Setting, length: &str) -> bool {
             "GPU" => setting.or("GPU", "turing"),
             "GPUS" => setting.or("GPUS", "1"),
             "KERNEL" => setting.or("KERNEL", "release"),
-            "BASE" => setting.or("UVM_VERSION", "550"),
+            // A release may be named whole: 580.142 is 580.
+            "BASE" => {
+                let base = setting.or("UVM_VERSION", "550");
+                base.split_once('.').map_or(base, |(branch, _)| branch)
+            }
             "LENGTH" => length,
             other => setting.or(other, ""),
         };

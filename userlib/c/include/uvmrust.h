@@ -29,7 +29,7 @@ extern "C" {
  * taken away, and a program runs with every library whose uvmrust_version() is not less.
  * 1 is the header without this macro.
  */
-#define UVMRUST_VERSION		2
+#define UVMRUST_VERSION		3
 
 /* Errors. uvmrust_strerror() has a sentence for each. */
 #define UVMRUST_ENOTSUPPORTED	(-1)	/* no driver here can discard; nothing changed */
@@ -41,7 +41,7 @@ extern "C" {
 #define UVMRUST_EINTERRUPTED	(-7)	/* a fatal signal came */
 #define UVMRUST_EDRIVER		(-8)	/* the driver failed, or refused after some ranges were done; see the kernel log */
 #define UVMRUST_ECAPTURE	(-9)	/* a stream is being captured, and this is not done in a graph; nothing changed */
-#define UVMRUST_EBUSY		(-10)	/* the driver stayed busy, or the system is about to sleep; try again */
+#define UVMRUST_EBUSY		(-10)	/* the driver stayed busy, the system is about to sleep, or another thread began a capture; try again; contents may be gone */
 
 /* Who discards: uvmrust_backend(). */
 #define UVMRUST_BACKEND_NONE	0	/* nobody: no UVM yet, or a driver that can not */
@@ -140,21 +140,28 @@ struct uvmrust_outcome {
  * With UVMRUST_LAZY it is cheaper: nothing is unmapped, so the driver does not see the next
  * access. The memory must be prefetched, with a call of this library or
  * cudaMemPrefetchAsync(), before it is next written or read; what is written before that may be
- * lost. Nor may it go back to a cache before, whose next user knows nothing of it; cudaFree() needs
- * no prefetch. After the prefetch it holds what a discard without the flag leaves, until it is
+ * lost. Nor may it go back to a cache before, whose next user knows nothing of it. cudaFree() of what
+ * cudaMallocManaged() gave needs no prefetch, but memory of a managed pool of CUDA 13 goes back to
+ * the pool by cudaFree() too. After the prefetch it holds what a discard without the flag leaves, until it is
  * written.
  * CUDA 13 alone takes it for the other, which gives more.
  *
- * Nor may the memory be migrated meanwhile, by a prefetch, g10_prefetch() or
+ * Nor may the memory be migrated meanwhile, by a prefetch, uvmrust_move_in() or
  * cudaMemPrefetchAsync(): NVIDIA's driver leaves it to the caller that the one comes after
  * the other.
+ *
+ * Memory of malloc() that a GPU uses (HMM, ATS) is not managed: which calls refuse it, by
+ * UVMRUST_ENOTMANAGED, depends on driver and stream, and no call is meant for it.
  *
  * Only the whole pages inside the range are discarded; a range without any is a
  * success. How much of a partly covered 2 MiB block is discarded, is the driver's
  * choice.
  *
  * With UVMRUST_ENOTSUPPORTED and UVMRUST_EINVALID nothing has changed. After any other error of a
- * lazy discard, prefetch the memory before it is used.
+ * discard, with the flag or without, prefetch the memory before it is used. NVIDIA's driver leaves it
+ * lazily discarded where it can not unmap it, for want of memory. The library brings it to the host
+ * then, but this can fail as well. After a success without the flag nothing stays lazily discarded, also
+ * where that driver finds pages read-duplicated, for which the library makes its call twice.
  */
 int uvmrust_discard(void *base, size_t length, unsigned int flags);
 
@@ -197,8 +204,12 @@ int uvmrust_prefetch_batch(const struct uvmrust_batch *batch);
  * As a discard, and a prefetch behind it: the next access does not fault. Pages that the range
  * covers in part are prefetched with their contents.
  *
- * The memory can be used when this returns 0, or UVMRUST_ENOTSUPPORTED or UVMRUST_EINVALID (then
- * nothing has changed). After another error, prefetch it before using it.
+ * The memory can be used when this returns 0, or UVMRUST_ENOTSUPPORTED, UVMRUST_EINVALID or
+ * UVMRUST_ENODEVICE (then nothing has changed). With a GPU that CUDA
+ * knows and this process does not use, or any after uvmrust_use_fd(), it is the prefetch that fails. Where
+ * the prefetch fails, the contents are gone, and the library discards the memory once more, without the
+ * flag, or brings it to the host: a write is kept, and the next access of a GPU faults.
+ * This can fail as well, so that after another error the memory is to be prefetched before it is used.
  */
 int uvmrust_discard_and_prefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
 
@@ -206,8 +217,8 @@ int uvmrust_discard_and_prefetch(void *base, size_t length, const uint8_t gpu_uu
  * uvmrust_discard_and_prefetch_batch() - the same for several ranges
  * @batch: the ranges, and where they go
  *
- * Returns as uvmrust_discard_and_prefetch() does: with UVMRUST_ENOTSUPPORTED and UVMRUST_EINVALID
- * nothing has changed in any of the ranges.
+ * Returns as uvmrust_discard_and_prefetch() does: with UVMRUST_ENOTSUPPORTED, UVMRUST_EINVALID and
+ * UVMRUST_ENODEVICE nothing has changed in any of the ranges.
  */
 int uvmrust_discard_and_prefetch_batch(const struct uvmrust_batch *batch);
 
@@ -229,12 +240,16 @@ int uvmrust_discard_and_prefetch_batch(const struct uvmrust_batch *batch);
  *
  * Where it can not become a node, the call returns UVMRUST_ECAPTURE, and the capture goes on:
  * before CUDA 11.3; a discard with UVMRUST_BACKEND_CUDA; a prefetch where UVM's descriptor is not
- * found, or to a part of a GPU (MIG). So it is in the legacy stream while a blocking stream is
- * being captured.
+ * found, or to a part of a GPU (MIG); in the body of a conditional node, which takes no host
+ * functions. So it is in the legacy stream while a blocking stream is being captured. A graph with
+ * such a node can not be instantiated for launch from the device.
  *
  * With UVMRUST_EINVALID, UVMRUST_ENOTSUPPORTED, UVMRUST_ENODEVICE and UVMRUST_ECAPTURE nothing has
- * changed, and nothing will. After another error, some of the ranges may have been worked on, or
- * be about to be.
+ * changed, and nothing will. Where another thread begins a capture during a call in the legacy stream,
+ * and CUDA has discarded by then, it is UVMRUST_EBUSY. Where nothing is to be done, as of length 0, nothing
+ * else is looked at: that is a success. After another error, some of the ranges may have been worked on, or
+ * be about to be. After it, and after one that uvmrust_stream_error() tells, memory that was to be
+ * discarded must be prefetched before it is used, as after an error of uvmrust_discard().
  */
 
 /**
@@ -279,9 +294,10 @@ int uvmrust_prefetch_batch_async(const struct uvmrust_batch *batch, uvmrust_stre
  * @gpu_uuid: the GPU; NULL: on the host
  * @stream:   the stream
  *
- * What comes behind in the stream may write the memory. After an error with which something may
- * have changed (see above), and after one that uvmrust_stream_error() tells, it may be lazily
- * discarded: prefetch it before it is used.
+ * What comes behind in the stream may write the memory. Where the prefetch fails, it is discarded
+ * once more, as uvmrust_discard_and_prefetch() says, before the stream goes on. That is so where the
+ * call fails, and at each launch of a graph. Outside a capture the prefetch is CUDA's: where CUDA finds
+ * only later that it can not do it, nobody is told, and what is written next may be lost.
  */
 int uvmrust_discard_and_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
 				       uvmrust_stream stream);
@@ -344,38 +360,39 @@ int uvmrust_device_uuid(int ordinal, uint8_t uuid[16]);
  */
 const char *uvmrust_strerror(int error);
 
-/* Whereto g10_pre_evict() moves. */
+/* Moves between GPU, host and SSD, without waiting for them */
+
+/* Whereto uvmrust_move_out() moves. */
 #define UVMRUST_TO_HOST		0
 #define UVMRUST_TO_SSD		1	/* by way of the host; needs uvm-rust's driver and an SSD attached */
 
 /**
- * g10_prefetch() - bring managed memory to a GPU, without waiting for it
+ * uvmrust_move_in() - bring managed memory to a GPU, without waiting for it
  * @base:     first byte of managed memory
  * @length:   bytes; all pages touched are brought
  * @gpu_uuid: the GPU (uvmrust_device_uuid()); NULL: from the SSD to the host
  *
  * Moves wait in a queue: in uvm-rust's driver, if its SSD tier is on, where what comes and
- * what leaves go on at the same time; or in the process, where a thread works it off,
- * prefetches to a GPU before evictions. None is made before an earlier move of memory that
- * both touch. They are advice: what a move did not reach is brought by a fault when it is
- * used.
+ * what leaves go on at the same time; or in the process, where a thread makes them one after
+ * the other, in their order. None is made before an earlier move of memory that both touch.
+ * They are advice: what a move did not reach is brought by a fault when it is used.
  *
  * Returns a ticket, a positive number that grows with each call, or one of UVMRUST_E*.
  */
-int64_t g10_prefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+int64_t uvmrust_move_in(void *base, size_t length, const uint8_t gpu_uuid[16]);
 
 /**
- * g10_pre_evict() - take managed memory away from a GPU, without waiting for it
+ * uvmrust_move_out() - take managed memory away from a GPU, without waiting for it
  * @base:   first byte of managed memory
  * @length: bytes; all pages touched are moved
  * @to:     UVMRUST_TO_HOST or UVMRUST_TO_SSD
  *
- * As g10_prefetch().
+ * As uvmrust_move_in().
  */
-int64_t g10_pre_evict(void *base, size_t length, int to);
+int64_t uvmrust_move_out(void *base, size_t length, int to);
 
 /**
- * g10_alloc() - managed memory that comes to a GPU, without waiting for it
+ * uvmrust_buffer_alloc() - managed memory that comes to a GPU, without waiting for it
  * @buffer:   out: where it is
  * @length:   bytes, not 0; the buffer has whole pages of its own
  * @gpu_uuid: the GPU; NULL: it comes where it is first used
@@ -383,27 +400,29 @@ int64_t g10_pre_evict(void *base, size_t length, int to);
  * What the buffer holds is undefined. Needs a CUDA context, like cudaMallocManaged(). It
  * may be used at once: what has not come yet is brought by faults. Addresses of freed
  * buffers are used again, and are not told of the end of their context: after
- * cudaDeviceReset(), or cuCtxDestroy() of the context in which g10_alloc() was called,
- * neither g10_alloc() nor g10_free() may be called any more.
+ * cudaDeviceReset(), or cuCtxDestroy() of the context in which uvmrust_buffer_alloc() was called,
+ * neither uvmrust_buffer_alloc() nor uvmrust_buffer_free() may be called any more.
  *
- * Returns a ticket as g10_prefetch() does, 0 if nothing is on its way, or one of UVMRUST_E*.
+ * Returns a ticket as uvmrust_move_in() does, 0 if nothing is on its way, or one of UVMRUST_E*.
  */
-int64_t g10_alloc(void **buffer, size_t length, const uint8_t gpu_uuid[16]);
+int64_t uvmrust_buffer_alloc(void **buffer, size_t length, const uint8_t gpu_uuid[16]);
 
 /**
- * g10_free() - free what g10_alloc() gave, in the order of a stream
- * @buffer: what g10_alloc() wrote to its @buffer
+ * uvmrust_buffer_free() - free what uvmrust_buffer_alloc() gave, in the order of a stream
+ * @buffer: what uvmrust_buffer_alloc() wrote to its @buffer
  * @stream: a stream of the current context; the buffer is used by nothing that comes
  *          after this in it, and by nothing in other streams any more. No other thread
  *          begins or ends a capture of it meanwhile
  *
- * Moves of the buffer that are under way (g10_prefetch(), g10_pre_evict()) must be waited
- * for first, with g10_wait(): NVIDIA's driver leaves it to the caller that a migration and
- * a discard of the same memory do not come at the same time.
+ * Moves of the buffer that are under way must be waited for first, with uvmrust_moves_wait(): that of
+ * uvmrust_buffer_alloc() itself, if it returned a ticket, and those of uvmrust_move_in() and uvmrust_move_out().
+ * NVIDIA's driver leaves it to the caller that a migration and a discard of the same memory do not
+ * come at the same time.
  *
  * Its contents are discarded, and its memory taken back without a copy, when the stream
- * comes here. The address is kept, for the next g10_alloc() of the same length. Where
- * nobody can discard, it waits for the stream and frees the buffer. A graph would take the
+ * comes here. The address is kept, for the next uvmrust_buffer_alloc() of the same length, or, if the
+ * discard fails, given back to CUDA by the next uvmrust_buffer_alloc(). Where nobody can discard, it waits
+ * for the stream and frees the buffer. A graph would take the
  * buffer back at each launch, whoever has it by then: UVMRUST_ECAPTURE while @stream is
  * being captured, and the buffer is as it was.
  *
@@ -413,26 +432,26 @@ int64_t g10_alloc(void **buffer, size_t length, const uint8_t gpu_uuid[16]);
  * for that: the buffer must not be used, and is lost if freeing it again gives
  * UVMRUST_EINVALID.
  */
-int g10_free(void *buffer, uvmrust_stream stream);
+int uvmrust_buffer_free(void *buffer, uvmrust_stream stream);
 
 /**
- * g10_done() - the last ticket up to which all moves are done; 0 for none
+ * uvmrust_moves_done() - the last ticket up to which all moves are done; 0 for none
  */
-int64_t g10_done(void);
+int64_t uvmrust_moves_done(void);
 
 /**
- * g10_wait() - wait until a ticket and all before it are done
- * @ticket:       what g10_prefetch() or g10_pre_evict() returned
+ * uvmrust_moves_wait() - wait until a ticket and all before it are done
+ * @ticket:       what uvmrust_move_in() or uvmrust_move_out() returned
  * @milliseconds: at most so long
  *
  * Returns 1 if they are, 0 if they are not yet, UVMRUST_EINVALID for no ticket.
  */
-int g10_wait(int64_t ticket, int milliseconds);
+int uvmrust_moves_wait(int64_t ticket, int milliseconds);
 
 /**
- * g10_error() - why the first move failed that did, of all so far; 0 if none
+ * uvmrust_moves_error() - why the first move failed that did, of all so far; 0 if none
  */
-int g10_error(void);
+int uvmrust_moves_error(void);
 
 /*
  * The names that these calls had in version 1. They stay, and do the same. UvmDiscard() is also
@@ -491,6 +510,27 @@ int UvmRustStreamError(void);
 const char *UvmRustStrError(int error);
 
 #endif /* !UVMRUST_NO_OLD_NAMES */
+
+/*
+ * The names that moves and buffers had before version 3: G10's, after the paper. They stay, and do
+ * the same; where somebody else's code has such names, define UVMRUST_NO_G10_NAMES.
+ */
+#ifndef UVMRUST_NO_G10_NAMES
+
+/* uvmrust_move_in(), uvmrust_move_out() */
+int64_t g10_prefetch(void *base, size_t length, const uint8_t gpu_uuid[16]);
+int64_t g10_pre_evict(void *base, size_t length, int to);
+
+/* uvmrust_buffer_alloc(), uvmrust_buffer_free() */
+int64_t g10_alloc(void **buffer, size_t length, const uint8_t gpu_uuid[16]);
+int g10_free(void *buffer, uvmrust_stream stream);
+
+/* uvmrust_moves_done(), uvmrust_moves_wait(), uvmrust_moves_error() */
+int64_t g10_done(void);
+int g10_wait(int64_t ticket, int milliseconds);
+int g10_error(void);
+
+#endif /* !UVMRUST_NO_G10_NAMES */
 
 #ifdef __cplusplus
 }

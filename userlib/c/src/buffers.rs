@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! G10's g10_alloc and g10_free (§4.3), for C. Neither waits: memory comes to the GPU while
-//! earlier kernels run, and what is freed is discarded in the order of a stream, so that
+//! G10's g10_alloc and g10_free (§4.3), for C: [`uvmrust_buffer_alloc`] and [`uvmrust_buffer_free`].
+//! Neither waits: memory comes to the GPU while earlier kernels run, and what is freed is discarded in the order of a stream, so that
 //! the driver takes it back without a copy. CUDA frees managed memory in no stream's
 //! order, so addresses are kept for the next allocation of the same size: a training
 //! step asks for the same sizes again and again.
@@ -21,12 +21,21 @@ const ATTACH_GLOBAL: u32 = 1;
 /// The buffers of the process, by address, with their lengths.
 #[derive(Default)]
 struct Buffers {
-    /// Buffers that the program has and has not given to [`g10_free`].
+    /// Buffers that the program has and has not given to [`uvmrust_buffer_free`].
     used: HashMap<u64, u64>,
     /// Freed, but their streams have not come there yet.
-    leaving: HashMap<u64, u64>,
+    leaving: HashMap<u64, Leaving>,
     /// Addresses to use again, by length.
     free: HashMap<u64, Vec<u64>>,
+    /// What may be lazily discarded, so that the next owner's writes would be lost: for CUDA.
+    spoiled: Vec<u64>,
+}
+
+/// A buffer that a stream is to discard.
+struct Leaving {
+    length: u64,
+    /// [`Uvm::failed_discards`] before its own was queued.
+    failed: u64,
 }
 
 /// A parent's memory is not in its child.
@@ -46,7 +55,7 @@ fn cuda() -> Result<&'static Cuda> {
 /// # Safety
 /// `out` is null or writable; `gpu_uuid` is null or points to 16 bytes.
 #[no_mangle]
-pub unsafe extern "C" fn g10_alloc(
+pub unsafe extern "C" fn uvmrust_buffer_alloc(
     out: *mut *mut c_void,
     length: usize,
     gpu_uuid: *const [u8; 16],
@@ -80,6 +89,7 @@ fn alloc(length: usize) -> Result<Range> {
     if length == 0 {
         return Err(Error::Invalid);
     }
+    free_spoiled();
     let again = with(|b| {
         let base = b.free.get_mut(&length)?.pop()?;
         b.used.insert(base, length);
@@ -101,17 +111,37 @@ fn alloc(length: usize) -> Result<Range> {
 
 fn allocate(length: u64) -> Result<u64> {
     let cuda = cuda()?;
-    let call = cuda.mem_alloc_managed.ok_or(Error::NotSupported)?;
+    let call = cuda.mem_alloc_managed().ok_or(Error::NotSupported)?;
     let mut base = 0;
     // SAFETY: the output is writable.
     check(cuda.unordered(|| unsafe { call(&mut base, length as usize, ATTACH_GLOBAL) }))?;
     Ok(base)
 }
 
+/// Gives what [`allocate`] gave back to CUDA.
+///
+/// # Safety
+/// Nobody uses it, nor does a stream.
+unsafe fn release(base: u64) -> Result<()> {
+    let cuda = cuda()?;
+    let call = cuda.mem_free().ok_or(Error::NotSupported)?;
+    // SAFETY: from cuMemAllocManaged, and by our contract.
+    check(cuda.unordered(|| unsafe { call(base) }))
+}
+
+/// Gives back to CUDA what may be lazily discarded. A host function must not.
+fn free_spoiled() {
+    for base in with(|b| core::mem::take(&mut b.spoiled)) {
+        // SAFETY: it is in no list, and its stream is done with it.
+        if unsafe { release(base) }.is_err() {
+            // It is still there.
+            with(|b| b.spoiled.push(base));
+        }
+    }
+}
+
 /// Frees the addresses that nobody uses.
 fn give_back() -> Result<()> {
-    let cuda = cuda()?;
-    let free = cuda.mem_free.ok_or(Error::NotSupported)?;
     let all: Vec<(u64, u64)> = with(|b| {
         let lists = b.free.drain();
         lists
@@ -120,8 +150,8 @@ fn give_back() -> Result<()> {
     });
     let mut done = Ok(());
     for (length, base) in all {
-        // SAFETY: from cuMemAllocManaged, and out of the pool.
-        let freed = check(cuda.unordered(|| unsafe { free(base) }));
+        // SAFETY: it is in no list any more, and nobody had it from one.
+        let freed = unsafe { release(base) };
         if freed.is_err() {
             // It is still there.
             with(|b| b.free.entry(length).or_default().push(base));
@@ -135,14 +165,15 @@ fn give_back() -> Result<()> {
 /// `stream` is a stream of the current context, or null; nothing after this in it, and
 /// nothing at any time in others, uses the buffer.
 #[no_mangle]
-pub unsafe extern "C" fn g10_free(buffer: *mut c_void, stream: Stream) -> c_int {
+pub unsafe extern "C" fn uvmrust_buffer_free(buffer: *mut c_void, stream: Stream) -> c_int {
     let base = buffer as u64;
     if let Err(error) = Uvm::process().not_forked() {
         return error.code();
     }
+    let failed = Uvm::process().failed_discards();
     let Some(length) = with(|b| {
         let length = b.used.remove(&base)?;
-        b.leaving.insert(base, length);
+        b.leaving.insert(base, Leaving { length, failed });
         Some(length)
     }) else {
         return Error::Invalid.code();
@@ -183,7 +214,7 @@ impl From<Error> for NotFreed {
 /// Discards the buffer in the stream's order, or waits for the stream and frees it.
 ///
 /// # Safety
-/// As for [`g10_free`].
+/// `stream` and what uses the buffer are as [`uvmrust_buffer_free`] asks.
 unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFreed> {
     let cuda = cuda()?;
     if !cfg!(broken = "1") {
@@ -207,7 +238,7 @@ unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFre
         },
         // Then the memory can only be had back by waiting.
         Err(Error::NotSupported) => {
-            let free = cuda.mem_free.ok_or(Error::NotSupported)?;
+            let free = cuda.mem_free().ok_or(Error::NotSupported)?;
             // SAFETY: by our contract; the stream is done with the buffer.
             unsafe {
                 cuda.drain(stream)?;
@@ -216,16 +247,25 @@ unsafe fn leave(range: Range, stream: Stream) -> core::result::Result<(), NotFre
             with(|b| b.leaving.remove(&range.base));
             Ok(())
         }
+        // The discard may still come where CUDA could neither keep its order nor wait for it.
+        Err(Error::Driver) => Err(NotFreed {
+            why: Error::Driver,
+            buffer_is_usable: false,
+        }),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The stream has passed the discard: the address may be used again.
+/// The stream has passed the discard: the address may be used again, if no discard has failed
+/// meanwhile. It may have been another buffer's, which costs no more than an allocation.
 unsafe extern "C" fn has_left(base: *mut c_void) {
-    with(|b| {
-        if let Some(length) = b.leaving.remove(&(base as u64)) {
-            b.free.entry(length).or_default().push(base as u64);
+    let failed = Uvm::process().failed_discards();
+    with(|b| match b.leaving.remove(&(base as u64)) {
+        Some(buffer) if buffer.failed == failed => {
+            b.free.entry(buffer.length).or_default().push(base as u64);
         }
+        Some(_) => b.spoiled.push(base as u64),
+        None => {}
     });
 }
 

@@ -200,7 +200,7 @@ pub unsafe extern "C" fn uvmrust_discard_and_prefetch_batch_async(
 // About this process, and errors
 
 /// `UVMRUST_VERSION`: grows with each call or field that is added.
-const VERSION: c_uint = 2;
+const VERSION: c_uint = 3;
 
 #[no_mangle]
 extern "C" fn uvmrust_version() -> c_uint {

@@ -8,6 +8,7 @@
 mod batch;
 mod buffers;
 mod calls;
+mod g10;
 mod moves;
 mod old;
 

@@ -43,7 +43,7 @@ pub(crate) fn to_gpu(range: Range, uuid: [u8; 16]) -> Result<Ticket> {
 /// # Safety
 /// `gpu_uuid` is null or points to 16 bytes.
 #[no_mangle]
-pub unsafe extern "C" fn g10_prefetch(
+pub unsafe extern "C" fn uvmrust_move_in(
     base: *mut c_void,
     length: usize,
     gpu_uuid: *const [u8; 16],
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn g10_prefetch(
 }
 
 #[no_mangle]
-extern "C" fn g10_pre_evict(base: *mut c_void, length: usize, to: c_int) -> i64 {
+pub(crate) extern "C" fn uvmrust_move_out(base: *mut c_void, length: usize, to: c_int) -> i64 {
     match to {
         TO_HOST => submit(base, length, Tier::Host),
         TO_SSD => submit(base, length, Tier::Ssd),
@@ -65,7 +65,7 @@ extern "C" fn g10_pre_evict(base: *mut c_void, length: usize, to: c_int) -> i64 
 }
 
 #[no_mangle]
-extern "C" fn g10_done() -> i64 {
+pub(crate) extern "C" fn uvmrust_moves_done() -> i64 {
     match moves() {
         Some(Ok(moves)) => moves.done().0 as i64,
         _ => 0,
@@ -73,7 +73,7 @@ extern "C" fn g10_done() -> i64 {
 }
 
 #[no_mangle]
-extern "C" fn g10_wait(ticket: i64, milliseconds: c_int) -> c_int {
+pub(crate) extern "C" fn uvmrust_moves_wait(ticket: i64, milliseconds: c_int) -> c_int {
     let limit = Duration::from_millis(milliseconds.max(0) as u64);
     match (moves(), u64::try_from(ticket)) {
         (Some(Ok(moves)), Ok(ticket)) => c_int::from(moves.wait(Ticket(ticket), limit)),
@@ -83,7 +83,7 @@ extern "C" fn g10_wait(ticket: i64, milliseconds: c_int) -> c_int {
 }
 
 #[no_mangle]
-extern "C" fn g10_error() -> c_int {
+pub(crate) extern "C" fn uvmrust_moves_error() -> c_int {
     match moves() {
         Some(Ok(moves)) => moves.errors().1.map_or(0, Error::code),
         _ => 0,
@@ -98,15 +98,22 @@ mod tests {
     #[test]
     fn calls_without_a_driver() {
         let at = 0x4000_0000 as *mut c_void;
-        assert_eq!(g10_pre_evict(at, 4096, 7), Error::Invalid.code().into());
-        assert_eq!(g10_wait(-3, 0), Error::Invalid.code());
-        assert_eq!((g10_wait(5, 0), g10_done(), g10_error()), (1, 0, 0));
-        let first = g10_pre_evict(at, 4096, TO_SSD);
+        assert_eq!(uvmrust_move_out(at, 4096, 7), Error::Invalid.code().into());
+        assert_eq!(uvmrust_moves_wait(-3, 0), Error::Invalid.code());
+        assert_eq!(
+            (
+                uvmrust_moves_wait(5, 0),
+                uvmrust_moves_done(),
+                uvmrust_moves_error()
+            ),
+            (1, 0, 0)
+        );
+        let first = uvmrust_move_out(at, 4096, TO_SSD);
         // SAFETY: a null pointer is allowed.
-        let second = unsafe { g10_prefetch(at, 4096, core::ptr::null()) };
+        let second = unsafe { uvmrust_move_in(at, 4096, core::ptr::null()) };
         assert!(0 < first && first < second, "{first} {second}");
-        assert_eq!(g10_wait(second, 60_000), 1);
-        assert_eq!(g10_done(), second);
-        assert_eq!(g10_error(), Error::NotSupported.code());
+        assert_eq!(uvmrust_moves_wait(second, 60_000), 1);
+        assert_eq!(uvmrust_moves_done(), second);
+        assert_eq!(uvmrust_moves_error(), Error::NotSupported.code());
     }
 }

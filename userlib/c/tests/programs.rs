@@ -8,6 +8,7 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -139,6 +140,65 @@ fn a_batch_that_is_refused_half_way_is_not_said_to_have_done_nothing() {
 }
 
 #[test]
+fn what_is_written_behind_a_discard_that_fails_is_kept() {
+    let stub = stub("not-unmapped", "-DSTUB_NO_DISCARD");
+    streams(&stub, "native", "not-unmapped");
+}
+
+#[test]
+fn what_is_written_behind_a_discard_of_duplicated_pages_is_kept() {
+    let stub = stub("duplicated", "-DSTUB_NO_DISCARD");
+    streams(&stub, "native", "duplicated");
+}
+
+#[test]
+fn what_is_lazily_discarded_goes_back_to_a_managed_pool_prefetched() {
+    let stub = stub("pools", "-DSTUB");
+    streams(&stub, "native", "pools");
+}
+
+#[test]
+fn a_body_without_host_nodes_is_refused_and_breaks_no_capture() {
+    let stub = stub("body", "-DSTUB");
+    for driver in ["ours", "native"] {
+        streams(&stub, driver, "body");
+    }
+}
+
+#[test]
+fn a_green_context_is_current_to_its_own_thread_alone() {
+    let stub = stub("green", "-DSTUB");
+    for driver in ["ours", "native", "old"] {
+        streams(&stub, driver, "green");
+    }
+}
+
+#[test]
+fn nothing_to_discard_is_a_success_without_a_backend() {
+    streams(&stub("nothing", "-DSTUB_NO_DISCARD"), "old", "nothing");
+}
+
+#[test]
+fn a_buffer_whose_discard_may_still_come_is_lost() {
+    streams(&stub("lost-legacy", "-DSTUB"), "old", "lost-legacy");
+}
+
+#[test]
+fn a_graph_outlives_what_has_loaded_the_library() {
+    if libraries().is_none() {
+        return;
+    }
+    let stub = stub("unload", "-DSTUB");
+    let program = tmp("unload-program");
+    let cuda = stub.to_str().unwrap();
+    cc(&program, &[&source("unload_program.c"), cuda, "-ldl"]);
+    for driver in ["ours", "native"] {
+        let done = run(&program, &stub, driver, "");
+        assert!(done.status.success(), "{driver}: {done:?}");
+    }
+}
+
+#[test]
 fn a_host_function_does_not_ask_cuda_whose_descriptor_it_is() {
     let stub = stub("given", "-DSTUB_NO_DISCARD");
     for driver in ["ours", "native"] {
@@ -250,7 +310,7 @@ fn install(out: &str, variables: &[&str]) -> Option<(PathBuf, String)> {
         .arg(top().join("userlib"))
         .arg(format!("OUT={}", tmp(out).display()))
         .arg(format!("DESTDIR={}", stage.display()))
-        .args(["PREFIX=/usr", "install"])
+        .args(["PREFIX=/usr", "all", "install"])
         .args(variables)
         .env_remove("MAKEFLAGS")
         .output();
@@ -283,6 +343,14 @@ fn an_older_rust_installs_all_but_the_preload() {
     assert_eq!(preload(&usr), recent, "{said}");
     assert_eq!(said.contains("is left out"), !recent, "{said}");
 
+    // Installed alone, what is built stays, though who installs has an older Rust.
+    let kept = tmp("install/kept");
+    let _ = std::fs::remove_dir_all(&kept);
+    let out = format!("OUT={}", tmp("install").display());
+    let stage = format!("DESTDIR={}", kept.display());
+    let (is_done, said) = installs(&[&out, &stage, "PREFIX=/usr", "RUST_VERSION=1.85.1"]).unwrap();
+    assert!(is_done && preload(&kept.join("usr")) == recent, "{said}");
+
     // Built into the same folder, where there is a preload now.
     let (usr, said) = install("install", &["RUST_VERSION=1.85.1"]).unwrap();
     assert!(!preload(&usr), "{said}");
@@ -298,6 +366,117 @@ fn an_older_rust_installs_all_but_the_preload() {
     ] {
         assert!(usr.join(file).exists(), "{file}");
     }
+}
+
+/// Runs `make install` into a folder of its own; gives its status and all that it says.
+fn installs(variables: &[&str]) -> Option<(bool, String)> {
+    let done = Command::new("make")
+        .arg("-C")
+        .arg(top().join("userlib"))
+        .arg("install")
+        .args(variables)
+        .env_remove("MAKEFLAGS")
+        .env_remove("RUSTC")
+        .output();
+    let Ok(done) = done else {
+        skipped("no make");
+        return None;
+    };
+    let said = [done.stdout, done.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    Some((done.status.success(), said))
+}
+
+/// Programs find the library by the loader's cache, which an install that is not staged refreshes, or says who may.
+/// And root, who installs, need not have Rust.
+#[test]
+fn an_install_refreshes_the_loaders_cache_and_needs_no_rust() {
+    let out = format!("OUT={}", tmp("install-cache").display());
+    let usr = tmp("install-cache-usr");
+    let prefix = format!("PREFIX={}", usr.display());
+    let stage = format!("DESTDIR={}/stage", usr.display());
+    let cache = "LDCONFIG=echo the cache is refreshed";
+    // What an earlier run has built is none of this one's.
+    let _ = std::fs::remove_dir_all(tmp("install-cache"));
+    let Some((is_done, said)) = installs(&[&out, &prefix, cache]) else {
+        return;
+    };
+    assert!(
+        is_done && said.contains("the cache is refreshed\n"),
+        "{said}"
+    );
+    let hint = format!("The loader does not know {}/lib yet", usr.display());
+    let (is_done, said) = installs(&[&out, &prefix, "LDCONFIG=false"]).unwrap();
+    assert!(is_done && said.contains(&hint), "{said}");
+    let (is_done, said) = installs(&[&out, &prefix, &stage, "LDCONFIG=false"]).unwrap();
+    assert!(is_done && !said.contains(&hint), "{said}");
+
+    let without = ["CARGO=/nowhere/cargo", "RUST_VERSION=", cache];
+    std::fs::remove_dir_all(&usr).unwrap();
+    let (is_done, said) = installs(&[&[&*out, &*prefix], &without[..]].concat()).unwrap();
+    assert!(is_done, "{said}");
+    assert!(usr.join("bin/uvmrun").exists(), "{said}");
+    let preload = usr.join("lib/libuvmrust_preload.so").exists();
+    assert_eq!(preload, rust_minor() >= 88, "{said}");
+    let other = tmp("install-cache-usr/other");
+    let elsewhere = format!("PREFIX={}", other.display());
+    let (is_done, said) = installs(&[&[&*out, &*elsewhere], &without[..]].concat()).unwrap();
+    assert!(is_done, "{said}");
+    let written = std::fs::read_to_string(other.join("lib/pkgconfig/uvmrust.pc")).unwrap();
+    assert!(written.contains(&*other.to_string_lossy()), "{written}");
+    nothing_is_left_by_uninstall(&other, &out);
+    // A prefix with a space is one folder, and that of its first word is not touched.
+    let spaced = tmp("install-cache-usr/p q");
+    let before = tmp("install-cache-usr/p");
+    std::fs::write(&before, "").unwrap();
+    let with_space = format!("PREFIX={}", spaced.display());
+    let (is_done, said) = installs(&[&[&*out, &*with_space], &without[..]].concat()).unwrap();
+    assert!(is_done, "{said}");
+    nothing_is_left_by_uninstall(&spaced, &out);
+    assert!(before.exists());
+    // Where a folder is missing, the others are cleared all the same.
+    std::fs::remove_dir_all(spaced.join("lib")).unwrap();
+    std::fs::write(spaced.join("bin/uvmrun"), "").unwrap();
+    uninstall(&spaced, &out);
+    assert!(!spaced.join("bin/uvmrun").exists());
+    let nothing = format!("OUT={}", tmp("install-nothing").display());
+    let (is_done, said) = installs(&[&[&*nothing, &*prefix], &without[..]].concat()).unwrap();
+    assert!(
+        !is_done && said.contains("run make as who has it"),
+        "{said}"
+    );
+}
+
+#[track_caller]
+fn uninstall(prefix: &Path, out: &str) {
+    let done = Command::new("make")
+        .arg("-C")
+        .arg(top().join("userlib"))
+        .args(["uninstall", out, "LDCONFIG=true"])
+        .arg(format!("PREFIX={}", prefix.display()))
+        .env_remove("MAKEFLAGS")
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// What `make install` has put below `prefix`, `make uninstall` takes away, and no other file.
+#[track_caller]
+fn nothing_is_left_by_uninstall(prefix: &Path, out: &str) {
+    let others = ["lib/libother.so", "share/doc/libuvmrust/copyright"].map(|f| prefix.join(f));
+    for file in &others {
+        std::fs::write(file, "").unwrap();
+    }
+    uninstall(prefix, out);
+    let left = Command::new("find")
+        .arg(prefix)
+        .args(["!", "-type", "d"])
+        .output()
+        .unwrap();
+    let left = String::from_utf8(left.stdout).unwrap();
+    let left: BTreeSet<_> = left.lines().map(Path::new).collect();
+    assert_eq!(left, others.iter().map(PathBuf::as_path).collect());
+    assert!(!prefix.join("share/doc/libuvmrust/examples").exists());
 }
 
 /// What `make install` puts where, by using it as a program would.
@@ -376,7 +555,7 @@ fn an_installed_library_is_found_by_pkg_config() {
             name.starts_with("Uvm") || name.starts_with("g10") || name.starts_with("uvmrust")
         })
         .collect();
-    assert_eq!(calls.len(), 40);
+    assert_eq!(calls.len(), 47);
     for call in calls {
         assert!(
             header.contains(&format!("{call}(")),

@@ -17,6 +17,7 @@ use uvmrust::{Error, Uvm};
 
 use crate::config::Config;
 use crate::groups::{Groups, Next};
+use crate::say::say;
 
 /// GPUs whose kernels are announced; those of others are not.
 const GPUS: usize = 16;
@@ -91,9 +92,9 @@ fn decide() -> bool {
         .compare_exchange(UNKNOWN, decided, Relaxed, Relaxed)
         .is_ok();
     if first && !on && Config::get().announce {
-        eprintln!(
-            "uvmrust: this driver takes no execution IDs, so kernels are not announced \
-             (load uvm-rust's nvidia-uvm, or set UVMRUST_ANNOUNCE=0)"
+        say(
+            "this driver takes no execution IDs, so kernels are not announced \
+             (load uvm-rust's nvidia-uvm, or set UVMRUST_ANNOUNCE=0)",
         );
     }
     STATE.load(Relaxed) == ON

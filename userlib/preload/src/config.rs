@@ -17,8 +17,11 @@
 //! | `UVMRUST_RECORD` | folder for a record of the program (`record.rs`); `uvmrun` makes it | none |
 //! | `UVMRUST_RECORD_FAULTS` | `0`: do not record what kernels fault on | 1 |
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+
+use crate::say::say;
 
 /// What the environment sets, as the table above has it; it is read once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,12 +56,16 @@ impl Config {
     /// The settings of this process; the environment is read at the first call.
     pub fn get() -> &'static Self {
         static CONFIG: OnceLock<Config> = OnceLock::new();
-        CONFIG.get_or_init(|| {
+        // Nothing is said while other threads wait for the settings.
+        let complaints = RefCell::new(Vec::new());
+        let config = CONFIG.get_or_init(|| {
             Self::from_vars(
                 |name| std::env::var(name).ok(),
-                |bad| eprintln!("uvmrust: {bad}"),
+                |bad| complaints.borrow_mut().push(bad),
             )
-        })
+        });
+        complaints.into_inner().into_iter().for_each(say);
+        config
     }
 
     /// Whether there is anything to do.

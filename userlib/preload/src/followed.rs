@@ -11,7 +11,6 @@
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::Once;
 
 use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::follow::{Allocation, Executor, Queued};
@@ -20,6 +19,7 @@ use uvmrust::{Error, Failed, PerProcess, Uvm};
 use crate::config::Config;
 use crate::kernels::{Launch, KERNELS};
 use crate::planned;
+use crate::say::say;
 
 /// The plan, and where in it the program is.
 struct Following {
@@ -73,17 +73,18 @@ pub(crate) unsafe fn before_launch(cuda: &Cuda, stream: Stream, launch: Option<L
     }
     let told = |name: &str, words: &mut dyn Iterator<Item = u64>| {
         let (pending, wanted) = following.executor.launch(name, words);
-        if let Some(kernel) = wanted {
-            say_off(name, kernel);
-        }
-        pending
+        (pending, wanted.map(|kernel| (name.to_owned(), kernel)))
     };
-    let pending = match launch {
+    let (pending, left) = match launch {
         Some(launch) if launch.function.is_null() => return,
         // SAFETY: by our contract.
         Some(launch) => unsafe { KERNELS.get().look(cuda, launch, told) },
         None => told("graph", &mut core::iter::empty()),
     };
+    // Where nothing is locked: who reads it may be about to launch.
+    if let Some((name, kernel)) = left {
+        say_off(&name, kernel);
+    }
     if pending.is_empty() || pending.is_too_much(|| following.total(cuda)) {
         return;
     }
@@ -119,7 +120,7 @@ impl Following {
         }
         let (mut free, mut total) = (0, 0);
         // SAFETY: the outputs are writable.
-        let asked = (cuda.mem_info).map(|call| unsafe { call(&mut free, &mut total) });
+        let asked = (cuda.mem_info()).map(|call| unsafe { call(&mut free, &mut total) });
         match asked {
             Some(0) => self.total.store(total as u64, Relaxed),
             _ => return u64::MAX,
@@ -138,17 +139,17 @@ unsafe extern "C" fn carry_out(data: *mut c_void) {
 }
 
 fn say_off(name: &str, kernel: u32) {
-    static SAID: Once = Once::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Relaxed) {
+        return;
+    }
     let plan = planned::plan().and_then(|plan| plan.program());
     let wanted = plan.and_then(|program| program.name(kernel as usize));
-    SAID.call_once(|| {
-        eprintln!(
-            "uvmrust: the program leaves its plan: `{name}` is launched where the plan has \
-             kernel {kernel}, `{}`. Until it is back, what kernels are given is prefetched \
-             (record it anew if it has changed)",
-            wanted.unwrap_or("?")
-        );
-    });
+    say(format!(
+        "the program leaves its plan: `{name}` is launched where the plan has kernel {kernel}, `{}`. \
+         Until it is back, what kernels are given is prefetched (record it anew if it has changed)",
+        wanted.unwrap_or("?")
+    ));
 }
 
 fn say_failed(why: Option<Failed>) {
@@ -158,6 +159,6 @@ fn say_failed(why: Option<Failed>) {
         return;
     };
     if !SAID.swap(true, Relaxed) {
-        eprintln!("uvmrust: the plan is not carried out in full: {why}");
+        say(format!("the plan is not carried out in full: {why}"));
     }
 }

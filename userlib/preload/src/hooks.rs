@@ -228,7 +228,7 @@ pub(crate) unsafe extern "C" fn alloc_managed(out: *mut u64, size: usize, flags:
     let Some(real) = Real::get() else {
         return NOT_INITIALIZED;
     };
-    let Some(call) = real.cuda.mem_alloc_managed else {
+    let Some(call) = real.cuda.mem_alloc_managed() else {
         return memory::MISSING;
     };
     // SAFETY: the caller's arguments, passed on; CUDA has written the address.
@@ -271,10 +271,10 @@ pub(crate) unsafe extern "C" fn alloc_async<const PTSZ: bool>(
     let (real, call) = real!(PTSZ, alloc_async, alloc_async_ptsz);
     // SAFETY: the caller's arguments, passed on.
     unsafe {
-        if pools::current_is_left(real) {
+        let own = stream_for::<PTSZ>(stream);
+        if pools::current_is_left(real, own) {
             return call(out, size, stream);
         }
-        let own = stream_for::<PTSZ>(stream);
         memory::alloc_in(real, out, size, own, || call(out, size, stream))
     }
 }
@@ -411,7 +411,7 @@ pub(crate) unsafe extern "C" fn device_attribute(
 /// # Safety
 /// As cuMemGetInfo.
 pub(crate) unsafe extern "C" fn mem_info(free: *mut usize, total: *mut usize) -> Code {
-    let Some(call) = Real::get().map(|real| real.cuda.mem_info) else {
+    let Some(call) = Real::get().map(|real| real.cuda.mem_info()) else {
         return NOT_INITIALIZED;
     };
     let Some(call) = call else {
@@ -484,7 +484,9 @@ fn kernels_alone(_: &Real, call: impl FnOnce() -> Code) -> Code {
 fn with_memory(real: &Real, call: impl FnOnce() -> Code) -> Code {
     let going = Going::new();
     record::context_may_go(&real.cuda);
-    record::context_goes();
+    record::memory_goes();
+    // The last: to let UVM go may call what launches.
+    record::events_go(&real.cuda);
     let code = call();
     going.went(real, code == SUCCESS);
     code
@@ -494,21 +496,51 @@ fn with_memory(real: &Real, call: impl FnOnce() -> Code) -> Code {
 /// As cuDevicePrimaryCtxRelease; `V1`: under its name before CUDA 11.
 pub(crate) unsafe extern "C" fn primary_release<const V1: bool>(device: c_int) -> Code {
     let (real, call) = real!(V1, primary_release, primary_release_v1);
+    // SAFETY: the caller's argument, passed on.
+    releasing(real, &[device], || unsafe { call(device) })
+}
+
+/// "Destroys the green context, releasing the primary context of the device that this green context was
+/// created for" (CUDA Driver API). Which device that is, nobody says of a green context that is current to
+/// another thread.
+///
+/// # Safety
+/// As cuGreenCtxDestroy.
+pub(crate) unsafe extern "C" fn green_destroy(context: *mut c_void) -> Code {
+    let (real, call) = real!(green_destroy);
+    let mut count = 0;
+    // SAFETY: the output is writable. After an error nobody has written it.
+    let _ = (real.cuda.device_count()).map(|call| unsafe { call(&mut count) });
+    let active: Vec<c_int> = (0..count)
+        .filter(|&device| is_active(real, device))
+        .collect();
+    // SAFETY: the caller's argument, passed on.
+    releasing(real, &active, || unsafe { call(context) })
+}
+
+/// What takes a reference from the primary context of one of these devices: with the last one, that goes,
+/// and with it the memory that was allocated in it.
+fn releasing(real: &Real, devices: &[c_int], call: impl FnOnce() -> Code) -> Code {
     KERNELS.get().forget();
     let going = Going::new();
     record::context_may_go(&real.cuda);
-    // SAFETY: the caller's argument, passed on.
-    let code = unsafe { call(device) };
+    record::events_go(&real.cuda);
+    let code = call();
     KERNELS.get().forget();
-    let mut active = 0;
-    // SAFETY: the outputs are writable; CUDA checks the device.
-    let asked =
-        (real.cuda.primary_state).map(|state| unsafe { state(device, &mut 0, &mut active) });
     // Others may hold it still.
-    let held = asked == Some(SUCCESS) && active != 0;
+    let held = devices.iter().all(|&device| is_active(real, device));
     if !held {
-        record::context_goes();
+        record::memory_goes();
     }
     going.went(real, code == SUCCESS && !held);
     code
+}
+
+/// Whether a device has a primary context now, as far as CUDA tells.
+fn is_active(real: &Real, device: c_int) -> bool {
+    let mut active = 0;
+    // SAFETY: the outputs are writable; CUDA checks the device.
+    let asked =
+        (real.cuda.primary_state()).map(|state| unsafe { state(device, &mut 0, &mut active) });
+    asked == Some(SUCCESS) && active != 0
 }

@@ -95,6 +95,7 @@ exports! {
     cuDevicePrimaryCtxRelease = hooks::primary_release::<true>, (device: c_int);
     cuDevicePrimaryCtxReset_v2 = hooks::primary_reset, (device: c_int);
     cuDevicePrimaryCtxReset = hooks::primary_reset_v1, (device: c_int);
+    cuGreenCtxDestroy = hooks::green_destroy, (context: *mut c_void);
     cuGetProcAddress_v2 = get_proc,
         (name: *const c_char, out: *mut *mut c_void, version: c_int, flags: u64,
          found: *mut c_int);

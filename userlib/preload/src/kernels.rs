@@ -13,7 +13,7 @@
 use core::ffi::{c_char, c_void, CStr};
 use core::hash::Hasher;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustc_hash::{FxBuildHasher, FxHasher};
 use uvmrust::cuda::Cuda;
@@ -32,9 +32,11 @@ struct Kernel {
 /// No kernel has more parameters: they share 32 KiB at most.
 const MAX_PARAMS: usize = 32 << 10;
 
-/// Kernels by handle. Read at each launch, written at the first of a kernel.
+/// Kernels by handle. Read at each launch, written at the first of a kernel. What is done with one is done
+/// with no lock held: it reads the program's arguments, and a handler of a signal that comes meanwhile may
+/// unload code, or call exit(), and with it what does.
 #[derive(Debug, Default)]
-pub(crate) struct Kernels(RwLock<HashMap<usize, Kernel, FxBuildHasher>>);
+pub(crate) struct Kernels(RwLock<HashMap<usize, Arc<Kernel>, FxBuildHasher>>);
 
 /// Those of this process: at a fork, another thread of the parent may be at it.
 pub(crate) static KERNELS: PerProcess<Kernels> = PerProcess::new(Kernels::new);
@@ -76,7 +78,7 @@ impl Kernels {
         extra: *mut *mut c_void,
     ) -> u64 {
         // SAFETY: by our contract.
-        unsafe { self.with(cuda, function, |kernel| hash(kernel, shape, params, extra)) }
+        unsafe { hash(&self.known(cuda, function), shape, params, extra) }
     }
 
     /// Does something with the name of a launch's kernel, and with what among its arguments
@@ -91,30 +93,24 @@ impl Kernels {
         work: impl FnOnce(&str, &mut dyn Iterator<Item = u64>) -> T,
     ) -> T {
         // SAFETY: by our contract.
-        unsafe {
-            self.with(cuda, launch.function, |kernel| {
-                work(&kernel.name, &mut words(kernel, launch))
-            })
-        }
+        let kernel = unsafe { self.known(cuda, launch.function) };
+        // SAFETY: by our contract.
+        let mut words = unsafe { words(&kernel, launch) };
+        work(&kernel.name, &mut words)
     }
 
     /// # Safety
     /// `function` is a kernel.
-    unsafe fn with<T>(
-        &self,
-        cuda: &Cuda,
-        function: *mut c_void,
-        work: impl FnOnce(&Kernel) -> T,
-    ) -> T {
+    unsafe fn known(&self, cuda: &Cuda, function: *mut c_void) -> Arc<Kernel> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = known.get(&(function as usize)) {
-            return work(kernel);
+            return Arc::clone(kernel);
         }
         drop(known);
         // SAFETY: by our contract.
-        let kernel = unsafe { ask(cuda, function) };
+        let kernel = Arc::new(unsafe { ask(cuda, function) });
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        work(known.entry(function as usize).or_insert(kernel))
+        Arc::clone(known.entry(function as usize).or_insert(kernel))
     }
 
     /// Forgets all. To be called before and after code is unloaded.
@@ -221,7 +217,7 @@ unsafe fn packed<'a>(extra: *mut *mut c_void) -> &'a [u8] {
 /// `function` is a CUfunction or a CUkernel.
 unsafe fn ask(cuda: &Cuda, function: *mut c_void) -> Kernel {
     let mut name: *const c_char = core::ptr::null();
-    for call in [cuda.func_name, cuda.kernel_name].into_iter().flatten() {
+    for call in [cuda.func_name(), cuda.kernel_name()].into_iter().flatten() {
         // SAFETY: the output is writable; CUDA tells the two kinds of handle apart.
         if unsafe { call(&mut name, function) } == 0 && !name.is_null() {
             break;
@@ -244,7 +240,7 @@ unsafe fn ask(cuda: &Cuda, function: *mut c_void) -> Kernel {
         word.push_str(UNKNOWN);
     }
     let mut params = Vec::new();
-    for call in [cuda.func_param_info, cuda.kernel_param_info]
+    for call in [cuda.func_param_info(), cuda.kernel_param_info()]
         .into_iter()
         .flatten()
     {
@@ -286,10 +282,13 @@ mod tests {
     }
 
     fn cuda() -> Cuda {
-        Cuda {
-            func_name: Some(name),
-            func_param_info: Some(info),
-            ..Cuda::default()
+        // SAFETY: both have the types of CUDA's functions.
+        unsafe {
+            Cuda::from_symbols(|symbol| match symbol.to_bytes() {
+                b"cuFuncGetName" => name as *mut c_void,
+                b"cuFuncGetParamInfo" => info as *mut c_void,
+                _ => core::ptr::null_mut(),
+            })
         }
     }
 
@@ -330,6 +329,22 @@ mod tests {
     fn a_child_does_not_wait_for_its_parents_threads() {
         let _held = KERNELS.get().0.write().unwrap();
         crate::memory::tests::in_child(|| KERNELS.get().forget());
+    }
+
+    #[test]
+    fn code_may_be_unloaded_in_the_midst_of_a_launch() {
+        let (kernels, cuda) = (Kernels::new(), cuda());
+        let launch = Launch {
+            function: c"add".as_ptr().cast_mut().cast(),
+            params: core::ptr::null_mut(),
+            extra: core::ptr::null_mut(),
+        };
+        crate::memory::tests::in_child(|| {
+            for _ in 0..2 {
+                // SAFETY: a launch without arguments.
+                unsafe { kernels.look(&cuda, launch, |_, _| kernels.forget()) };
+            }
+        });
     }
 
     #[test]

@@ -42,3 +42,4 @@ mod pools;
 mod real;
 #[cfg_attr(test, allow(dead_code))]
 mod record;
+mod say;

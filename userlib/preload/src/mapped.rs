@@ -9,10 +9,11 @@
 //! then, which becomes managed.
 
 use core::ffi::c_int;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::config::Config;
 use crate::real::{Code, MemProps};
+use crate::say::say;
 
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`: whether a device maps memory.
 const MAPS: c_int = 102;
@@ -31,17 +32,17 @@ pub(crate) fn attribute(attribute: c_int, value: c_int) -> c_int {
 
 /// Says, where CUDA has no more memory of a device for the program to map, how it can do without.
 pub(crate) fn created(code: Code, props: &MemProps) {
-    static SAID: Once = Once::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
     let managed = Config::get().managed_min.is_some();
     if code != OUT_OF_MEMORY || props.place.kind != DEVICE || !managed {
         return;
     }
-    SAID.call_once(|| {
-        eprintln!(
-            "uvmrust: CUDA has no memory left for what the program maps by itself (cuMemCreate), \
+    if !SAID.swap(true, Relaxed) {
+        say(
+            "CUDA has no memory left for what the program maps by itself (cuMemCreate), \
              which is not managed. PyTorch takes managed memory without expandable_segments in \
              PYTORCH_CUDA_ALLOC_CONF, other programs may with UVMRUST_MAPPING=0; \
-             uvmrun --no-mapping sets both"
+             uvmrun --no-mapping sets both",
         );
-    });
+    }
 }

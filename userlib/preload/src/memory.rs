@@ -62,7 +62,7 @@ unsafe fn alloc_by(
     how: impl FnOnce(&mut dyn FnMut() -> Code) -> Code,
 ) -> Option<Code> {
     let min = Config::get().managed_min?;
-    let call = real.cuda.mem_alloc_managed?;
+    let call = real.cuda.mem_alloc_managed()?;
     if size < min || out.is_null() {
         return None;
     }
@@ -163,7 +163,7 @@ pub(crate) enum Asked {
 /// The number of the allocation at an address.
 pub(crate) fn id_of(cuda: &Cuda, base: u64) -> Asked {
     let mut id = 0_u64;
-    let Some(call) = cuda.pointer_attribute else {
+    let Some(call) = cuda.pointer_attribute() else {
         return Asked::Unknown;
     };
     // It takes no turn in a stream, and so becomes no part of what some other thread captures.
@@ -310,7 +310,7 @@ pub(crate) unsafe fn capturing(real: &Real, stream: Stream) -> bool {
 /// As for [`free_async`].
 pub(crate) unsafe fn is_capturing(cuda: &Cuda, stream: Stream) -> bool {
     let mut status = 0;
-    match cuda.stream_is_capturing {
+    match cuda.stream_is_capturing() {
         // SAFETY: the output is writable, the stream by our contract.
         Some(call) => unsafe { call(stream, &mut status) != SUCCESS || status != 0 },
         None => false,

@@ -12,18 +12,24 @@
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::plan::Plan;
-use uvmrust::{Moves, PerProcess, Uvm};
+use uvmrust::{Moves, PerProcess, Result, Uvm};
 
 use crate::config::Config;
 use crate::memory::{self, Asked};
+use crate::say::say;
+
+/// So many kernels' moves may wait where a step has fewer: a thread that is late for a moment loses none.
+const MAY_WAIT: u64 = 64;
 
 /// A plan under way.
 struct Running {
     plan: &'static Plan,
+    /// Of so many kernels moves may wait.
+    may_wait: u64,
     /// Where its range begins; 0: there is none yet, or none any more. Changed under the lock of `in_range`.
     base: AtomicU64,
     /// Launches in the range.
@@ -70,32 +76,34 @@ pub(crate) fn plan() -> Option<&'static Plan> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         Plan::parse(&text).map_err(|error| error.to_string())
     };
-    let start = || match read() {
-        Ok(plan) => Some(plan),
-        Err(why) => {
-            eprintln!("uvmrust: UVMRUST_PLAN={}: {why}", path.display());
-            None
-        }
-    };
-    PLAN.get_or_init(start).as_ref()
+    // Nothing is said while other threads wait for the plan.
+    let mut failed = None;
+    let start = || read().map_err(|why| failed = Some(why)).ok();
+    let plan = PLAN.get_or_init(start).as_ref();
+    if let Some(why) = failed {
+        say(format!("UVMRUST_PLAN={}: {why}", path.display()));
+    }
+    plan
 }
 
 /// The plan, if it is one of a range.
 fn running() -> Option<&'static Running> {
     static RUNNING: OnceLock<Option<Running>> = OnceLock::new();
     Config::get().plan.as_ref()?;
+    let plan = plan().filter(|plan| plan.program().is_none())?;
+    let mut is_others = false;
     let start = || {
-        let plan = plan().filter(|plan| plan.program().is_none())?;
-        if !Config::get().plan_is_ours {
-            eprintln!(
-                "uvmrust: the plan is for the program that uvmrun has started, and not for this one, \
-                 which that has started"
-            );
-            return None;
-        }
-        Some(Running::new(plan))
+        is_others = !Config::get().plan_is_ours;
+        (!is_others).then(|| Running::new(plan))
     };
-    RUNNING.get_or_init(start).as_ref()
+    let running = RUNNING.get_or_init(start).as_ref();
+    if is_others {
+        say(
+            "the plan is for the program that uvmrun has started, and not for this one, \
+             which that has started",
+        );
+    }
+    running
 }
 
 /// Says that there is a new managed allocation: it may be the plan's range.
@@ -161,9 +169,10 @@ pub(crate) fn after_launch(counted: Option<Counted>, launched: bool) {
 }
 
 impl Running {
-    const fn new(plan: &'static Plan) -> Self {
+    fn new(plan: &'static Plan) -> Self {
         Self {
             plan,
+            may_wait: plan.moving().max(MAY_WAIT),
             base: AtomicU64::new(0),
             launches: AtomicU64::new(0),
             doubtful: AtomicBool::new(false),
@@ -227,9 +236,10 @@ impl Running {
             return;
         }
         self.end(&mut range);
-        eprintln!(
-            "uvmrust: the plan ends here: CUDA has refused a launch, so that it is not known where in \
-             the plan the program is"
+        drop(range);
+        say(
+            "the plan ends here: CUDA has refused a launch, so that it is not known where in \
+             the plan the program is",
         );
     }
 
@@ -296,9 +306,10 @@ impl Running {
             (Asked::Nothing, _) | (Asked::Id(_), Some(_)) => self.end(&mut range),
             (Asked::Unknown, _) | (Asked::Id(_), None) => {
                 self.end(&mut range);
-                eprintln!(
-                    "uvmrust: the plan ends here: it is not known whether the memory that it is \
-                     for is still there"
+                drop(range);
+                say(
+                    "the plan ends here: it is not known whether the memory that it is \
+                     for is still there",
                 );
             }
         }
@@ -312,6 +323,20 @@ impl Running {
         there.then(|| work(base))
     }
 
+    /// Makes the requests before a launch, on this GPU. Where moves take longer than kernels, those that have
+    /// waited for a whole step are forgotten, the oldest first: their kernels are over, and what waits behind
+    /// them asks for the same moves anew.
+    ///
+    /// # Safety
+    /// As for [`Uvm::carry_out`], but for the range.
+    unsafe fn carry_out(&self, uvm: &Uvm, launch: u64, gpu: [u8; 16], moves: &Moves) -> Result<()> {
+        // SAFETY: the range is not freed meanwhile; the rest by our contract.
+        let done = self
+            .in_range(|base| unsafe { uvm.carry_out(self.plan.before(launch), base, gpu, moves) });
+        moves.keep_last(self.may_wait);
+        done.unwrap_or(Ok(()))
+    }
+
     fn gpu(&self, cuda: &Cuda) -> Option<[u8; 16]> {
         if let Some(&known) = self.gpu.get() {
             return Some(known);
@@ -323,204 +348,24 @@ impl Running {
 
 /// Runs in the stream before a launch. Calls nothing of CUDA, as it must not.
 unsafe extern "C" fn carry_out(launch: *mut c_void) {
-    static SAID: Once = Once::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
     let Some(running) = running() else { return };
     let uvm = Uvm::process();
     let moves = running.moves.get_or_init(|| Moves::new(uvm).ok());
     let (Some(moves), Some(&gpu)) = (moves, running.gpu.get()) else {
         return;
     };
-    // SAFETY: the range is not freed meanwhile. That the plan is for this program, and drops
-    // only what no kernel reads, is for who gave it to say.
-    let done = running.in_range(|base| unsafe {
-        uvm.carry_out(running.plan.before(launch as u64), base, gpu, moves)
-    });
-    let done = done.unwrap_or(Ok(())).err().map(|error| error.to_string());
+    // SAFETY: that the plan is for this program, and drops only what no kernel reads, is for who gave it to
+    // say.
+    let done = unsafe { running.carry_out(uvm, launch as u64, gpu, moves) };
+    let done = done.err().map(|error| error.to_string());
     let moved = || moves.failed().1.map(|failed| failed.to_string());
     if let Some(why) = done.or_else(moved) {
-        SAID.call_once(|| eprintln!("uvmrust: the plan is not carried out in full: {why}"));
+        if !SAID.swap(true, Relaxed) {
+            say(format!("the plan is not carried out in full: {why}"));
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    const SPAN: usize = 4096;
-
-    fn running() -> Running {
-        let plan = format!("uvmplan 1\nkernels 1\nspan {SPAN}\nat 0 free 0 0 4096\n");
-        Running::new(Box::leak(Box::new(Plan::parse(&plan).unwrap())))
-    }
-
-    /// CUDA's number of an allocation, where there is one at each address.
-    fn id(base: u64) -> Asked {
-        Asked::Id(base + 7)
-    }
-
-    /// CUDA is asked to free the memory at an address, and has done so or not.
-    fn free(running: &Running, base: u64, freed: bool) {
-        if let Some(ending) = running.ending(|range| range == base) {
-            running.ended(ending, freed);
-        }
-    }
-
-    /// The range in which requests are carried out just now.
-    fn range(running: &Running) -> Option<u64> {
-        running.in_range(|base| base)
-    }
-
-    #[test]
-    fn a_plan_ends_with_its_range() {
-        let running = running();
-        assert_eq!(range(&running), None);
-        running.allocated(1 << 22, SPAN - 1, id);
-        assert_eq!(range(&running), None);
-        running.allocated(1 << 21, SPAN, id);
-        running.allocated(1 << 23, SPAN, id);
-        assert_eq!(range(&running), Some(1 << 21));
-        free(&running, 1 << 22, true);
-        assert_eq!(range(&running), Some(1 << 21));
-        assert!(super::Running::new(running.plan).ending(|_| true).is_none());
-        free(&running, 1 << 21, true);
-        assert_eq!(range(&running), None);
-        // Neither what is there next, nor what is anywhere else, is laid out as the plan says.
-        for base in [1 << 21, 1 << 24] {
-            running.allocated(base, SPAN, id);
-            assert_eq!(range(&running), None);
-        }
-    }
-
-    #[test]
-    fn a_range_that_cuda_does_not_free_stays_the_range() {
-        let running = running();
-        running.allocated(1 << 21, SPAN, id);
-        let ending = running.ending(|base| base == 1 << 21).unwrap();
-        // Neither while CUDA is at it nor before it is asked what came of it.
-        assert_eq!(range(&running), None);
-        running.settle(id);
-        assert_eq!(range(&running), None);
-        running.ended(ending, false);
-        assert_eq!(range(&running), None);
-        // The first that comes finds out.
-        running.allocated(1 << 22, SPAN, id);
-        assert_eq!(range(&running), Some(1 << 21));
-    }
-
-    #[test]
-    fn a_range_is_gone_if_cuda_knows_it_no_more() {
-        for gone in [Asked::Nothing, Asked::Id(1), Asked::Unknown] {
-            let running = running();
-            running.allocated(1 << 21, SPAN, id);
-            let ending = running.ending(|_| true).unwrap();
-            // Memory of another thread's, which may be of the context that is destroyed.
-            running.allocated(1 << 22, SPAN, id);
-            running.ended(ending, false);
-            running.settle(|_| gone);
-            assert_eq!(range(&running), None);
-            running.allocated(1 << 23, SPAN, id);
-            assert_eq!(range(&running), None);
-        }
-    }
-
-    #[test]
-    fn a_range_without_a_number_is_over_with_the_first_doubt() {
-        let running = running();
-        running.allocated(1 << 21, SPAN, |_| Asked::Unknown);
-        assert_eq!(range(&running), Some(1 << 21));
-        free(&running, 1 << 21, false);
-        running.settle(id);
-        assert_eq!(range(&running), None);
-    }
-
-    /// A call that ends while another goes on says nothing of the other's.
-    #[test]
-    fn nothing_is_carried_out_until_the_last_of_several_calls_is_over() {
-        let running = running();
-        running.allocated(1 << 21, SPAN, id);
-        let (one, other) = (running.ending(|_| true), running.ending(|_| true));
-        running.ended(one.unwrap(), false);
-        running.settle(id);
-        assert_eq!(range(&running), None);
-        running.ended(other.unwrap(), false);
-        running.settle(id);
-        assert_eq!(range(&running), Some(1 << 21));
-        // What comes and goes while CUDA is asked may have ended it since.
-        running.ended(running.ending(|_| true).unwrap(), false);
-        running.settle(|base| {
-            let late = running.ending(|_| true).unwrap();
-            running.ended(late, false);
-            id(base)
-        });
-        assert_eq!(range(&running), None);
-        running.settle(id);
-        assert_eq!(range(&running), Some(1 << 21));
-    }
-
-    /// Whatever call it was that has freed it: none that we know is.
-    #[test]
-    fn a_range_is_gone_where_other_memory_is_in_its_place() {
-        let base = 1 << 21;
-        for (other, size) in [
-            (base, 1),
-            (base, SPAN),
-            (base + SPAN as u64 - 1, SPAN),
-            (base - 64, 65),
-            (base - 64, 4 * SPAN),
-        ] {
-            let running = running();
-            running.allocated(base, SPAN, id);
-            // CUDA has a number for what is there now, as for what was.
-            running.allocated(other, size, id);
-            assert_eq!(range(&running), None, "{other:#x} {size}");
-        }
-        let running = running();
-        running.allocated(base, SPAN, id);
-        for (other, size) in [(base - 64, 64), (base + SPAN as u64, SPAN)] {
-            running.allocated(other, size, id);
-            assert_eq!(range(&running), Some(base));
-        }
-    }
-
-    #[test]
-    fn a_plan_ends_with_a_launch_that_is_refused() {
-        let running = running();
-        running.refused();
-        running.allocated(1 << 21, SPAN, id);
-        assert_eq!(range(&running), Some(1 << 21));
-        running.refused();
-        assert_eq!(range(&running), None);
-        running.allocated(1 << 23, SPAN, id);
-        assert_eq!(range(&running), None);
-    }
-
-    #[test]
-    fn what_cuda_does_not_know_is_not_taken() {
-        let running = running();
-        running.allocated(1 << 21, SPAN, |_| Asked::Nothing);
-        assert_eq!(range(&running), None);
-        running.allocated(1 << 22, SPAN, |_| Asked::Unknown);
-        assert_eq!(range(&running), Some(1 << 22));
-    }
-
-    #[test]
-    fn a_range_is_not_freed_while_requests_are_carried_out_in_it() {
-        let running = running();
-        running.allocated(1 << 21, SPAN, id);
-        let freed = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let done = running.in_range(|_| {
-                scope.spawn(|| {
-                    free(&running, 1 << 21, true);
-                    freed.store(true, Relaxed);
-                });
-                std::thread::sleep(Duration::from_millis(200));
-                freed.load(Relaxed)
-            });
-            assert_eq!(done, Some(false));
-        });
-        assert!(freed.load(Relaxed));
-        assert_eq!(range(&running), None);
-    }
-}
+mod tests;

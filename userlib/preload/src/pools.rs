@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use uvmrust::cuda::Stream;
 use uvmrust::PerProcess;
 
 use crate::real::{PoolPlace, PoolProps, Real, SUCCESS};
@@ -59,13 +60,19 @@ pub(crate) fn is_left(pool: *mut c_void) -> bool {
     COUNT.load(Relaxed) != 0 && with(|left| left.contains(&pool.addr()))
 }
 
-/// The same of the pool that cuMemAllocAsync takes from in the current context, which a program may
-/// have set.
-pub(crate) fn current_is_left(real: &Real) -> bool {
+/// The same of the pool that cuMemAllocAsync takes from, which a program may have set: "The allocation
+/// comes from the memory pool current to the stream's device" (CUDA Driver API, cuMemAllocAsync). That
+/// need not be the current context's.
+///
+/// # Safety
+/// `stream` is a stream, of whichever context, or a special one.
+pub(crate) unsafe fn current_is_left(real: &Real, stream: Stream) -> bool {
     let (Some(call), true) = (real.pool_of_device, COUNT.load(Relaxed) != 0) else {
         return false;
     };
-    let Ok(device) = real.cuda.current_device() else {
+    // SAFETY: by our contract.
+    let device = unsafe { (real.cuda).in_context_of(stream, || real.cuda.current_device()) };
+    let Ok(device) = device else {
         return false;
     };
     let mut pool = core::ptr::null_mut();

@@ -202,6 +202,7 @@ functions! {
     primary_release_v1 = c"cuDevicePrimaryCtxRelease": DeviceFn;
     primary_reset = c"cuDevicePrimaryCtxReset_v2": DeviceFn;
     primary_reset_v1 = c"cuDevicePrimaryCtxReset": DeviceFn;
+    green_destroy = c"cuGreenCtxDestroy": UnloadFn;
     get_proc = c"cuGetProcAddress_v2": GetProcFn;
     get_proc_v1 = c"cuGetProcAddress": GetProcV1Fn;
 }

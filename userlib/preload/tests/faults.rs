@@ -28,7 +28,7 @@ fn record(name: &str, variables: &[(&str, &str)]) -> (Output, String) {
     );
     let _ = std::fs::remove_file(&trace);
     let options = ["--record", trace.to_str().unwrap()];
-    let done = under_uvmrun("cuda-faults", built, &log, &options)
+    let done = under_uvmrun("cuda-faults", &[built], &log, &options)
         .envs(variables.iter().copied())
         .output()
         .unwrap();

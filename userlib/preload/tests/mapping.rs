@@ -7,43 +7,33 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use harness::{cc, cdylib, have_cc, program as built, source, stub, tmp};
+use harness::{cdylib, cuda_program, have_cc, program as built, tmp, under_preload};
 
-/// The program, and the folder of the CUDA that it runs on.
-fn program() -> &'static (PathBuf, PathBuf) {
-    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+/// The folder of the CUDA that the program runs on.
+const CUDA: &str = "mapping-cuda";
+
+fn program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let (program, folder) = (tmp("mapping-program"), tmp("mapping-cuda"));
-        stub("mapping-cuda", "-DSTUB");
-        let search = format!("-L{}", folder.display());
-        let libraries = ["-l:libcuda.so.1", "-ldl"];
-        let name = source("mapping_program.c");
-        cc(&program, &[&[&*search, &*name], &libraries[..]].concat());
-        (program, folder)
+        let program = tmp("mapping-program");
+        cuda_program(CUDA, &program, "mapping_program.c");
+        program
     })
 }
 
 /// What the program did with memory, and what was said on stderr.
 fn run(name: &str, argument: Option<&str>, set: &[(&str, &str)]) -> (Vec<String>, String) {
-    let (program, folder) = program();
     let log = tmp(&format!("mapping-{name}.log"));
-    let _ = std::fs::remove_file(&log);
-    let mut command = Command::new(program);
-    command.args(argument);
-    if !set.contains(&("PLAIN", "1")) {
-        let preload = [
-            cdylib("uvmrust-preload", false),
-            folder.join("libcuda.so.1"),
-        ];
-        command.env("LD_PRELOAD", std::env::join_paths(preload).unwrap());
+    let mut command = under_preload(CUDA, program(), &log);
+    if set.contains(&("PLAIN", "1")) {
+        command.env_remove("LD_PRELOAD");
     }
     let done = command
-        .env("LD_LIBRARY_PATH", folder)
-        .env("STUB_LOG", &log)
+        .args(argument)
         .env("UVMRUST_ANNOUNCE", "0")
         .envs(set.iter().copied())
         .output()

@@ -43,6 +43,9 @@ fn the_stub_does_what_is_said_of_a_gpu() {
     let (status, said) = run(&program, &stub, &[], &[]);
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("ok - UVM_DISCARD, eager"), "{said}");
+    // The stub's pools give memory out again as it is.
+    let pool = "lazily discarded and freed is given out again: yes; 0 of";
+    assert!(said.contains(pool), "{said}");
     // It sees a discard that takes a page too many.
     let (status, said) = run(&program, &stub, &[], &[("STUB_BROKEN", "1")]);
     assert_ne!(status, Some(0), "{said}");

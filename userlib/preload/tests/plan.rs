@@ -10,7 +10,7 @@ mod harness;
 use std::process::{Command, Output};
 use std::sync::Once;
 
-use harness::{cdylib, cuda_program, have_cc, program, tmp};
+use harness::{cdylib, cuda_program, have_cc, program, said, tmp, under_preload, under_uvmrun};
 
 /// 16 MiB of tensors: what comes and leaves in a step is 4 + 2 MiB, 4 MiB to the SSD by way
 /// of the host, and 6 MiB.
@@ -46,25 +46,15 @@ fn run_by(
     by: &[&str],
 ) -> (Output, Vec<String>) {
     static BUILT: Once = Once::new();
-    let folder = tmp("cuda-plan");
     let built = tmp("plan-program");
     BUILT.call_once(|| cuda_program("cuda-plan", &built, "plan_program.c"));
     let file = tmp(&format!("{name}.uvmplan"));
     std::fs::write(&file, plan).unwrap();
     let log = tmp(&format!("{name}.log"));
-    let _ = std::fs::remove_file(&log);
-    let done = Command::new(program("uvmrun"))
-        .arg("--plan")
-        .arg(file)
-        .args(["--managed-min", "1M", "--library"])
-        .arg(cdylib("uvmrust-preload", false))
-        .args(by)
-        .arg(built)
-        .env("LD_PRELOAD", folder.join("libcuda.so.1"))
-        .env("LD_LIBRARY_PATH", &folder)
+    let options = ["--plan", file.to_str().unwrap(), "--managed-min", "1M"];
+    let started = [by, &[built.to_str().unwrap()]].concat();
+    let done = under_uvmrun("cuda-plan", &started, &log, &options)
         .env("STUB_UVM", driver)
-        .env("STUB_LOG", &log)
-        .env("UVMRUST_FD", "900")
         .env("UVMRUST_ANNOUNCE", "0")
         .env("STEPS", "2")
         .env("MOVED", moved.to_string())
@@ -81,10 +71,6 @@ fn bytes(log: &[String], word: &str) -> u64 {
         .filter_map(|line| line.strip_prefix(word))
         .map(|n| n.trim().parse::<u64>().unwrap())
         .sum()
-}
-
-fn said(done: &Output) -> String {
-    String::from_utf8_lossy(&done.stderr).into_owned()
 }
 
 #[test]
@@ -133,26 +119,14 @@ const DROPS: &str = "uvmplan 1\nkernels 1\nspan 16777216\nat 0 free 0 12582912 4
 fn ends(how: &str, set: &[(&str, &str)]) -> (Output, Vec<String>) {
     static BUILT: Once = Once::new();
     let name = format!("ends-{how}-{}", set.len());
-    let (folder, built) = (tmp("cuda-ends"), tmp("plan-ends"));
+    let built = tmp("plan-ends");
     BUILT.call_once(|| cuda_program("cuda-ends", &built, "plan_ends_program.c"));
     let plan = tmp(&format!("{name}.uvmplan"));
     let log = tmp(&format!("{name}.log"));
     std::fs::write(&plan, DROPS).unwrap();
-    let _ = std::fs::remove_file(&log);
-    let done = Command::new(built)
-        .env("LD_PRELOAD", {
-            let preload = [
-                cdylib("uvmrust-preload", false),
-                folder.join("libcuda.so.1"),
-            ];
-            std::env::join_paths(preload).unwrap()
-        })
-        .env("LD_LIBRARY_PATH", &folder)
+    let done = under_preload("cuda-ends", &built, &log)
         .env("UVMRUST_PLAN", plan)
         .env("UVMRUST_ANNOUNCE", "0")
-        .env("UVMRUST_FD", "900")
-        .env("STUB_UVM", "ours")
-        .env("STUB_LOG", &log)
         .env("END", how)
         .envs(set.iter().copied())
         .output()
@@ -175,9 +149,11 @@ fn no_other_allocation_becomes_the_range() {
         "reset",
         "reset-v1",
         "released-v1",
+        "green",
         "unhooked",
     ];
-    for how in gone.into_iter().chain(["refused", "other", "held"]) {
+    let stays = ["refused", "other", "held", "green-held"];
+    for how in gone.into_iter().chain(stays) {
         let (done, log) = ends(how, &[]);
         assert!(
             done.status.success() && said(&done).is_empty(),
@@ -226,8 +202,9 @@ fn what_is_of_another_context_stays_in_a_record() {
         "detached",
         "reset-v1",
         "released-v1",
+        "green",
     ];
-    let cases = [("other", 0), ("held", 0)].into_iter();
+    let cases = [("other", 0), ("held", 0), ("green-held", 0)].into_iter();
     for (how, freed) in cases.chain(gone.map(|how| (how, 1))) {
         let folder = tmp(&format!("ends-record-{how}"));
         let _ = std::fs::remove_dir_all(&folder);
@@ -269,7 +246,7 @@ fn a_driver_without_an_ssd_is_told_of_once() {
     // This one discards, and lacks the SSD alone. (Whether the first move has failed before the
     // last launch is the threads' affair.)
     let many = [("STEPS", "100")];
-    let (done, log) = run_with("native", PLAN, "native", 100 * 16 * MIB, &many);
+    let (done, log) = run_with("native", PLAN, "native", 16 * MIB, &many);
     assert!(done.status.success(), "{done:?}");
     assert!(log.iter().any(|l| l.starts_with("discard")), "{log:?}");
     let said = said(&done);

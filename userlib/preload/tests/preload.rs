@@ -13,7 +13,7 @@ use std::process::Command;
 
 use uvmrust_system::{Limits, Root};
 
-use harness::{cc, cdylib, cuda_program, have_cc, skipped, source, tmp};
+use harness::{cc, cdylib, cuda_program, have_cc, said, skipped, source, tmp, under_preload};
 
 /// What happened, by section, and what was said on stderr.
 struct Run {
@@ -30,21 +30,13 @@ impl Run {
 /// Runs the program; each with a log of its own.
 fn run(driver: &str, set: &[(&str, &str)]) -> Run {
     static BUILT: std::sync::Once = std::sync::Once::new();
-    let folder = tmp("cuda");
     let program = tmp("preload-program");
     BUILT.call_once(|| cuda_program("cuda", &program, "preload_program.c"));
-    let library = cdylib("uvmrust-preload", false);
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let log = tmp(&format!("preload-{number}.log"));
-    let _ = std::fs::remove_file(&log);
-    let preload = [&library, &folder.join("libcuda.so.1")];
-    let done = Command::new(&program)
-        .env("LD_PRELOAD", std::env::join_paths(preload).unwrap())
-        .env("LD_LIBRARY_PATH", &folder)
+    let done = under_preload("cuda", &program, &log)
         .env("STUB_UVM", driver)
-        .env("STUB_LOG", &log)
-        .env("UVMRUST_FD", "900")
         .envs(set.iter().copied())
         .output()
         .unwrap();
@@ -65,7 +57,7 @@ fn run(driver: &str, set: &[(&str, &str)]) -> Run {
     assert!(sections.contains_key("end"));
     Run {
         sections,
-        said: String::from_utf8_lossy(&done.stderr).into_owned(),
+        said: said(&done),
     }
 }
 
@@ -254,6 +246,24 @@ fn a_pool_that_is_more_than_device_memory_is_left_to_cuda() {
     assert_eq!(run("ours", &[]).of("kinds"), all.concat());
 }
 
+/// That is the pool of the stream's device, which need not be current; a default stream is of the current
+/// one.
+#[test]
+fn what_is_asked_of_no_pool_is_as_the_pool_of_its_streams_device() {
+    if !have_cc() {
+        return;
+    }
+    let left = ["device 4194304", "free device"];
+    let managed = ["managed 4194304", "free managed"];
+    let run = run("ours", &[]);
+    let stream_and_defaults = |stream, default| [stream, default, default, default].concat();
+    let first = stream_and_defaults(managed, left);
+    assert_eq!(run.of("first device's"), first);
+    let second = stream_and_defaults(left, managed);
+    assert_eq!(run.of("second device's"), second);
+    assert_eq!(run.of("second device"), stream_and_defaults(left, left));
+}
+
 /// CUDA 13 has pools of its own in each place, which no program makes.
 #[test]
 fn cudas_own_pools_of_other_memory_are_left_to_cuda() {
@@ -262,7 +272,9 @@ fn cudas_own_pools_of_other_memory_are_left_to_cuda() {
     }
     let left = ["pool 4194304", "free device"];
     let managed = ["managed 4194304", "free managed"];
-    let each = [managed, left, left].concat();
+    // The last one's memory is managed by CUDA, and goes back to its pool.
+    let managed_by_cuda = ["pool 4194304", "free managed"];
+    let each = [managed, left, managed_by_cuda].concat();
     assert_eq!(run("ours", &[]).of("pools"), [each.clone(), each].concat());
 }
 

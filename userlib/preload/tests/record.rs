@@ -8,6 +8,9 @@
 mod harness;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -27,7 +30,7 @@ fn prepared(name: &str, options: &[&str], variables: &[(&str, &str)]) -> (Comman
         built
     });
     let log = tmp(&format!("record-{name}.log"));
-    let mut command = under_uvmrun("cuda-record", built, &log, options);
+    let mut command = under_uvmrun("cuda-record", &[built], &log, options);
     command
         .env("STUB_MEMORY", "40")
         .env("STUB_WHERE", "1")
@@ -256,6 +259,24 @@ fn off_its_plan_a_program_is_prefetched_for_until_it_is_back() {
             .or_insert(0) += times;
     }
     assert_eq!(moved(&done, &log), wanted, "{log:?}");
+}
+
+/// What a program is told of its plan neither ends it by a panic nor by a signal.
+#[test]
+fn a_program_goes_on_whose_standard_error_nobody_takes() {
+    if !have_cc() {
+        return;
+    }
+    let full = || OwnedFd::from(File::options().write(true).open("/dev/full").unwrap());
+    let unread = || OwnedFd::from(UnixStream::pair().unwrap().0);
+    for (name, to) in [("full", full()), ("unread", unread())] {
+        let options = ["--plan", planned().1.to_str().unwrap()];
+        let variables = [("STEPS", "3"), ("LEAVE", "1")];
+        let (mut command, log) = prepared(&format!("{name}-error"), &options, &variables);
+        let status = command.stderr(to).stdout(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(0), "{name}: {status:?}");
+        assert!(log.exists());
+    }
 }
 
 #[test]

@@ -16,9 +16,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use uvmrust::cuda::Cuda;
 use uvmrust::{Backend, Error, Mode, Place, Range, Result, Uvm};
-use uvmrust_torch::{uvmrust_torch_free, uvmrust_torch_malloc, uvmrust_torch_record_stream};
+use uvmrust_torch::{uvmrust_torch_free, uvmrust_torch_record_stream_on, uvmrust_torch_try_malloc};
 use uvmrust_torch::{CudaDevice, Metric, Stats, StreamId};
 
 pyo3::create_exception!(
@@ -173,8 +172,11 @@ fn prefetch(
     Ok(())
 }
 
-/// Discards ranges and prefetches them behind that, as one call: if that is refused, nothing has
-/// changed. `to` is as for `prefetch`.
+/// Discards ranges and prefetches them behind that, as one call. Where the prefetch is refused, they
+/// are discarded all the same, and a write is kept. `to` is as for `prefetch`.
+///
+/// A success leaves them lazily discarded where the prefetch fails later: at a launch of a graph, which
+/// only `check` tells, or by CUDA, which tells nobody.
 ///
 /// `False`: nobody discards here, and nothing has changed.
 #[pyfunction]
@@ -189,17 +191,14 @@ fn discard_and_prefetch(
     let mut may_stay_lazy = false;
     let done = py.detach(|| {
         let uvm = Uvm::process();
-        if uvm.backend() == Backend::None {
+        let backend = uvm.backend();
+        if backend == Backend::None {
             return Err(Error::NotSupported);
         }
+        // CUDA's own discard is never a lazy one.
+        may_stay_lazy = backend != Backend::Cuda;
         let place = place(uvm, to)?;
         DEVICE.within(StreamId(stream), device, |cuda_stream| {
-            // A node of a graph does both, and its prefetch may fail at any launch, which only
-            // `check` tells. Elsewhere CUDA has the prefetch when the call is over.
-            // SAFETY: the stream is of the context that `within` made current.
-            let captured =
-                |cuda: &Cuda| !matches!(unsafe { cuda.captured_into(cuda_stream) }, Ok(None));
-            may_stay_lazy = uvm.cuda().is_some_and(captured);
             // SAFETY: as in `discard`.
             unsafe { uvm.discard_and_prefetch_batch_async(&ranges, place, cuda_stream) }
         })
@@ -310,7 +309,7 @@ fn trim(py: Python<'_>, keep: u64) {
 /// Memory from the allocator for use in a stream of a device; 0 if there is none.
 #[pyfunction]
 fn allocate(py: Python<'_>, bytes: usize, device: c_int, stream: usize) -> usize {
-    py.detach(|| uvmrust_torch_malloc(bytes, device, stream as *mut c_void) as usize)
+    py.detach(|| uvmrust_torch_try_malloc(bytes, device, stream as *mut c_void) as usize)
 }
 
 /// Gives memory back that `allocate` gave. `stream` is the last that uses it, which the one
@@ -319,7 +318,7 @@ fn allocate(py: Python<'_>, bytes: usize, device: c_int, stream: usize) -> usize
 fn deallocate(py: Python<'_>, address: usize, bytes: usize, device: c_int, stream: usize) {
     py.detach(|| {
         let (address, stream) = (address as *mut c_void, stream as *mut c_void);
-        uvmrust_torch_record_stream(address, stream);
+        uvmrust_torch_record_stream_on(address, device, stream);
         uvmrust_torch_free(address, bytes, device, stream);
     });
 }

@@ -48,7 +48,7 @@ def main(arguments):
 def build(folder, flag):
     """libcuda.so.1 in a folder."""
     library = os.path.join(folder, "libcuda.so.1")
-    sources = ["batches", "device", "events", "graphs", "mappings", "memory", "streams", "tools"]
+    sources = ["batches", "device", "events", "graphs", "green", "mappings", "memory", "streams", "tools"]
     subprocess.run(
         ["cc", "-O1", "-g", "-shared", "-fPIC", "-fvisibility=hidden", flag]
         + ["-Wl,-Bsymbolic,-soname,libcuda.so.1", "-I", os.path.join(TOP, "include/uapi")]

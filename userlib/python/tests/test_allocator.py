@@ -130,6 +130,34 @@ class PyTorch(OnStub):
                 names = ["allocated", "current", "freed", "peak"]
                 self.assertEqual(sorted(stats[name][pool]), names)
 
+    def test_what_was_counted_begins_anew(self):
+        tensors = [torch.Tensor((LENGTH,)) for _ in range(2)]
+        before = torch.cuda.memory_stats_as_nested_dict()
+        torch.cuda.reset_accumulated_memory_stats()
+        del tensors[0]
+        after = torch.cuda.memory_stats_as_nested_dict()
+        allocated = after["allocated_bytes"]["all"]
+        self.assertEqual((allocated["allocated"], allocated["freed"]), (0, LENGTH))
+        self.assertEqual(allocated["current"], before["allocated_bytes"]["all"]["current"] - LENGTH)
+        self.assertEqual(after["allocation"]["all"]["freed"], 1)
+        self.assertEqual(after["num_device_alloc"], before["num_device_alloc"])
+        self.assertIsNone(torch._current.malloc(1 << 62, 0, 0))
+        self.assertEqual(torch.cuda.memory_stats_as_nested_dict()["num_ooms"], 1)
+        torch.cuda.reset_accumulated_memory_stats(0)
+        self.assertEqual(torch.cuda.memory_stats_as_nested_dict()["num_ooms"], 0)
+
+    def test_the_search_for_algorithms_stays_off(self):
+        # It was on when the allocator was installed.
+        self.assertIs(torch.backends.cudnn.benchmark, False)
+        for turn_on in (
+            lambda: setattr(torch.backends.cudnn, "benchmark", True),
+            lambda: torch._C._set_cudnn_benchmark(True),
+        ):
+            with self.assertWarnsRegex(UserWarning, "stays False"):
+                turn_on()
+            self.assertIs(torch.backends.cudnn.benchmark, False)
+        torch.backends.cudnn.benchmark = False
+
     def test_the_cache_is_trimmed(self):
         torch.cuda.empty_cache()
         tensors = [torch.Tensor((16 << 20,)) for _ in range(2)]
@@ -171,7 +199,8 @@ class PyTorch(OnStub):
         self.assertFalse([line for line in stub.log() if line.startswith("discard")])
         self.wait(self.stream)
         eager = [line for line in stub.log() if line.startswith("discard")]
-        self.assertEqual(eager, [f"discard eager {LENGTH}"] if EXPECT != "none" else [])
+        calls = {"none": 0, "native": 2}.get(EXPECT, 1)
+        self.assertEqual(eager, [f"discard eager {LENGTH}"] * calls)
         uvmrust.prefetch(tensor)
         self.wait(self.stream)
         self.assertIn(f"prefetch {LENGTH}", stub.log())
@@ -284,6 +313,13 @@ print(cuda.stub_violations(), uvmrust.torch.stats(0)['short'], uvmrust.stats()['
         said = self.said(self.HALF, LENGTH)
         self.assertEqual(said, ["0", "False", str(LENGTH)])
 
+    # CUDA may find later that it can not prefetch, and tells nobody. Its own discard is no lazy one.
+    @stub.only_on("uvm-rust", "native", "cuda")
+    def test_what_a_success_may_leave_discarded_is_prefetched_too(self):
+        said = self.said("uvmrust.discard_and_prefetch(tensor)", LENGTH)
+        prefetched = "0" if EXPECT == "cuda" else str(LENGTH)
+        self.assertEqual(said, ["0", "False", prefetched])
+
     # The others have no nodes of graphs that do both.
     @stub.only_on("uvm-rust", "native")
     def test_what_a_launch_may_leave_discarded_is_prefetched_too(self):
@@ -318,16 +354,24 @@ except uvmrust.Error:
 class PyTorchThatCanNot(unittest.TestCase):
     """What install() says; in a process of its own each, since it is done once in one."""
 
-    def refused(self, prepare, text):
+    def installed(self, prepare):
         program = "import sys, fake_torch as torch\nsys.modules['torch'] = torch\n"
         program += f"{prepare}\nimport uvmrust.torch\nuvmrust.torch.install()"
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         # -c looks in the current folder first: not in the checkout's.
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-c", program], env=env, cwd=FAKE, stderr=subprocess.PIPE, text=True
         )
+
+    def refused(self, prepare, text):
+        done = self.installed(prepare)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, f"(?s)RuntimeError: .*{text}")
+
+    def warns(self, prepare, text):
+        done = self.installed(prepare)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, f"(?s)RuntimeWarning: .*{text}")
 
     def test_built_without_cuda(self):
         self.refused("torch.version.cuda = None", "built without CUDA")
@@ -337,6 +381,17 @@ class PyTorchThatCanNot(unittest.TestCase):
 
     def test_too_old(self):
         self.refused("del torch._Allocator.set_record_stream_fn", "too old")
+
+    def test_without_pools(self):
+        without = "have no set_release_pool: memory of CUDA graphs stays"
+        self.warns("del torch._Allocator.set_release_pool", without)
+
+    def test_without_a_fraction(self):
+        without = "no set_memory_fraction_fn: .*memory_fraction\\(\\) does nothing"
+        self.warns("del torch._Allocator.set_memory_fraction_fn", without)
+
+    def test_with_all_setters_nothing_is_missed(self):
+        self.assertNotIn("RuntimeWarning", self.installed("").stderr)
 
 
 def with_a_real_rmm(test):
@@ -434,7 +489,7 @@ class Rmm(OnStub):
         header = os.path.join(uvmrust.rmm.include(), "uvmrust_rmm.hpp")
         self.assertTrue(os.path.isfile(header), header)
         library = ctypes.CDLL(uvmrust.rmm.library())
-        self.assertTrue(library.uvmrust_torch_malloc)
+        self.assertTrue(library.uvmrust_torch_try_malloc)
 
 
 if __name__ == "__main__":

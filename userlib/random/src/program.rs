@@ -397,13 +397,12 @@ impl Program<'_> {
         }
         b.recorded.push(stream);
         let base = b.base;
-        // The same call as PyTorch's, which names no device and may make none current. Of
-        // the default streams it can be that of the memory's device, or the current one's.
-        let device = match device_of(stream) == device_of(own) {
-            true => self.some_gpu(),
-            false => device_of(stream),
-        };
-        self.enter(legacy(device));
+        // A number is drawn that nothing is made of, so that a seed's program stays the one that a GPU found wrong.
+        if device_of(stream) == device_of(own) {
+            self.some_gpu();
+        }
+        // The same call as PyTorch's, which names no device, and makes the memory's current.
+        self.enter(legacy(device_of(own)));
         let handle = self.machine.streams[stream];
         // What the recipe wires.
         if !cfg!(broken = "3") {

@@ -20,6 +20,11 @@ pub struct FdInfo {
     /// Bytes of a GPU's memory that its pages may take, by the number of the GPU in UVM. A GPU is not there if one of the
     /// process's VA spaces may take as much as there is.
     pub max: BTreeMap<u32, u64>,
+    /// Bytes of its managed memory that are in host memory. `None`: this driver does not know it of one of its VA spaces.
+    pub host: Option<u64>,
+    /// Bytes of its managed memory that are on the SSD tier's device and nowhere else. `None`: as above, or no device is
+    /// attached.
+    pub ssd: Option<u64>,
     /// The VA spaces whose counts these are. A count of one set does not go on in that of another.
     pub clients: BTreeSet<u64>,
     /// Bytes on the SSD tier's device of its tenant, whose processes all have the same number here.
@@ -65,7 +70,19 @@ impl FdInfo {
         if !clients.insert(client) {
             return;
         }
+        let is_first = self.clients.is_empty();
         self.clients.insert(client);
+        for (sum, key) in [
+            (&mut self.host, "drm-resident-memory"),
+            (&mut self.ssd, "nvidia-uvm-ssd"),
+        ] {
+            let before = if is_first { Some(0) } else { *sum };
+            let told = value(key).and_then(|bytes| bytes.parse().ok());
+            // A sum that lacks one is not told.
+            *sum = before
+                .zip(told)
+                .map(|(before, told)| before.saturating_add(told));
+        }
         for (key, value) in lines() {
             let Some((gpu, name)) = key
                 .strip_prefix("nvidia-uvm-gpu")

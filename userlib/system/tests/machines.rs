@@ -9,6 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use uvm_policy::stats::fdinfo::{show, Address, Told};
+use uvm_policy::stats::places::Places;
 use uvm_policy::stats::{Snapshot, Traffic};
 use uvmrust_system::{
     fdinfo, gpus, processes, ByCause, ByQueue, Counts, Device, Driver, FdInfo, Limits, Linux,
@@ -418,7 +419,12 @@ fn written(client: u32, gpu: u32, ssd: u64) -> String {
         counts,
     };
     let mut text = FILE.to_owned();
-    show(&mut text, client, Some([told].into_iter()), Some(ssd)).unwrap();
+    let places = Places {
+        host: 7 << 12,
+        ssd: 8 << 12,
+    };
+    let gpus = Some([told].into_iter());
+    show(&mut text, client, gpus, Some(ssd), Some(places)).unwrap();
     text
 }
 
@@ -440,11 +446,14 @@ fn a_process_is_told_of_by_its_descriptors() {
                 &[
                     "nvidia-uvm-gpu12-faults:\t100",
                     "nvidia-uvm-tenant-ssd:\t4096",
+                    "drm-resident-memory:\t4096",
+                    "nvidia-uvm-ssd:\t8192",
                 ],
             ),
         );
     let found = asked(&machine).remove(&1000).unwrap();
     assert_eq!(found.tenant_ssd, Some(8192));
+    assert_eq!((found.host, found.ssd), (Some(8 << 12), Some(10 << 12)));
     let of_cause = |first| ByCause {
         fault: first,
         prefetch: first + 1,
@@ -475,6 +484,32 @@ fn a_process_is_told_of_by_its_descriptors() {
     assert_eq!(found.resident, Some([(12, 6 << 20)].into()));
     assert_eq!(found.discarded, Some([(12, 2 << 20)].into()));
     assert_eq!(found.max, [(12, 8 << 20)].into());
+}
+
+/// A sum over VA spaces of which one does not know its part would be too small.
+#[test]
+fn host_memory_is_told_where_all_va_spaces_know_theirs() {
+    let machine = Machine::new("host");
+    let host = "drm-resident-memory:\t4096";
+    for (pid, spaces) in [
+        (1000, [host, ""]),
+        (1001, ["", host]),
+        (1002, [host, host]),
+        (1003, [host, "drm-resident-memory:\tmuch"]),
+    ] {
+        for (fd, line) in [3, 4].into_iter().zip(spaces) {
+            let text = text_of(pid * 10 + fd, &[line]);
+            machine
+                .link(&format!("proc/{pid}/fd/{fd}"), "/dev/nvidia-uvm")
+                .file(&format!("proc/{pid}/fdinfo/{fd}"), &text);
+        }
+    }
+    let found = asked(&machine);
+    let told = [1000, 1001, 1002, 1003].map(|pid| (found[&pid].host, found[&pid].ssd));
+    assert_eq!(
+        told,
+        [(None, None), (None, None), (Some(8192), None), (None, None)]
+    );
 }
 
 /// A process has a maximum where each of its VA spaces has one.

@@ -17,6 +17,7 @@ static bool here(void)
 }
 
 static struct context primary[DEVICES] = { { 0 }, { 1 } };
+static struct context green[DEVICES] = { { 0, .primary = &primary[0] }, { 1, .primary = &primary[1] } };
 static unsigned int retained[DEVICES];
 /* The thread's stack of contexts. */
 static _Thread_local struct context *stack[32];
@@ -36,6 +37,7 @@ struct context *current(void)
  */
 CUresult enter_function(const char *name, bool needs_context)
 {
+	called();
 	pthread_mutex_lock(&lock);
 	if (in_host_function) {
 		violation("a host function calls CUDA");
@@ -54,12 +56,26 @@ CUresult enter_function(const char *name, bool needs_context)
 /* The same for those that need no lock. */
 static bool in_callback(void)
 {
+	called();
 	if (in_host_function) {
 		pthread_mutex_lock(&lock);
 		violation("a host function calls CUDA");
 		pthread_mutex_unlock(&lock);
 	}
 	return in_host_function;
+}
+
+static unsigned int calls;
+
+void called(void)
+{
+	__atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST);
+}
+
+/* How often CUDA was called, but for calls that only ask for a number. */
+EXPORT unsigned int stub_calls(void)
+{
+	return __atomic_load_n(&calls, __ATOMIC_SEQ_CST);
 }
 
 static bool stuck(const char *where)
@@ -121,6 +137,8 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(void **context, int device)
 
 EXPORT CUresult cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active)
 {
+	if (device < 0 || device >= DEVICES)
+		return INVALID_DEVICE;
 	pthread_mutex_lock(&lock);
 	*flags = 0;
 	*active = retained[device] > 0;
@@ -135,17 +153,22 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int 
 static CUresult release(int device)
 {
 	CUresult code = enter(false);
+	bool is_last = false;
 
 	if (!code && !retained[device])
 		code = INVALID_CONTEXT;
 	if (!code && !--retained[device]) {
 		run_context(&primary[device]);
 		free_memory_of(&primary[device]);
+		primary[device].ends++;
+		is_last = true;
 		note("release");
 		/* Other contexts' work may run at any time, and so before this is over. */
 		run_all();
 	}
 	pthread_mutex_unlock(&lock);
+	if (is_last)
+		meanwhile(RELEASED);
 	return code;
 }
 
@@ -171,6 +194,7 @@ static CUresult reset(int device)
 	if (!code) {
 		run_all();
 		free_memory_of(&primary[device]);
+		primary[device].ends++;
 		note("reset");
 	}
 	pthread_mutex_unlock(&lock);
@@ -225,6 +249,7 @@ static CUresult destroy(void *context)
 	if (!code) {
 		run_all();
 		free_memory_of(context);
+		((struct context *)context)->ends++;
 		if (current() == context)
 			depth--;
 		note("destroy");
@@ -258,6 +283,41 @@ EXPORT void stub_destroy(void *context)
 	destroy(context);
 }
 
+/* A green context of this device, as cuCtxFromGreenCtx() gives it, and a stream of it. */
+EXPORT void stub_green(int device, void **context, void **stream)
+{
+	pthread_mutex_lock(&lock);
+	*context = &green[device];
+	*stream = create_green_stream(&green[device]);
+	pthread_mutex_unlock(&lock);
+}
+
+/*
+ * "It should be noted that a green context can be current to only one thread at a time. There is no
+ * internal synchronization to make API calls accessing the same green context from multiple threads
+ * work." (Driver API, cuGreenCtxCreate)
+ */
+static void hold(struct context *context)
+{
+	if (!context || !context->primary)
+		return;
+	pthread_mutex_lock(&lock);
+	if (context->held && !pthread_equal(context->holder, pthread_self()))
+		violation("a green context is current to two threads");
+	context->holder = pthread_self();
+	context->held++;
+	pthread_mutex_unlock(&lock);
+}
+
+static void let_go(struct context *context)
+{
+	if (!context || !context->primary)
+		return;
+	pthread_mutex_lock(&lock);
+	context->held--;
+	pthread_mutex_unlock(&lock);
+}
+
 /*
  * "If there exists a CUDA context stack on the calling CPU thread, this will replace the
  * top of that stack with ctx. If ctx is NULL, this will be equivalent to popping the top
@@ -267,6 +327,8 @@ EXPORT CUresult cuCtxSetCurrent(void *context)
 {
 	if (in_callback())
 		return NOT_PERMITTED;
+	let_go(current());
+	hold(context);
 	if (!depth)
 		depth = 1;
 	stack[depth - 1] = context;
@@ -289,6 +351,7 @@ EXPORT CUresult cuCtxPushCurrent_v2(void *context)
 		return NOT_PERMITTED;
 	if (depth == COUNT(stack))
 		return OUT_OF_MEMORY;
+	hold(context);
 	stack[depth++] = context;
 	return SUCCESS;
 }
@@ -299,6 +362,7 @@ EXPORT CUresult cuCtxPopCurrent_v2(void **context)
 		return NOT_PERMITTED;
 	if (!depth)
 		return INVALID_CONTEXT;
+	let_go(current());
 	depth--;
 	if (context)
 		*context = stack[depth];

@@ -1,16 +1,41 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Events, and the time that streams take. */
+#include <stdio.h>
 #include <stdlib.h>
 #include "stub.h"
 
 struct event {
 	struct context *context;
+	/* What its context's `ends` was when it was made. */
+	unsigned int ends;
 	unsigned int flags;
 	/* What was captured in it: a point of a stream, or nodes of a capture. */
 	struct point point;
 	struct capture *capture;
 	struct nodes nodes;
 };
+
+static unsigned int count;
+
+/*
+ * "Destroys and cleans up all resources associated with the context. It is the caller's responsibility to
+ * ensure that the context or its resources are not accessed or passed in subsequent API calls and doing so
+ * will result in undefined behavior. These resources include CUDA types CUmodule, CUfunction, CUstream,
+ * CUevent" (Driver API, cuCtxDestroy)
+ */
+static void must_be_there(const struct event *event)
+{
+	if (event->ends == event->context->ends)
+		return;
+	fprintf(stderr, "an event is used whose context is gone\n");
+	abort();
+}
+
+/* Events that are not destroyed. */
+EXPORT unsigned int stub_events(void)
+{
+	return __atomic_load_n(&count, __ATOMIC_SEQ_CST);
+}
 
 EXPORT CUresult cuEventCreate(void **out, unsigned int flags)
 {
@@ -20,7 +45,9 @@ EXPORT CUresult cuEventCreate(void **out, unsigned int flags)
 		struct event *event = calloc(1, sizeof(*event));
 
 		event->context = current();
+		event->ends = event->context->ends;
 		event->flags = flags;
+		__atomic_fetch_add(&count, 1, __ATOMIC_SEQ_CST);
 		*out = event;
 	}
 	pthread_mutex_unlock(&lock);
@@ -33,6 +60,9 @@ EXPORT CUresult cuEventCreate(void **out, unsigned int flags)
  */
 EXPORT CUresult cuEventDestroy_v2(void *event)
 {
+	called();
+	must_be_there(event);
+	__atomic_fetch_sub(&count, 1, __ATOMIC_SEQ_CST);
 	free(event);
 	return SUCCESS;
 }
@@ -48,6 +78,7 @@ EXPORT CUresult cuEventRecord(struct event *event, void *handle)
 	struct stream *stream;
 	CUresult code = enter(true);
 
+	must_be_there(event);
 	if (!code)
 		code = find_stream(handle, &stream);
 	if (!code && event->context != stream->context)
@@ -93,8 +124,12 @@ EXPORT CUresult cuEventQuery(struct event *event)
 EXPORT CUresult cuEventElapsedTime(float *ms, struct event *start, struct event *end)
 {
 	struct point a, b;
-	CUresult code = enter(false);
+	CUresult code;
 
+	meanwhile(ELAPSED);
+	code = enter(false);
+	must_be_there(start);
+	must_be_there(end);
 	a = start->point;
 	b = end->point;
 	if (!code && (!a.stream || !b.stream || ((start->flags | end->flags) & DISABLE_TIMING)))
@@ -121,6 +156,8 @@ EXPORT CUresult cuStreamWaitEvent(void *handle, struct event *event, unsigned in
 
 	if (!code)
 		code = find_stream(handle, &stream);
+	if (!code && fails("cuStreamWaitEvent captured"))
+		code = CAPTURE_IMPLICIT;
 	if (!code && (event->capture || stream->capture)) {
 		if (stream->kind == LEGACY)
 			code = may_use_legacy(stream->context, true);

@@ -32,6 +32,8 @@ struct graph {
 	size_t count;
 	struct user_object *objects[MOST_NODES];
 	size_t object_count;
+	/* Of a conditional node, which owns it. */
+	bool is_body;
 };
 
 struct capture {
@@ -108,6 +110,13 @@ CUresult capture_work(struct stream *stream, struct work work)
 		invalidate(stream->capture);
 		return CAPTURE_UNSUPPORTED;
 	}
+	/*
+	 * "Allowed node types are kernel nodes, empty nodes, child graphs, memsets, memcopies, and
+	 * conditionals." (Driver API, CUDA_CONDITIONAL_NODE_PARAMS). By which error a capture
+	 * refuses others, no document says.
+	 */
+	if (work.what == HOST && graph->is_body)
+		return NOT_SUPPORTED;
 	if (work.what == HOST && getenv("STUB_ONE_NODE"))
 		return SUCCESS;
 	if (graph->count == MOST_NODES)
@@ -175,6 +184,7 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(enum mode *swapped)
 {
 	enum mode before = mode;
 
+	called();
 	if (in_host_function) {
 		violation("a host function calls CUDA");
 		return NOT_PERMITTED;
@@ -189,7 +199,7 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(enum mode *swapped)
  * initiated if the stream is not already in capture mode." (Driver API,
  * cuStreamBeginCapture)
  */
-EXPORT CUresult cuStreamBeginCapture_v2(void *handle, enum mode how)
+static CUresult begin(void *handle, struct graph *into, enum mode how)
 {
 	static uint64_t id;
 	struct capture *capture;
@@ -203,7 +213,7 @@ EXPORT CUresult cuStreamBeginCapture_v2(void *handle, enum mode how)
 	if (!code) {
 		capture = calloc(1, sizeof(*capture));
 		*capture = (struct capture){ .id = ++id, .origin = stream, .mode = how,
-					     .graph = calloc(1, sizeof(struct graph)),
+					     .graph = into ? into : calloc(1, sizeof(*into)),
 					     .thread = pthread_self(), .next = captures };
 		captures = capture;
 		stream->capture = capture;
@@ -211,6 +221,25 @@ EXPORT CUresult cuStreamBeginCapture_v2(void *handle, enum mode how)
 	}
 	pthread_mutex_unlock(&lock);
 	return code;
+}
+
+EXPORT CUresult cuStreamBeginCapture_v2(void *handle, enum mode how)
+{
+	return begin(handle, NULL, how);
+}
+
+/* "These graphs may be populated using graph node creation APIs or cuStreamBeginCaptureToGraph." */
+EXPORT CUresult cuStreamBeginCaptureToGraph(void *handle, struct graph *graph, const void *dependencies,
+					    const void *data, size_t count, enum mode how)
+{
+	return count ? NOT_SUPPORTED : begin(handle, graph, how);
+}
+
+/* The body of a conditional node, which is for the program to destroy here. */
+EXPORT void stub_body(struct graph **out)
+{
+	*out = calloc(1, sizeof(**out));
+	(*out)->is_body = true;
 }
 
 /*
@@ -311,8 +340,10 @@ EXPORT CUresult cuStreamEndCapture(void *handle, struct graph **out)
 	*out = capture->graph;
 	if (code) {
 		*out = NULL;
-		release_all(capture->graph);
-		free(capture->graph);
+		if (!capture->graph->is_body) {
+			release_all(capture->graph);
+			free(capture->graph);
+		}
 	}
 	pthread_mutex_unlock(&lock);
 	return code;
@@ -395,6 +426,8 @@ EXPORT CUresult cuGraphRetainUserObject(struct graph *graph, struct user_object 
 
 	if (!code && (count != 1 || graph->object_count == MOST_NODES))
 		code = INVALID_VALUE;
+	if (!code && fails("cuGraphRetainUserObject refused"))
+		code = NOT_SUPPORTED;
 	if (!code) {
 		object->references += flags != 1;
 		graph->objects[graph->object_count++] = object;

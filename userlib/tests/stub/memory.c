@@ -78,7 +78,10 @@ static struct {
 
 /*
  * The `nth` call of this function from now on, 1 for the next, fails: for want of memory, as
- * "UVM_MIGRATE" does, or, of "UVM_DISCARD", as it does where a GPU can not fault. Any call can fail: "this
+ * "UVM_MIGRATE" does, or, of "UVM_DISCARD", as it does where a GPU can not fault. "UVM_DISCARD unmap" is
+ * one that has noted the discard and can not unmap, and leaves it so (580.142 to 595.45.04,
+ * uvm_va_block.c, va_block_discard_locked). "cuStreamWaitEvent captured" is a wait before which another
+ * thread has begun a capture that forbids it. Any call can fail: "this
  * function may also return error codes from previous, asynchronous launches" (Driver API).
  */
 EXPORT void stub_fail(const char *function, unsigned int nth)
@@ -109,6 +112,8 @@ struct area {
 	/* Of an allocation: what no other has, and where it was made. */
 	uint64_t id;
 	struct context *context;
+	/* Of memory of a pool: which. */
+	struct pool *pool;
 };
 
 static struct area managed[4096], lazy[4096];
@@ -296,6 +301,28 @@ bool prefetch(uint64_t base, uint64_t length)
 	return true;
 }
 
+/*
+ * "If discarded memory is evicted, the data in the pages backing the evicted virtual range is not
+ * copied to the eviction destination and the discard status of the evicted pages is not cleared."
+ * (580.105.08, uvm.h, UvmDiscard)
+ */
+EXPORT void stub_evict(const void *p, size_t length)
+{
+	uint64_t base = (uintptr_t)p, end = base + length;
+
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < lazy_end; i++) {
+		uint64_t from = base > lazy[i].base ? base : lazy[i].base;
+		uint64_t to = lazy[i].base + lazy[i].length;
+
+		if (to > end)
+			to = end;
+		if (from < to)
+			drop(from, to - from);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 /* CUDA's memory calls. */
 
 /* UVM's block: large memory begins with one, as the real driver has it. */
@@ -429,7 +456,7 @@ struct pool_props {
 
 static struct pool {
 	struct pool_props props;
-} own_pool[DEVICES], *current_pool[DEVICES];
+} own_pool[DEVICES] = { { { 1, 0, 1, 0 } }, { { 1, 0, 1, 1 } } }, *current_pool[DEVICES];
 
 EXPORT CUresult cuMemPoolCreate(struct pool **out, const struct pool_props *props)
 {
@@ -493,10 +520,52 @@ EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *stream)
 	return *out ? SUCCESS : OUT_OF_MEMORY;
 }
 
+/* CU_MEM_ALLOCATION_TYPE_MANAGED */
+#define MANAGED 2
+
+/* What was freed to a pool of managed memory: still there, and as it was discarded. */
+static struct area pooled[64];
+
+static CUresult from_managed_pool(CUdeviceptr *out, size_t size, struct pool *pool)
+{
+	size_t length = (size + BLOCK - 1) & ~(BLOCK - 1);
+	struct area *area;
+	void *p = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < COUNT(pooled) && !p; i++)
+		if (pooled[i].pool == pool && pooled[i].length == length) {
+			p = (void *)pooled[i].base;
+			pooled[i].length = 0;
+		}
+	if (!p)
+		p = pages(length);
+	if (p != MAP_FAILED) {
+		area = area_add(managed, &managed_end, (uint64_t)p, length);
+		area->pool = pool;
+		*out = (CUdeviceptr)p;
+	}
+	pthread_mutex_unlock(&lock);
+	return p == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+}
+
+static void to_managed_pool(struct area *area)
+{
+	for (size_t i = 0; i < COUNT(pooled); i++)
+		if (!pooled[i].length) {
+			pooled[i] = *area;
+			area->length = 0;
+			return;
+		}
+	abort();
+}
+
 /* "Allocates memory from a specified pool with stream ordered semantics." (Driver API) */
-EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, void *pool, void *stream)
+EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, struct pool *pool, void *stream)
 {
 	note("pool %zu", size);
+	if (pool == &managed_pool || pool->props.kind == MANAGED)
+		return from_managed_pool(out, size, pool);
 	*out = (CUdeviceptr)malloc(size);
 	return *out ? SUCCESS : OUT_OF_MEMORY;
 }
@@ -506,6 +575,10 @@ static void free_now(CUdeviceptr p)
 	for (size_t i = 0; i < managed_end; i++)
 		if (managed[i].length && managed[i].base == p) {
 			note("free managed");
+			if (managed[i].pool) {
+				to_managed_pool(&managed[i]);
+				return;
+			}
 			end_lazy(p, managed[i].length, false);
 			if (!is_seeded() || !keep(p, managed[i].length))
 				munmap((void *)p, managed[i].length);
@@ -566,6 +639,14 @@ EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr p)
 	return code;
 }
 
+static struct pool *pool_of(CUdeviceptr p)
+{
+	for (size_t i = 0; i < managed_end; i++)
+		if (managed[i].length && managed[i].base == p)
+			return managed[i].pool;
+	return NULL;
+}
+
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, void *handle)
 {
 	struct stream *stream;
@@ -580,7 +661,8 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, void *handle)
 	 */
 	if (!code && stream->capture)
 		code = INVALID_VALUE;
-	if (!code && is_managed(p, 1)) {
+	/* What a pool of managed memory gave goes back to it. */
+	if (!code && is_managed(p, 1) && !pool_of(p)) {
 		violation("cuMemFreeAsync of managed memory");
 		code = INVALID_VALUE;
 	}
@@ -694,6 +776,22 @@ static int ours_ioctl(unsigned long nr, void *arg)
 	}
 }
 
+/*
+ * With STUB_DUPLICATED the first page of what is discarded was read-duplicated. An eager discard, which
+ * breaks that, unmaps this page alone. The rest of the block stays mapped and is marked, as by a lazy
+ * discard, which breaks it too: so the next call is complete. (580.142 to 595.45.04, uvm_va_block.c,
+ * va_block_discard_locked)
+ */
+static bool native_discard(uint64_t base, uint64_t length, bool eager)
+{
+	uint64_t block = (base / BLOCK + 1) * BLOCK, first = 0x1000;
+	uint64_t rest = (block - base < length ? block - base : length) - first;
+
+	if (!eager || !getenv("STUB_DUPLICATED") || !rest || is_lazy(base, first + rest))
+		return discard(base, length, eager);
+	return discard(base, length, true) && discard(base + first, rest, false);
+}
+
 static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
 {
 	/* Some later driver whose structure has grown. */
@@ -710,8 +808,12 @@ static int uvm_ioctl(const char *driver, unsigned long nr, void *arg)
 			p->status = INVALID_ARGUMENT;
 		else if (fails("UVM_DISCARD"))
 			p->status = NV_INVALID_DEVICE;
+		else if (fails("UVM_DISCARD unmap"))
+			p->status = discard(p->base, p->length, false) ? NV_NO_MEMORY :
+									 INVALID_ADDRESS;
 		else
-			p->status = discard(p->base, p->length, p->flags) ? 0 : INVALID_ADDRESS;
+			p->status = native_discard(p->base, p->length, p->flags) ? 0 :
+										   INVALID_ADDRESS;
 		return 0;
 	}
 	if (nr == 51) {

@@ -447,16 +447,44 @@ EXPORT CUresult cuStreamGetFlags(void *handle, unsigned int *flags)
 	return code;
 }
 
-EXPORT CUresult cuStreamGetCtx(void *handle, void **out)
+struct stream *create_green_stream(struct context *green)
+{
+	struct stream *stream = create_stream(green->primary, NON_BLOCKING);
+
+	stream->green = green;
+	return stream;
+}
+
+/*
+ * "If the stream is associated with a green context, the API returns the green context in pGreenCtx
+ * and the primary context of the associated device in pCtx." (Driver API, cuStreamGetCtx_v2, CUDA 12.5)
+ */
+EXPORT CUresult cuStreamGetCtx_v2(void *handle, void **context, void **green)
 {
 	struct stream *stream;
 	CUresult code = enter(false);
 
 	if (!code)
 		code = find_stream(handle, &stream);
-	if (!code)
-		*out = stream->context;
+	if (!code) {
+		*context = stream->context;
+		*green = stream->green;
+	}
 	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
+ * "If the stream was created via the API cuGreenCtxStreamCreate, the returned context is equivalent to
+ * the one returned by cuCtxFromGreenCtx() on the green context" (Driver API, cuStreamGetCtx)
+ */
+EXPORT CUresult cuStreamGetCtx(void *handle, void **out)
+{
+	void *context, *green;
+	CUresult code = cuStreamGetCtx_v2(handle, &context, &green);
+
+	if (!code)
+		*out = green ? green : context;
 	return code;
 }
 

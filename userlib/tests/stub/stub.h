@@ -21,6 +21,7 @@
  *   STUB_FAULTS=n        how often UVM tells of a kernel's fault; 1
  *   STUB_LOSES=write|move  what comes behind a discard is lost: the GPU's first write, or what is there
  *                        when the memory moves next
+ *   STUB_DUPLICATED=1    what NVIDIA's driver discards was read-duplicated in part (memory.c)
  *   STUB_NO_OP=1         a discard succeeds and drops nothing
  *   STUB_MIG=1           the devices are parts of GPUs
  *   STUB_OLD_GPU=1       the system has a device without concurrent managed access
@@ -98,6 +99,12 @@ uint64_t look(uint64_t base, uint64_t length);
 /* What look() finds where not all words are equal. */
 #define MIXED UINT64_C(0xbad0bad0bad0bad0)
 
+/* tools.c */
+
+/* What a program may have done in the midst of something, with no lock held. */
+enum moment { ELAPSED, OPENED, CLOSED, FILE_GROWS, RELEASED, MOMENTS };
+void meanwhile(enum moment moment);
+
 /* device.c */
 
 #define DEVICES 2
@@ -107,6 +114,12 @@ struct context {
 	struct stream *legacy;
 	/* What does discards, beside the streams (batches.c). */
 	struct stream *discards;
+	/* How often all that is in it was destroyed. */
+	unsigned int ends;
+	/* Of a green context: that of its device. How often it is current, and in which thread. */
+	struct context *primary;
+	unsigned int held;
+	pthread_t holder;
 };
 
 /* Frees what was allocated in a context (memory.c). */
@@ -115,6 +128,8 @@ void free_memory_of(struct context *context);
 extern bool initialised;
 /* The context that is current in this thread, or NULL. */
 struct context *current(void);
+/* CUDA is called. */
+void called(void);
 /* What a call must look at first: 0, or the error to return. */
 CUresult enter_function(const char *name, bool needs_context);
 #define enter(needs_context) enter_function(__func__, needs_context)
@@ -153,6 +168,8 @@ struct nodes {
 
 struct stream {
 	struct context *context;
+	/* The green context that it was made in, or NULL. */
+	struct context *green;
 	enum kind kind;
 	struct item *first, *last;
 	/* Items ever queued, those up to the last that is neither an event nor a wait, and done. */
@@ -172,6 +189,7 @@ extern struct stream *streams[256];
 extern size_t stream_count;
 
 struct stream *create_stream(struct context *context, enum kind kind);
+struct stream *create_green_stream(struct context *green);
 CUresult find_stream(void *handle, struct stream **out);
 CUresult find_current_stream(void *handle, struct stream **out);
 CUresult enqueue(struct stream *stream, struct work work);

@@ -40,6 +40,33 @@ enum { GPU_FAULT = 3, WRITE = 2, GPC = 1 };
 /* UvmToolsEventControlData: by words of 4 bytes. */
 enum { GET_BEHIND = 1, PUT_AHEAD = 2, PUT_BEHIND = 3, DROPPED = 4 };
 
+static void (*asked[MOMENTS])(void);
+
+/*
+ * Has this called at the next such moment: in the midst of cuEventElapsedTime(), when UVM's tools interface is
+ * opened or closed, or when a file is to have room for more than it had at first. As CUDA waits for
+ * another thread then, or calls the program's functions, or a signal comes.
+ */
+EXPORT void stub_meanwhile(enum moment moment, void (*what)(void))
+{
+	__atomic_store_n(&asked[moment], what, __ATOMIC_SEQ_CST);
+}
+
+void meanwhile(enum moment moment)
+{
+	void (*what)(void) = __atomic_exchange_n(&asked[moment], NULL, __ATOMIC_SEQ_CST);
+
+	if (what)
+		what();
+}
+
+EXPORT int posix_fallocate(int fd, off_t offset, off_t length)
+{
+	if (offset)
+		meanwhile(FILE_GROWS);
+	return syscall(SYS_fallocate, fd, 0, offset, length) ? errno : 0;
+}
+
 static struct init queue;
 static bool enabled;
 /* The descriptor, and the number of the file: its descriptor may be closed, and be another's. */
@@ -76,6 +103,7 @@ static int open_tools(void)
 		errno = 0;
 	if (errno)
 		return -1;
+	meanwhile(OPENED);
 	pthread_mutex_lock(&lock);
 	enabled = false;
 	tools = memfd_create("nvidia-uvm-tools", MFD_CLOEXEC);
@@ -98,6 +126,13 @@ EXPORT int open64(const char *path, int flags, ...)
 	if (!strcmp(path, "/dev/nvidia-uvm-tools"))
 		return open_tools();
 	return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+EXPORT int close(int fd)
+{
+	if (is_tools(fd))
+		meanwhile(CLOSED);
+	return syscall(SYS_close, fd);
 }
 
 /* `false`: this is another file. */

@@ -234,6 +234,8 @@ impl Live {
                     bytes_gpu_max: said.max,
                     prefetching: None,
                     tools: tools.remove(&user.pid),
+                    bytes_host: said.host,
+                    bytes_ssd: said.ssd,
                     bytes_ssd_tenant: said.tenant_ssd,
                 };
                 (user.pid, process)

@@ -18,7 +18,7 @@ mod tests;
 mod units;
 mod view;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -51,6 +51,10 @@ fn main() -> ExitCode {
         How::Screen => terminal::run(&mut source, &options),
         How::Text => once(&mut source, &options),
         How::Json => json(&mut source, &options),
+        How::Prometheus => {
+            let page = prometheus::text(&source.sample(), &mut Kept::default());
+            io::stdout().write_all(page.as_bytes())
+        }
         How::Listen(address) => {
             let mut kept = Kept::default();
             http::listen(address, || prometheus::text(&source.sample(), &mut kept))
@@ -69,8 +73,16 @@ fn ended(result: io::Result<()>) -> ExitCode {
     }
 }
 
-/// How wide a page is that is no screen.
-const PAGE: u16 = 100;
+/// How wide a page is that goes to no terminal: all columns of processes fit.
+const PAGE: u16 = 192;
+
+/// How wide a page is: as wide as the terminal, if it goes to one.
+fn page_width() -> u16 {
+    match io::stdout().is_terminal() {
+        true => ratatui::crossterm::terminal::size().map_or(PAGE, |(width, _)| width),
+        false => PAGE,
+    }
+}
 
 /// One page, with rates if an interval is given to measure them in.
 fn once(source: &mut dyn Source, options: &Options) -> io::Result<()> {
@@ -80,8 +92,9 @@ fn once(source: &mut dyn Source, options: &Options) -> io::Result<()> {
         view.update(source.sample());
     }
     let mut page = String::new();
-    let head = std::iter::once(screen::head(&view, PAGE));
-    for line in head.chain(screen::body(&view, PAGE)) {
+    let width = page_width();
+    let head = std::iter::once(screen::head(&view, width));
+    for line in head.chain(screen::body(&view, width)) {
         page.push_str(line.to_string().trim_end());
         page.push('\n');
     }

@@ -4,8 +4,9 @@
 
 /// Each a sentence for people.
 pub(crate) const MISSING: &[&str] = &[
-    "What a process has on the host: nothing counts host pages by VA space. While an SSD is attached, \
-     those of all processes together are told. On the SSD, a process has its tenant's bytes.",
+    "Host memory that UVM keeps for managed pages while their data are on a GPU: a process is told what is \
+     resident on the host. While an SSD is attached, all host memory of all processes together is told. A process \
+     whose address space has more than a million places of 2 MiB for managed memory is not told its part.",
     "Parts of chunks: what a process has on a GPU, and has discarded there, is told in chunks of 2 MiB. \
      What is allocated in less than 2 MiB shares chunks, and is in none of these; nor is what is discarded \
      in a chunk that holds something else.",

@@ -15,6 +15,8 @@ everybody with the module parameter uvm_rust_stats_public=1.
   --interval SECONDS  how often (1); with --once: show rates, measured in this time
   --once              print one page, and end
   --json              print a JSON object a line, each interval, or with --once one
+  --prometheus        with --once: print the counts for Prometheus, as a file that
+                      its node exporter collects
   --tools             on NVIDIA's own module, ask UVM's tools interface what processes
                       move and fault; uvmtop(1) says what that may cost them
   --listen [ADDR:]PORT  serve the counts to Prometheus, at /metrics; without an address
@@ -37,6 +39,7 @@ pub(crate) enum How {
     Screen,
     Text,
     Json,
+    Prometheus,
     Listen(SocketAddr),
 }
 
@@ -82,6 +85,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, lexopt::Error> {
     use lexopt::prelude::*;
     let (mut once, mut json, mut listen, mut tools) = (false, false, None, false);
+    let mut prometheus = false;
     let mut interval = None;
     let mut root = PathBuf::from("/");
     let mut parser = lexopt::Parser::from_args(args);
@@ -89,6 +93,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, l
         match argument {
             Long("once") => once = true,
             Long("json") => json = true,
+            Long("prometheus") => prometheus = true,
             Long("tools") => tools = true,
             Long("interval") => interval = Some(seconds(&parser.value()?.string()?)?),
             Long("listen") => listen = Some(address(&parser.value()?.string()?)?),
@@ -102,7 +107,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, l
         // What nobody looks at would be kept, or there is nothing between two looks.
         return Err("--tools looks twice: it wants --interval with --once, and no --listen".into());
     }
+    if prometheus && (!once || json || tools || listen.is_some() || interval.is_some()) {
+        return Err("--prometheus wants --once, and nothing else".into());
+    }
     let how = match (listen, json, once) {
+        _ if prometheus => How::Prometheus,
         (Some(_), _, _) if json || once || interval.is_some() => {
             return Err("--listen answers when it is asked: no --once, --json, --interval".into())
         }
@@ -173,6 +182,7 @@ mod tests {
         assert_eq!(run(&[]).how, How::Screen);
         assert_eq!(run(&["--once"]).how, How::Text);
         assert_eq!(run(&["--once", "--json"]).how, How::Json);
+        assert_eq!(run(&["--once", "--prometheus"]).how, How::Prometheus);
         let options = run(&["--interval", "0.5"]);
         assert_eq!(options.interval, Some(Duration::from_millis(500)));
         for bad in [
@@ -184,6 +194,10 @@ mod tests {
             &["--listen", "1", "--interval", "1"],
             &["--listen", "1", "--tools"],
             &["--once", "--tools"],
+            &["--prometheus"],
+            &["--prometheus", "--once", "--json"],
+            &["--prometheus", "--once", "--interval", "1"],
+            &["--prometheus", "--listen", "1"],
             &["--once", "--json", "--tools"],
             &["program"],
         ] {

@@ -2,14 +2,14 @@
 
 //! The table of processes. A column is there if it has a number of some process.
 
-use ratatui::style::Style;
+use ratatui::style::{Color, Style};
 use ratatui::text::Line;
 use uvmrust_system::Counts;
 
 use crate::rates::Rates;
 use crate::sample::ProcessSample;
 use crate::screen::{alarm, bold, dim, Row, NARROW};
-use crate::units::{bytes, count};
+use crate::units::{bytes, count, spark};
 use crate::view::View;
 
 /// A process at this moment.
@@ -28,7 +28,7 @@ struct Column {
 }
 
 /// The columns, the most important first.
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 13] = [
     Column {
         title: "ON GPU",
         is_rate: false,
@@ -65,6 +65,11 @@ const COLUMNS: [Column; 11] = [
             let faults = |counts: &Counts| counts.faults as f64;
             now.number(|rates| rates.faults, faults).map(count)
         },
+    },
+    Column {
+        title: "ON HOST",
+        is_rate: false,
+        cell: |now| sum([now.process.bytes_host?].iter()),
     },
     Column {
         title: "EVICTED",
@@ -107,11 +112,28 @@ const COLUMNS: [Column; 11] = [
         },
     },
     Column {
+        title: "ON SSD",
+        is_rate: false,
+        cell: |now| sum([now.process.bytes_ssd?].iter()),
+    },
+    Column {
         title: "TENANT SSD",
         is_rate: false,
         cell: |now| sum([now.process.bytes_ssd_tenant?].iter()),
     },
 ];
+
+/// The column behind which a sparkline shows what was moved, in both directions.
+const SPARK_BEHIND: &str = "OUT";
+
+/// Values of that sparkline: few where columns are what there is no room for.
+fn bars(width: u16) -> usize {
+    match width {
+        ..NARROW => 0,
+        NARROW..200 => 6,
+        _ => 12,
+    }
+}
 
 /// Those without which there is no table, known or not.
 const ALWAYS: [&str; 4] = ["ON GPU", "IN", "OUT", "FAULTS"];
@@ -168,6 +190,7 @@ pub(crate) fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
     let name = if width < NARROW { 8 } else { 16 };
     let mut row = Row::new(width).part(format!("{:>8}", "PID"), bold());
     row = row.part(format!(" {:<name$}", "COMMAND"), bold());
+    let bars = if has_rates { bars(width) } else { 0 };
     for column in &columns {
         let unit = if has_rates && column.is_rate {
             "/s"
@@ -176,6 +199,9 @@ pub(crate) fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
         };
         let title = format!("{}{unit}", column.title);
         row = row.part(format!(" {title:>11}"), bold());
+        if column.title == SPARK_BEHIND && bars > 0 {
+            row = row.part(format!(" {:>bars$}", "MOVED"), bold());
+        }
     }
     let mut lines = vec![row.line()];
     let mut processes: Vec<_> = sample.processes.iter().collect();
@@ -194,6 +220,11 @@ pub(crate) fn process_lines(view: &View, width: u16) -> Vec<Line<'static>> {
             let is_full = column.title == "MAX" && process.is_at_maximum();
             let style = if is_full { alarm() } else { Style::new() };
             row = row.part(format!(" {cell:>11}"), style);
+            if column.title == SPARK_BEHIND && bars > 0 {
+                let moved = view.moved.get(&process.pid);
+                let moved = moved.map_or_else(|| " ".repeat(bars), |moved| spark(moved, bars));
+                row = row.part(format!(" {moved}"), Style::new().fg(Color::Cyan));
+            }
         }
         row.line()
     }));

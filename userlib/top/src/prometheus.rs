@@ -332,16 +332,33 @@ fn ssd_values(page: &mut Page, ssd: &SsdSample) {
 
 fn process_values(page: &mut Page, process: &ProcessSample, kept: &mut Kept) {
     let pid = process.pid.to_string();
-    if let Some(bytes) = process.bytes_ssd_tenant {
-        let about = (
-            "uvm_rust_process_tenant_ssd_bytes",
-            "Managed memory on the SSD of the process's tenant, the same for all of the tenant's processes.",
-        );
-        page.value(
-            about,
-            &[("pid", &*pid), ("command", &*process.command)],
-            bytes,
-        );
+    for (about, bytes) in [
+        (
+            (
+                "uvm_rust_process_host_bytes",
+                "Managed memory of the process that is in host memory.",
+            ),
+            process.bytes_host,
+        ),
+        (
+            (
+                "uvm_rust_process_ssd_bytes",
+                "Managed memory of the process that is on the SSD and nowhere else.",
+            ),
+            process.bytes_ssd,
+        ),
+        (
+            (
+                "uvm_rust_process_tenant_ssd_bytes",
+                "Managed memory on the SSD of the process's tenant, the same for all of the tenant's processes.",
+            ),
+            process.bytes_ssd_tenant,
+        ),
+    ] {
+        let labels = [("pid", &*pid), ("command", &*process.command)];
+        if let Some(bytes) = bytes {
+            page.value(about, &labels, bytes);
+        }
     }
     let mut on_gpu = |about, number: u32, bytes| {
         let gpu = number.to_string();

@@ -108,6 +108,11 @@ impl Rates {
         }
     }
 
+    /// Bytes in both directions.
+    pub(crate) fn moved(&self) -> f64 {
+        self.to_gpu.total() + self.from_gpus.total() + self.to_host.total()
+    }
+
     fn add(&mut self, other: &Self) {
         self.to_gpu.add(&other.to_gpu);
         self.to_host.add(&other.to_host);

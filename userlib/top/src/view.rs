@@ -32,6 +32,8 @@ pub(crate) struct View {
     pub(crate) history: BTreeMap<String, History>,
     /// The rates of each process, by process ID.
     pub(crate) processes: BTreeMap<u32, Rates>,
+    /// What each of them moved in a second, in both directions, by process ID.
+    pub(crate) moved: BTreeMap<u32, Line>,
     pub(crate) ssd: Option<SsdRates>,
 }
 
@@ -42,6 +44,7 @@ impl View {
             rates: BTreeMap::new(),
             history: BTreeMap::new(),
             processes: BTreeMap::new(),
+            moved: BTreeMap::new(),
             ssd: None,
         }
     }
@@ -71,32 +74,43 @@ impl View {
         for process in &now.processes {
             let mut earlier = before.processes.iter();
             let earlier = earlier.find(|other| other.pid == process.pid);
-            if let Some(rates) = earlier.and_then(|earlier| of_process(earlier, process, seconds)) {
+            let rates = earlier.and_then(|earlier| of_process(earlier, process, seconds));
+            push(
+                self.moved.entry(process.pid).or_default(),
+                rates.map(|r| r.moved()),
+            );
+            if let Some(rates) = rates {
                 self.processes.insert(process.pid, rates);
             }
         }
+        self.moved
+            .retain(|pid, _| now.processes.iter().any(|process| process.pid == *pid));
         let all = |sample: &Sample| sample.ssd.and_then(|ssd| ssd.all);
         let pair = all(&before).zip(all(now));
         self.ssd = pair.map(|(before, now)| of_ssd(&before, &now, seconds));
     }
 }
 
+/// Adds the newest value, and forgets the oldest beyond those that are kept.
+fn push(line: &mut Line, value: Option<f64>) {
+    line.push_back(value);
+    if line.len() > KEPT {
+        line.pop_front();
+    }
+}
+
 impl History {
     fn push(&mut self, rates: Option<Rates>) {
-        let mut push = |line: fn(&mut Self) -> &mut Line, value: fn(&Rates) -> f64| {
-            let line = line(self);
-            line.push_back(rates.as_ref().map(value));
-            if line.len() > KEPT {
-                line.pop_front();
-            }
+        let mut of = |line: fn(&mut Self) -> &mut Line, value: fn(&Rates) -> f64| {
+            push(line(self), rates.as_ref().map(value));
         };
-        push(
+        of(
             |h| &mut h.to_gpu,
             |r| r.to_gpu.total() + r.from_gpus.total(),
         );
-        push(|h| &mut h.to_host, |r| r.to_host.total());
-        push(|h| &mut h.faults, |r| r.faults);
-        push(|h| &mut h.evicted, |r| r.evicted);
-        push(|h| &mut h.thrashed, |r| r.thrashed);
+        of(|h| &mut h.to_host, |r| r.to_host.total());
+        of(|h| &mut h.faults, |r| r.faults);
+        of(|h| &mut h.evicted, |r| r.evicted);
+        of(|h| &mut h.thrashed, |r| r.thrashed);
     }
 }

@@ -25,6 +25,15 @@ pub struct Queue {
     pub stream: StreamId,
 }
 
+/// A point that a queue had come to: an event, which is there until it has passed, and its context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The event, by its handle as a number.
+    pub event: usize,
+    /// The context, in the same way.
+    pub context: usize,
+}
+
 /// What a stream is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture {
@@ -59,6 +68,11 @@ pub trait Device {
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()>;
     /// Lets `queue` wait for all that is now in `other`.
     fn wait(&self, queue: Queue, other: Queue) -> Result<()>;
+    /// Marks what is now in a queue.
+    fn mark(&self, queue: Queue) -> Result<Mark>;
+    /// Whether all that was marked is done, without a wait. A mark that has passed is not used
+    /// again.
+    fn passed(&self, mark: Mark) -> bool;
     /// Which capture the queue is part of. An error that says nothing of captures counts as
     /// none: the calls that follow meet it too.
     fn capture(&self, queue: Queue) -> Capture;
@@ -67,8 +81,8 @@ pub trait Device {
     fn capturing(&self, queue: Queue) -> bool {
         self.capture(queue) != Capture::None
     }
-    /// The current device, if the thread has one.
-    fn current(&self) -> Option<c_int>;
+    /// The devices whose default streams may have work: those that somebody in the process uses.
+    fn active(&self) -> Vec<c_int>;
 }
 
 /// The GPUs of this machine, by way of CUDA's driver library.
@@ -81,7 +95,7 @@ pub struct CudaDevice {
 }
 
 /// Devices with a number from here on are not used.
-const DEVICES: usize = 64;
+pub(crate) const DEVICES: usize = 64;
 
 impl Default for CudaDevice {
     fn default() -> Self {
@@ -117,11 +131,34 @@ impl CudaDevice {
         if let Some(&known) = slot.get() {
             return Ok(known as Context);
         }
-        let retain = self.cuda()?.primary_retain.ok_or(Error::NotSupported)?;
+        let retain = self.cuda()?.primary_retain().ok_or(Error::NotSupported)?;
         let mut context = core::ptr::null_mut();
         // SAFETY: the output is writable; CUDA checks the device.
         check(unsafe { retain(&mut context, device) })?;
         Ok(*slot.get_or_init(|| context as usize) as Context)
+    }
+
+    /// How many devices may be in use.
+    fn count(&self) -> c_int {
+        let mut count = 0;
+        let call = self.cuda().ok().and_then(|cuda| cuda.device_count());
+        // SAFETY: the output is writable and of the right type.
+        let told = call.map(|call| check(unsafe { call(&mut count) }));
+        let most = DEVICES as c_int;
+        if matches!(told, Some(Ok(()))) {
+            count.min(most)
+        } else {
+            most
+        }
+    }
+
+    /// Whether somebody has made the primary context of a device.
+    fn is_active(&self, device: c_int) -> bool {
+        let state = self.cuda().ok().and_then(|cuda| cuda.primary_state());
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: the outputs are writable; CUDA checks the device.
+        let told = state.map(|call| check(unsafe { call(device, &mut flags, &mut active) }));
+        matches!(told, Some(Ok(()))) && active != 0
     }
 
     /// Does something with a context current, and the thread's own afterwards.
@@ -130,14 +167,31 @@ impl CudaDevice {
         if broken::DEVICE {
             return work(cuda);
         }
-        let push = cuda.ctx_push.ok_or(Error::NotSupported)?;
-        let pop = cuda.ctx_pop.ok_or(Error::NotSupported)?;
+        let push = cuda.ctx_push().ok_or(Error::NotSupported)?;
+        let pop = cuda.ctx_pop().ok_or(Error::NotSupported)?;
         // SAFETY: the context is one that is held, or that of a stream in use.
         check(unsafe { push(context) })?;
         let done = work(cuda);
         // SAFETY: the output is writable. The stack has what was pushed above.
         let _ = unsafe { pop(&mut core::ptr::null_mut()) };
         done
+    }
+
+    /// An event behind all that is now in a queue, and its context.
+    fn event(&self, queue: Queue) -> Result<(Event<'_>, Context)> {
+        let mut event = Event(core::ptr::null_mut(), self.cuda()?);
+        let context = self.context_of(queue)?;
+        self.inside(context, |cuda| {
+            let create = cuda.event_create().ok_or(Error::NotSupported)?;
+            let record = cuda.event_record().ok_or(Error::NotSupported)?;
+            // SAFETY: the output is writable; the stream PyTorch's and, like the event, of
+            // the context that is current.
+            unsafe {
+                check(create(&mut event.0, DISABLE_TIMING))?;
+                check(record(event.0, queue.stream.handle()))
+            }
+        })?;
+        Ok((event, context))
     }
 
     /// Does something with a device current.
@@ -169,15 +223,14 @@ impl CudaDevice {
     /// The context of a queue: its stream's own, which may be of another device than was
     /// current when it was named, or the device's for a stream that is special.
     fn context_of(&self, queue: Queue) -> Result<Context> {
-        match (self.cuda()?.stream_context, queue.stream.0 > SPECIAL) {
-            (Some(call), true) => {
-                let mut context = core::ptr::null_mut();
-                // SAFETY: the output is writable, the stream PyTorch's.
-                check(unsafe { call(queue.stream.handle(), &mut context) })?;
-                Ok(context)
+        if queue.stream.0 > SPECIAL {
+            // SAFETY: the stream is PyTorch's.
+            let context = unsafe { self.cuda()?.context_of(queue.stream.handle())? };
+            if let Some(context) = context {
+                return Ok(context);
             }
-            _ => self.context(queue.device),
         }
+        self.context(queue.device)
     }
 }
 
@@ -217,21 +270,26 @@ impl StreamId {
 const ATTACH_GLOBAL: u32 = 1;
 // The streams in these calls are those that PyTorch gave with the memory, and
 // that it keeps for as long as memory in them is in use.
-impl Device for CudaDevice {
+impl Device for &CudaDevice {
     fn alloc(&self, length: u64, device: c_int) -> Result<u64> {
         let length = usize::try_from(length).map_err(|_| Error::NoMemory)?;
         self.on(device, |cuda| {
-            let call = cuda.mem_alloc_managed.ok_or(Error::NotSupported)?;
+            let call = cuda.mem_alloc_managed().ok_or(Error::NotSupported)?;
             let mut base = 0;
             // SAFETY: the output is writable and of the right type.
-            check(cuda.unordered(|| unsafe { call(&mut base, length, ATTACH_GLOBAL) }))?;
+            let code = cuda.unordered(|| unsafe { call(&mut base, length, ATTACH_GLOBAL) });
+            // Of the arguments, only the length can be one that CUDA does not take.
+            check(code).map_err(|error| match error {
+                Error::Invalid => Error::NoMemory,
+                other => other,
+            })?;
             Ok(base)
         })
     }
 
     fn memory(&self, device: c_int) -> Result<(u64, u64)> {
         self.on(device, |cuda| {
-            let call = cuda.mem_info.ok_or(Error::NotSupported)?;
+            let call = cuda.mem_info().ok_or(Error::NotSupported)?;
             let (mut free, mut total) = (0, 0);
             // SAFETY: the outputs are writable and of the right type.
             check(cuda.unordered(|| unsafe { call(&mut free, &mut total) }))?;
@@ -241,9 +299,10 @@ impl Device for CudaDevice {
 
     fn drain_all(&self, device: c_int) -> Result<()> {
         self.on(device, |cuda| {
-            let call = cuda.ctx_synchronize.ok_or(Error::NotSupported)?;
+            let call = cuda.ctx_synchronize().ok_or(Error::NotSupported)?;
+            // A capture may begin on another device, which forbids the call in its mode.
             // SAFETY: takes nothing.
-            check(unsafe { call() })
+            check(cuda.unordered(|| unsafe { call() }))
         })
     }
 
@@ -261,7 +320,7 @@ impl Device for CudaDevice {
     fn free(&self, base: u64, device: c_int) {
         // There is nothing to do about an error.
         let _ = self.on(device, |cuda| {
-            let call = cuda.mem_free.ok_or(Error::NotSupported)?;
+            let call = cuda.mem_free().ok_or(Error::NotSupported)?;
             // SAFETY: from `alloc`, and no longer in use by the allocator's rules.
             check(cuda.unordered(|| unsafe { call(base) }))
         });
@@ -284,23 +343,40 @@ impl Device for CudaDevice {
     }
 
     fn wait(&self, queue: Queue, other: Queue) -> Result<()> {
-        let cuda = self.cuda()?;
-        let mut event = Event(core::ptr::null_mut(), cuda);
-        self.inside(self.context_of(other)?, |cuda| {
-            let create = cuda.event_create.ok_or(Error::NotSupported)?;
-            let record = cuda.event_record.ok_or(Error::NotSupported)?;
-            // SAFETY: the output is writable; the stream PyTorch's and, like the event, of
-            // the context that is current.
-            unsafe {
-                check(create(&mut event.0, DISABLE_TIMING))?;
-                check(record(event.0, other.stream.handle()))
-            }
-        })?;
+        let (event, _) = self.event(other)?;
         self.on(queue.device, |cuda| {
-            let wait = cuda.stream_wait_event.ok_or(Error::NotSupported)?;
+            let wait = cuda.stream_wait_event().ok_or(Error::NotSupported)?;
             // SAFETY: the stream is PyTorch's; an event may be of another context.
             check(unsafe { wait(queue.stream.handle(), event.0, 0) })
         })
+    }
+
+    fn mark(&self, queue: Queue) -> Result<Mark> {
+        self.cuda()?.event_query().ok_or(Error::NotSupported)?;
+        let (event, context) = self.event(queue)?;
+        let mark = Mark {
+            event: event.0.expose_provenance(),
+            context: context.expose_provenance(),
+        };
+        core::mem::forget(event);
+        Ok(mark)
+    }
+
+    /// The mode of captures lets nobody ask in one, so the thread is in the relaxed one for that.
+    fn passed(&self, mark: Mark) -> bool {
+        let context = core::ptr::with_exposed_provenance_mut(mark.context);
+        let event: cuda::Event = core::ptr::with_exposed_provenance_mut(mark.event);
+        let passed = self.inside(context, |cuda| {
+            let query = cuda.event_query().ok_or(Error::NotSupported)?;
+            // SAFETY: the event is one of `mark`, which is destroyed only here.
+            let code = cuda.unordered(|| unsafe { query(event) });
+            let left = code == NOT_READY || check(code) == Err(Error::Capture);
+            if !left {
+                drop(Event(event, cuda));
+            }
+            Ok(!left)
+        });
+        passed.unwrap_or(false)
     }
 
     fn capture(&self, queue: Queue) -> Capture {
@@ -315,20 +391,29 @@ impl Device for CudaDevice {
         }
     }
 
-    fn current(&self) -> Option<c_int> {
-        self.cuda().ok()?.current_device().ok()
+    /// A default stream that has work is one of a context that is there. A context that is made
+    /// later has no work from before.
+    fn active(&self) -> Vec<c_int> {
+        let active = |&device: &c_int| {
+            let slot = self.contexts.get(device as usize);
+            slot.is_some_and(|known| known.get().is_some()) || self.is_active(device)
+        };
+        (0..self.count()).filter(active).collect()
     }
 }
 
 /// `CU_EVENT_DISABLE_TIMING`: the event orders work and measures nothing.
 const DISABLE_TIMING: u32 = 2;
 
+/// `CUDA_ERROR_NOT_READY`: what an event stands behind is not done.
+const NOT_READY: c_int = 600;
+
 /// An event, or null.
 struct Event<'a>(cuda::Event, &'a Cuda);
 
 impl Drop for Event<'_> {
     fn drop(&mut self) {
-        if let (false, Some(destroy)) = (self.0.is_null(), self.1.event_destroy) {
+        if let (false, Some(destroy)) = (self.0.is_null(), self.1.event_destroy()) {
             // SAFETY: ours, and not used any more; CUDA keeps what a wait needs.
             let _ = unsafe { destroy(self.0) };
         }

@@ -205,20 +205,20 @@ impl Heap {
         self.segments.iter().filter_map(whole).collect()
     }
 
-    /// Whether the free part at `base` is a segment.
-    pub(crate) fn is_idle(&self, base: u64) -> bool {
-        let whole = |segment: &Segment| {
-            let part = self.parts.get(&base);
-            part.is_some_and(|part| part.free && part.length == segment.length)
-        };
-        self.segments.get(&base).is_some_and(whole)
+    /// Keeps an idle segment from being given out, until [`Heap::give`].
+    pub(crate) fn reserve(&mut self, base: u64) {
+        if let Some((_, part)) = self.remove_free(base) {
+            let free = false;
+            self.parts.insert(base, Part { free, ..part });
+        }
     }
 
-    /// Gives up an idle segment.
+    /// Gives up a segment that was idle.
     pub(crate) fn remove(&mut self, base: u64) {
         let length = self.segments.get(&base).map_or(0, |segment| segment.length);
         self.set(base, length, State::Fresh);
         self.remove_free(base);
+        self.parts.remove(&base);
         self.segments.remove(&base);
     }
 

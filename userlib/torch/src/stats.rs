@@ -18,6 +18,19 @@ pub struct Stats {
     pub prefetched_bytes: u64,
 }
 
+impl Stats {
+    /// The sum of two, as of two devices.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            mallocs: self.mallocs + other.mallocs,
+            reused: self.reused + other.reused,
+            held_bytes: self.held_bytes + other.held_bytes,
+            discarded_bytes: self.discarded_bytes + other.discarded_bytes,
+            prefetched_bytes: self.prefetched_bytes + other.prefetched_bytes,
+        }
+    }
+}
+
 /// A number that goes up and down, as PyTorch's statistics have it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +72,7 @@ pub struct DeviceStats {
     pub segments: Metric,
     /// The bytes of these pieces, used and cached.
     pub reserved_bytes: Metric,
-    /// Allocations that CUDA refused, after which the cache was emptied.
+    /// Allocations that CUDA refused for want of memory, after which the cache was emptied.
     pub retries: u64,
     /// Requests for which there was no memory.
     pub failures: u64,

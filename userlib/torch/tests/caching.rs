@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use uvmrust::{Range, Result};
-use uvmrust_torch::{Allocator, Capture, Device, Queue, StreamId};
+use uvmrust_torch::{Allocator, Capture, Device, Mark, Queue, StreamId};
 use uvmsim_zoo::{Entry, Options, Precision, NETS};
 
 #[path = "caching/model.rs"]
@@ -90,11 +90,21 @@ impl Device for &Gpu {
         self.did.borrow_mut().others += 1;
         Ok(())
     }
+    fn mark(&self, _queue: Queue) -> Result<Mark> {
+        self.did.borrow_mut().others += 1;
+        Ok(Mark {
+            event: 1,
+            context: 1,
+        })
+    }
+    fn passed(&self, _mark: Mark) -> bool {
+        true
+    }
     fn capture(&self, _queue: Queue) -> Capture {
         Capture::None
     }
-    fn current(&self) -> Option<c_int> {
-        Some(0)
+    fn active(&self) -> Vec<c_int> {
+        vec![0]
     }
 }
 
@@ -151,7 +161,7 @@ fn asked(events: &[Event]) -> u64 {
     most
 }
 
-fn play(events: &[Event], allocator: &mut Allocator<&Gpu>) {
+fn play(events: &[Event], allocator: &Allocator<&Gpu>) {
     let queue = Queue {
         device: 0,
         stream: StreamId(16),
@@ -174,8 +184,8 @@ fn compare(name: &str, events: &[Event]) {
     let model = Model::play(events);
     let asked = asked(events);
     let gpu = Gpu::default();
-    let mut ours = Allocator::new(&gpu);
-    play(events, &mut ours);
+    let ours = Allocator::new(&gpu);
+    play(events, &ours);
     let did = *gpu.did.borrow();
     let stats = ours.device_stats(0);
     let outcome = Outcome {
@@ -196,8 +206,8 @@ fn compare(name: &str, events: &[Event]) {
         bytes: Some(asked / 2),
         ..Gpu::default()
     };
-    let mut short = Allocator::new(&half);
-    play(events, &mut short);
+    let short = Allocator::new(&half);
+    play(events, &short);
     let discarded = short.device_stats(0).discarded_bytes;
     let discards = half.did.borrow().discards;
     assert!(discarded > 0 && discards > 0, "{name}");

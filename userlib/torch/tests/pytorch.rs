@@ -2,7 +2,7 @@
 
 //! A real PyTorch, by its own calls, with the recipe of the guide, on the stub driver and
 //! a stub runtime. It wants a PyTorch built for CUDA 12 and its `nvidia-cuda-runtime-cu12`
-//! (what `pip install torch` gives on Linux; no GPU): `UVMRUST_TORCH_PYTHON` names the
+//! (what `scripts/deps.sh --all` installs in the cache; no GPU): `UVMRUST_TORCH_PYTHON` names the
 //! Python that has it, else it is looked for in the cache and on the path. Without one
 //! this skips, and says so.
 //!
@@ -44,12 +44,14 @@ fn output(command: &mut Command) -> Option<String> {
 
 /// A Python with PyTorch for CUDA 12, and the folder of its packages.
 fn python() -> Option<(PathBuf, PathBuf)> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    let cached = cache
-        .or(home)
-        .map(|cache| cache.join("uvm-rust/torch/venv/bin/python"));
-    let named = std::env::var_os("UVMRUST_TORCH_PYTHON").map(PathBuf::from);
+    let path = |name| std::env::var_os(name).map(PathBuf::from);
+    // As scripts/lib.sh has it.
+    let cache = path("UVM_RUST_CACHE").or_else(|| {
+        let cache = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
+        Some(cache?.join("uvm-rust"))
+    });
+    let cached = cache.map(|cache| cache.join("torch/venv/bin/python"));
+    let named = path("UVMRUST_TORCH_PYTHON");
     let candidates = [named, cached, Some("python3".into())];
     let ask = "import os, torch; assert torch.version.cuda.startswith('12.'); \
                print(os.path.dirname(os.path.dirname(torch.__file__)))";
@@ -186,8 +188,8 @@ fn have_pytorch() -> Option<(PathBuf, PathBuf)> {
     let found = python();
     if found.is_none() {
         skipped(
-            "no PyTorch for CUDA 12 (pip install torch, 3 GB; UVMRUST_TORCH_PYTHON \
-             names a Python that has it)",
+            "no PyTorch for CUDA 12 (scripts/deps.sh --all, 3 GB; UVMRUST_TORCH_PYTHON names a \
+             Python that has it)",
         );
     }
     found

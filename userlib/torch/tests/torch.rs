@@ -51,11 +51,16 @@ fn a_program_like_pytorch_keeps_its_data() {
 
 /// Runs `program`, which checks its own data, with the allocator on this stub and driver.
 fn keeps_its_data(program: &Path, stub: &Path, driver: &str) {
+    keeps_its_data_with(program, stub, driver, &[]);
+}
+
+fn keeps_its_data_with(program: &Path, stub: &Path, driver: &str, more: &[(&str, &str)]) {
     let done = Command::new(program)
         .arg(cdylib("uvmrust-torch", false))
         .env("LD_PRELOAD", stub)
         .env("STUB_UVM", driver)
         .env("UVMRUST_FD", "900")
+        .envs(more.iter().copied())
         .output()
         .unwrap();
     let (program, said) = (program.display(), String::from_utf8_lossy(&done.stdout));
@@ -99,25 +104,103 @@ fn the_threads_default_streams_are_told_apart() {
 }
 
 #[test]
-fn pools_are_told_as_pytorch_tells_them() {
+fn nobody_waits_for_what_goes_on_after_a_later_allocation() {
     if !have_cc() {
         return;
     }
-    if Command::new("c++").arg("--version").output().is_err() {
-        return skipped("no C++ compiler");
+    let stub = stub("hang", "-DSTUB");
+    let program = tmp("torch-hang");
+    let cuda = stub.to_str().unwrap();
+    let sources = [&*source("torch_hang.c"), cuda, "-ldl", "-lpthread"];
+    cc(&program, &sources);
+    for driver in ["ours", "native", "old"] {
+        // Each stream as fast as it can, by itself.
+        keeps_its_data_with(&program, &stub, driver, &[("STUB_FREE", "1")]);
     }
-    let stub = stub("pools", "-DSTUB");
-    let program = tmp("torch-pools");
+}
+
+#[test]
+fn a_child_may_be_the_first_to_use_the_gpu() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("fork", "-DSTUB");
+    let program = tmp("torch-fork");
+    let cuda = stub.to_str().unwrap();
+    cc(&program, &[&source("torch_fork.c"), cuda, "-ldl"]);
+    // The stub's descriptor is there before CUDA, and would be inherited.
+    keeps_its_data_with(&program, &stub, "none", &[("UVMRUST_FD", "")]);
+}
+
+/// Compiles C++ into `out`; `None` without a compiler, which it says.
+#[track_caller]
+fn cxx(out: &Path, args: &[&str]) -> Option<()> {
+    if Command::new("c++").arg("--version").output().is_err() {
+        skipped("no C++ compiler");
+        return None;
+    }
     let done = Command::new("c++")
         .args(["-std=c++17", "-O1", "-g", "-Wall", "-Werror"])
-        .arg(source("torch_pools.cpp"))
-        .arg(&stub)
-        .args(["-ldl", "-o"])
-        .arg(&program)
+        .args(args)
+        .arg("-o")
+        .arg(out)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{said}");
+    Some(())
+}
+
+#[test]
+fn no_memory_is_pytorchs_own_error() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("no-memory", "-DSTUB");
+    // What there is of c10, and what comes of it.
+    for (flag, outcome) in [("-DNEW", "error"), ("-DOLD", "plain"), ("-DNO_C10", "null")] {
+        let folder = tmp("no-memory").join(outcome);
+        std::fs::create_dir_all(&folder).unwrap();
+        let (program, c10) = (folder.join("program"), folder.join("libc10.so"));
+        let mut args = vec![source("torch_no_memory.cpp"), stub.display().to_string()];
+        args.extend([flag, "-ldl"].map(str::to_owned));
+        if outcome != "null" {
+            let [shared, name] = ["-shared", "-Wl,-soname,libc10.so"];
+            let library = source("torch_c10.cpp");
+            let Some(()) = cxx(&c10, &[shared, "-fPIC", name, flag, &library]) else {
+                return;
+            };
+            args.push(c10.display().to_string());
+            args.push(format!("-Wl,-rpath,{}", folder.display()));
+        }
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let Some(()) = cxx(&program, &args) else {
+            return;
+        };
+        let done = Command::new(&program)
+            .arg(cdylib("uvmrust-torch", false))
+            .arg(outcome)
+            .env("LD_PRELOAD", &stub)
+            .env("STUB_UVM", "ours")
+            .env("UVMRUST_FD", "900")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{outcome}: {said}{done:?}");
+    }
+}
+
+#[test]
+fn pools_are_told_as_pytorch_tells_them() {
+    if !have_cc() {
+        return;
+    }
+    let stub = stub("pools", "-DSTUB");
+    let program = tmp("torch-pools");
+    let cuda = stub.to_str().unwrap();
+    let Some(()) = cxx(&program, &[&source("torch_pools.cpp"), cuda, "-ldl"]) else {
+        return;
+    };
     for driver in ["ours", "native", "old"] {
         keeps_its_data(&program, &stub, driver);
     }

@@ -122,6 +122,8 @@ pub struct Uvm<S = Linux> {
     announcer: AtomicU64,
     /// First error of a discard that ran in a stream, or 0.
     pub(crate) stream_error: AtomicI32,
+    /// Discards that ran in a stream and failed.
+    pub(crate) failed_discards: AtomicU64,
     /// Held while looking for a backend.
     probing: Mutex<()>,
 }
@@ -161,6 +163,7 @@ impl<S: Sys> Uvm<S> {
             choice: AtomicU64::new(Choice::UNKNOWN),
             announcer: AtomicU64::new(0),
             stream_error: AtomicI32::new(0),
+            failed_discards: AtomicU64::new(0),
             probing: Mutex::new(()),
         }
     }
@@ -202,7 +205,12 @@ impl<S: Sys> Uvm<S> {
     /// Whether a descriptor that is there may be this process's: one that the program gave,
     /// or any once CUDA, if it is loaded, is initialised. As [`Uvm::cuda_is_ready`].
     pub(crate) fn may_be_ours(&self) -> bool {
-        self.given_here.load(Relaxed) || self.cuda_is_ready()
+        self.is_given() || self.cuda_is_ready()
+    }
+
+    /// Whether the program itself gave the descriptor.
+    pub(crate) fn is_given(&self) -> bool {
+        self.given_here.load(Relaxed)
     }
 
     /// Whether CUDA, if it is loaded, is initialised in this process. Not to be called with
@@ -239,11 +247,14 @@ impl<S: Sys> Uvm<S> {
 
     /// Discards the whole pages of one range.
     ///
+    /// # Errors
+    /// As [`Uvm::discard_batch`].
+    ///
     /// # Safety
     /// Nothing reads the range before it is written again: what it would read is
     /// indeterminate, as uninitialised memory is (zeros or older values with
     /// [`Backend::UvmRust`]). No reference to it is live; and after [`Mode::Lazy`], it is
-    /// prefetched before it is next read or written.
+    /// prefetched before it is next read or written. So it is after an error, in either mode.
     pub unsafe fn discard(&self, range: Range, mode: Mode) -> Result<()> {
         // SAFETY: the same contract.
         unsafe { self.discard_batch(&[range], mode, &mut Outcome::default()) }
@@ -256,6 +267,12 @@ impl<S: Sys> Uvm<S> {
     /// [`Error::NotSupported`]: nothing has changed, in any of the ranges; where some are
     /// discarded before a driver says that, it is [`Error::Driver`].
     ///
+    /// Any other error may leave ranges lazily discarded: prefetch all of them before they are used. Of
+    /// NVIDIA's driver, which does that where it can not unmap, such a range is brought to the host
+    /// here, so that this matters after an eager discard only where memory is short for both.
+    /// After a success of [`Mode::Eager`] nothing stays lazily discarded: that driver's call is made
+    /// twice, since the first does not unmap all where a page is read-duplicated.
+    ///
     /// # Safety
     /// As for [`Uvm::discard`], for each range.
     pub unsafe fn discard_batch(
@@ -265,7 +282,15 @@ impl<S: Sys> Uvm<S> {
         outcome: &mut Outcome,
     ) -> Result<()> {
         *outcome = Outcome::default();
-        let choice = self.choice()?;
+        let choice = match self.choice() {
+            Ok(choice) if choice.backend != Backend::None => choice,
+            // Nothing is needed for nothing.
+            _ if all_fit(ranges, Range::shrunk) == Ok(0) => {
+                outcome.done = ranges.len();
+                return Ok(());
+            }
+            other => other?,
+        };
         let flags = match mode {
             Mode::Eager => uapi::DISCARD_EAGER,
             Mode::Lazy => 0,
@@ -383,6 +408,11 @@ impl<S: Sys> Uvm<S> {
     }
 
     fn batch_cuda(&self, ranges: &[Range], outcome: &mut Outcome) -> Result<()> {
+        if all_fit(ranges, Range::shrunk) == Ok(0) {
+            // The stream may be captured.
+            outcome.done = ranges.len();
+            return Ok(());
+        }
         let cuda = self.sys.cuda().ok_or(Error::NotSupported)?;
         // SAFETY: the per-thread stream is always there.
         unsafe {

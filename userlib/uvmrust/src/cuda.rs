@@ -81,12 +81,41 @@ const MOVE: c_uint = 1;
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $symbol:literal: fn($($arg:ty),* $(,)?);)*) => {
         /// Functions of libcuda.so.1, by their names without `cu`.
+        ///
+        /// Safe methods call them, so that safe code puts none there:
+        ///
+        /// ```compile_fail,E0616
+        /// unsafe extern "C" fn other(_: *mut i32) -> i32 {
+        ///     0
+        /// }
+        ///
+        /// let mut cuda = uvmrust::cuda::Cuda::default();
+        /// cuda.device_count = Some(other);
+        /// ```
+        ///
+        /// ```compile_fail,E0451
+        /// unsafe extern "C" fn other(_: *mut i32) -> i32 {
+        ///     0
+        /// }
+        ///
+        /// uvmrust::cuda::Cuda {
+        ///     device_count: Some(other),
+        ///     ..Default::default()
+        /// };
+        /// ```
         #[derive(Clone, Copy, Debug, Default)]
         pub struct Cuda {
-            $($(#[$doc])* pub $field: Option<unsafe extern "C" fn($($arg),*) -> c_int>,)*
+            $(pub(crate) $field: Option<unsafe extern "C" fn($($arg),*) -> c_int>,)*
         }
 
         impl Cuda {
+            $(
+                $(#[$doc])*
+                pub fn $field(&self) -> Option<unsafe extern "C" fn($($arg),*) -> c_int> {
+                    self.$field
+                }
+            )*
+
             /// Takes each function from `symbol`, which gives null for what it lacks.
             ///
             /// # Safety
@@ -149,6 +178,9 @@ functions! {
         fn(Stream, *mut c_int, *mut u64, *mut Graph, *mut *const c_void, *mut usize);
     /// cuStreamGetCtx(stream, out context) names the context to which a stream belongs.
     stream_context = c"cuStreamGetCtx": fn(Stream, *mut Context);
+    /// The second: cuStreamGetCtx(stream, out context, out green context), CUDA 12.5. Of a stream of a
+    /// green context, the first is the primary context of its device.
+    stream_contexts = c"cuStreamGetCtx_v2": fn(Stream, *mut Context, *mut Context);
     /// cuThreadExchangeStreamCaptureMode(in and out mode), CUDA 10.1.
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
     /// cuUserObjectCreate(out object, data, destructor, references, flags), CUDA 11.3.
@@ -163,6 +195,8 @@ functions! {
     event_create = c"cuEventCreate": fn(*mut Event, c_uint);
     /// cuEventRecord(event, stream) puts the event behind all that is in the stream.
     event_record = c"cuEventRecord": fn(Event, Stream);
+    /// cuEventQuery(event) asks whether all is done that the event stands behind.
+    event_query = c"cuEventQuery": fn(Event);
     /// cuEventDestroy(event) may be called before the event is complete.
     event_destroy = c"cuEventDestroy_v2": fn(Event);
     /// cuEventElapsedTime(out milliseconds, start, end), its first version.
@@ -382,30 +416,25 @@ impl Cuda {
     ///
     /// # Safety
     /// `stream` is a stream, of whichever context, or a special one.
-    pub(crate) unsafe fn in_context_of<T>(
+    pub unsafe fn in_context_of<T>(
         &self,
         stream: Stream,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let (Some(context_of), Some(current), Some(push), Some(pop)) = (
-            self.stream_context,
-            self.ctx_current,
-            self.ctx_push,
-            self.ctx_pop,
-        ) else {
+        let (Some(current), Some(push), Some(pop)) =
+            (self.ctx_current, self.ctx_push, self.ctx_pop)
+        else {
             return work();
         };
         if stream.addr() <= STREAM_PER_THREAD.addr() || broken::CONTEXT {
             return work();
         }
-        let (mut its, mut ours) = (core::ptr::null_mut(), core::ptr::null_mut());
+        let mut ours = core::ptr::null_mut();
         // SAFETY: the outputs are writable; the stream by our contract.
         unsafe {
-            match context_of(stream, &mut its) {
-                // One of a green context, which this version of the call does not know.
-                CUDA_ERROR_NOT_SUPPORTED => return work(),
-                code => check(code)?,
-            }
+            let Some(its) = self.context_of(stream)? else {
+                return work();
+            };
             check(current(&mut ours))?;
             if its == ours {
                 return work();
@@ -416,6 +445,32 @@ impl Cuda {
         // SAFETY: the output is writable. The stack has what was pushed above.
         let _ = unsafe { pop(&mut core::ptr::null_mut()) };
         done
+    }
+
+    /// The context that may be made current for a stream, which is not a special one. Of a stream of a
+    /// green context that is the primary context of its device: "a green context can be current to
+    /// only one thread at a time" (CUDA Driver API, cuGreenCtxCreate). `None`: this CUDA does not say.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: there is no such stream.
+    ///
+    /// # Safety
+    /// `stream` is a stream, of whichever context.
+    pub unsafe fn context_of(&self, stream: Stream) -> Result<Option<Context>> {
+        let (mut context, mut green) = (core::ptr::null_mut(), core::ptr::null_mut());
+        // SAFETY: the outputs are writable; the stream by our contract.
+        let code = unsafe {
+            match (self.stream_contexts, self.stream_context) {
+                (Some(call), _) => call(stream, &mut context, &mut green),
+                (None, Some(call)) => call(stream, &mut context),
+                (None, None) => return Ok(None),
+            }
+        };
+        match code {
+            // One of a green context, which the first version does not know.
+            CUDA_ERROR_NOT_SUPPORTED => Ok(None),
+            code => check(code).map(|()| Some(context)),
+        }
     }
 
     /// The UUID of the `ordinal`th device.
@@ -454,14 +509,24 @@ impl Cuda {
     }
 
     /// The ordinal of the device of this UUID.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`]: all devices have another one. Where some have not told theirs, and no other
+    /// matches, it is the first such error: that device may be it.
     pub fn ordinal(&self, uuid: &[u8; 16]) -> Result<c_int> {
         let call = self.device_count.ok_or(Error::NotSupported)?;
         let mut count = 0;
         // SAFETY: the output is writable and of the right type.
         check(unsafe { call(&mut count) })?;
-        (0..count)
-            .find(|&n| self.uuid(n).as_ref() == Ok(uuid))
-            .ok_or(Error::NoDevice)
+        let mut untold = None;
+        for n in 0..count {
+            match self.uuid(n) {
+                Ok(found) if found == *uuid => return Ok(n),
+                Ok(_) => {}
+                Err(error) => untold = untold.or(Some(error)),
+            }
+        }
+        Err(untold.unwrap_or(Error::NoDevice))
     }
 
     /// The device of this thread's context.

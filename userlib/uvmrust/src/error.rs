@@ -33,7 +33,8 @@ pub enum Error {
     /// changed, and the capture goes on.
     Capture = -9,
     /// The driver took no call for as long as [`crate::Linux`] waits: it stayed busy,
-    /// or the system was about to sleep. A later call may succeed.
+    /// or the system was about to sleep. Or another thread began a capture, behind a discard in the
+    /// legacy stream by [`crate::Backend::Cuda`], and the contents are gone. A later call may succeed.
     Busy = -10,
 }
 
@@ -80,7 +81,10 @@ impl Error {
             Self::Capture => {
                 c"the stream is being captured, and this is not done in a graph: do it outside"
             }
-            Self::Busy => c"the driver stayed busy, or the system is going to sleep: try again",
+            Self::Busy => {
+                c"the driver stayed busy, the system is going to sleep, or another thread began a capture: \
+                  try again; what was to be discarded may be gone"
+            }
         }
     }
 
@@ -110,6 +114,20 @@ impl Error {
             uapi::NV_ERR_INVALID_DEVICE => Err(Self::NotSupported),
             other => Self::check_status(other),
         }
+    }
+
+    /// Whether an rmStatus of NVIDIA's discard says that it has not begun (`uvm_api_discard`, 580.142 to
+    /// 595.45.04), or is our driver's refusal.
+    pub(crate) fn is_before_discard(status: u32) -> bool {
+        matches!(
+            status,
+            uapi::NV_ERR_INVALID_ADDRESS
+                | uapi::NV_ERR_INVALID_ARGUMENT
+                | uapi::NV_ERR_INVALID_DEVICE
+                | uapi::NV_WARN_NOTHING_TO_DO
+                | uapi::NV_ERR_ILLEGAL_ACTION
+                | uapi::NV_ERR_NOT_SUPPORTED
+        )
     }
 
     /// The result of an rmStatus of NVIDIA's own calls.

@@ -21,9 +21,9 @@ pub(crate) struct Kept {
 
 /// What tells a file from others: the device that it is on, its number there, and which device it
 /// stands for.
-type Identity = [u64; 3];
+pub(crate) type Identity = [u64; 3];
 
-fn identity(fd: i32) -> Option<Identity> {
+pub(crate) fn identity(fd: i32) -> Option<Identity> {
     let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `stat` is writable and of the right type.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
@@ -44,6 +44,11 @@ impl Kept {
     /// The file, if the program has left it open.
     pub(crate) fn get(&self) -> Option<&File> {
         (identity(self.file.as_raw_fd()) == Some(self.is)).then_some(&*self.file)
+    }
+
+    /// What the file is known again by.
+    pub(crate) fn is(&self) -> Identity {
+        self.is
     }
 
     /// Whether another value has the same file.

@@ -45,7 +45,7 @@ pub mod uapi;
 
 pub use backend::{Backend, Mode, Outcome, Uvm};
 pub use error::Error;
-pub use managed::{discard, discard_lazy, Discarded, Lazy, Managed};
+pub use managed::{discard, discard_lazy, Discarded, Lazy, Left, Managed};
 pub use moves::{Carrier, Failed, Later, Move, Moved, Moves, Ticket, Tier};
 pub use process::PerProcess;
 pub use ranges::Range;

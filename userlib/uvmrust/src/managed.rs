@@ -17,15 +17,33 @@ use crate::{Error, Mode, Place, Range, Result, Sys, Uvm};
 ///
 /// # Safety
 /// - [`Managed::range`] is memory that nothing but this value, and what is borrowed
-///   from it, accesses: no other owner, and no GPU kernel in flight.
+///   from it, accesses: no other owner, and no GPU kernel in flight. Nor is it moved at the same
+///   time, as safe calls move any memory: [`Uvm::prefetch`] and [`crate::Moves::submit`].
 /// - The processor may read and write it by the address that [`Managed::range`] gives,
 ///   whose provenance is exposed, and the range does not change while the value lives,
 ///   wherever that is moved.
 /// - Nothing of it is read by [`Managed::range`], by moving the value or by dropping it.
-/// - Dropping the value gives the memory back to CUDA, or prefetches it before another owner
-///   has it: it may be lazily discarded, and what is written then would be lost.
+/// - Dropping the value gives the memory back to CUDA (`cuMemFree` of what `cuMemAllocManaged` gave; a
+///   pool of CUDA's is another owner), or prefetches it before another owner has it: it may be
+///   lazily discarded, and what is written then would be lost. After [`discard`] has succeeded it is
+///   not, whoever discards, read-duplicated or not.
+/// - Whoever has the memory after the value's end takes it for uninitialised.
 /// - Zeros in all of it are a value that safe code may see.
-pub unsafe trait Managed {
+///
+/// Nothing is borrowed by the value: who lent it the memory could read that once the value was
+/// forgotten, discarded as it is.
+///
+/// ```compile_fail,E0478
+/// struct Lent<'a>(&'a mut [u8]);
+///
+/// // SAFETY: none.
+/// unsafe impl<'a> uvmrust::Managed for Lent<'a> {
+///     fn range(&self) -> uvmrust::Range {
+///         uvmrust::Range::new(self.0.as_ptr(), self.0.len())
+///     }
+/// }
+/// ```
+pub unsafe trait Managed: 'static {
     /// The memory, the same as long as the value lives.
     fn range(&self) -> Range;
 }
@@ -33,13 +51,13 @@ pub unsafe trait Managed {
 /// Discards a buffer's contents. What comes back is to be written before it is read.
 ///
 /// ```
-/// use uvmrust::{discard, Error, Managed, Uvm};
+/// use uvmrust::{discard, Error, Left, Managed, Uvm};
 ///
 /// fn reuse<B: Managed>(uvm: &Uvm, buffer: B) -> B {
 ///     let mut discarded = match discard(uvm, buffer) {
 ///         Ok(discarded) => discarded,
 ///         // Slower, not wrong.
-///         Err((discarded, Error::NotSupported)) => discarded,
+///         Err((Left::Discarded(discarded), Error::NotSupported)) => discarded,
 ///         Err((_, error)) => panic!("{error}"),
 ///     };
 ///     discarded.bytes().fill(core::mem::MaybeUninit::new(7));
@@ -65,7 +83,9 @@ pub unsafe trait Managed {
 /// where
 ///     B: uvmrust::Managed + core::ops::Deref<Target = [u8]>,
 /// {
-///     let discarded = uvmrust::discard(uvm, buffer).unwrap_or_else(|(buffer, _)| buffer);
+///     let Ok(discarded) = uvmrust::discard(uvm, buffer) else {
+///         panic!();
+///     };
 ///     discarded[0]
 /// }
 /// ```
@@ -75,12 +95,12 @@ pub unsafe trait Managed {
 pub fn discard<S: Sys, B: Managed>(
     uvm: &Uvm<S>,
     buffer: B,
-) -> core::result::Result<Discarded<B>, (Discarded<B>, Error)> {
-    let discarded = Discarded { buffer };
-    // SAFETY: nothing reads it through `Discarded`, or uses it otherwise, by `Managed`.
-    match unsafe { uvm.discard(discarded.range(), Mode::Eager) } {
-        Ok(()) => Ok(discarded),
-        Err(error) => Err((discarded, error)),
+) -> core::result::Result<Discarded<B>, (Left<B>, Error)> {
+    let lazy = Lazy { buffer };
+    // SAFETY: nothing can access it through `Lazy`, nor otherwise, by `Managed`.
+    match unsafe { uvm.discard(lazy.range(), Mode::Eager) } {
+        Ok(()) => Ok(lazy.written_again()),
+        Err(error) => Err((lazy.left(uvm, error), error)),
     }
 }
 
@@ -97,14 +117,19 @@ pub fn discard_lazy<S: Sys, B: Managed>(
     // SAFETY: nothing can access it through `Lazy`, nor otherwise, by `Managed`.
     match unsafe { uvm.discard(lazy.range(), Mode::Lazy) } {
         Ok(()) => Ok(lazy),
-        // This one is sure to have changed nothing.
-        Err(Error::NotSupported) => Err((lazy.written_again(), Error::NotSupported)),
-        // It may be discarded in part.
-        Err(error) => match lazy.prefetch(uvm, Place::Host) {
-            Ok(discarded) => Err((discarded, error)),
-            Err((lazy, _)) => Ok(lazy),
+        Err(error) => match lazy.left(uvm, error) {
+            Left::Discarded(discarded) => Err((discarded, error)),
+            Left::Lazy(lazy) => Ok(lazy),
         },
     }
+}
+
+/// What a discard that failed has left of a buffer.
+pub enum Left<B: Managed> {
+    /// It can be written.
+    Discarded(Discarded<B>),
+    /// It may be lazily discarded, and the prefetch that would have ended that failed as well.
+    Lazy(Lazy<B>),
 }
 
 /// A buffer whose contents are discarded. Dropping it drops the buffer.
@@ -172,6 +197,19 @@ impl<B: Managed> Lazy<B> {
         }
     }
 
+    /// What an error of a discard leaves, which may be a lazy discard of a part, also after an eager
+    /// one ([`Uvm::discard`]).
+    fn left<S: Sys>(self, uvm: &Uvm<S>, error: Error) -> Left<B> {
+        if error == Error::NotSupported {
+            // Nothing has changed.
+            return Left::Discarded(self.written_again());
+        }
+        match self.prefetch(uvm, Place::Host) {
+            Ok(discarded) => Left::Discarded(discarded),
+            Err((lazy, _)) => Left::Lazy(lazy),
+        }
+    }
+
     /// Makes the buffer usable again, at `place`, to be written before it is read. On an
     /// error it stays lazily discarded.
     pub fn prefetch<S: Sys>(
@@ -193,5 +231,15 @@ impl<B: Managed> core::fmt::Debug for Lazy<B> {
         f.debug_struct("Lazy")
             .field("range", &self.range())
             .finish_non_exhaustive()
+    }
+}
+
+/// Shows where it is, as those do.
+impl<B: Managed> core::fmt::Debug for Left<B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Discarded(discarded) => discarded.fmt(f),
+            Self::Lazy(lazy) => lazy.fmt(f),
+        }
     }
 }

@@ -5,11 +5,12 @@
 //! same.
 //!
 //! uvm-rust's driver has a queue of its own for that, with an SSD tier ([`later`]). Otherwise,
-//! and for what that does not take, a thread makes the driver's calls, one after the other.
-//! There what is to come to a GPU goes before what is to leave, and long moves are made in
-//! pieces between which others get their turn; but a move never overtakes an earlier one of
-//! memory that both touch. Faults need no turn: they are the driver's, and none of these
-//! calls keeps a lock that a fault needs while bytes are moving.
+//! and for what that does not take, a thread makes the driver's calls, one after the other, in
+//! the order in which the moves were submitted. Where the GPU is full, what leaves makes the room
+//! for what comes: a prefetch that overtook it would push out what the driver chooses. Long moves
+//! are made in pieces, so that dropping the queue waits for one at most. Faults need no turn: they
+//! are the driver's, and none of these calls keeps a lock that a fault needs while bytes are
+//! moving.
 //!
 //! Moves are advice. What does not succeed is counted, and the memory is where it was.
 
@@ -122,17 +123,6 @@ struct Queued {
     to: Tier,
 }
 
-impl Queued {
-    fn is_prefetch(&self) -> bool {
-        matches!(self.to, Tier::Gpu(_))
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        let end = |r: Range| r.base.saturating_add(r.length);
-        self.range.base < end(other.range) && other.range.base < end(self.range)
-    }
-}
-
 #[derive(Default)]
 struct State {
     /// In the order in which they were submitted.
@@ -169,21 +159,15 @@ impl State {
         self.first_failed.get_or_insert(Failed { error, to });
     }
 
-    /// The next piece: the first prefetch that overtakes nothing it touches, or else the
-    /// first of all.
+    /// The next piece, of the first of all: requests before a kernel are made in their order, as
+    /// what leaves makes the room for what comes.
     fn next(&mut self) -> Option<Queued> {
-        let may_go = |i: &usize| {
-            let this = &self.queue[*i];
-            let mut before = self.queue.iter().take(*i);
-            this.is_prefetch() && !before.any(|q| q.overlaps(this))
-        };
-        let at = (0..self.queue.len()).find(may_go).unwrap_or(0);
-        let whole = self.queue.get_mut(at)?;
+        let whole = self.queue.front_mut()?;
         // Pieces end where blocks do.
         let end = whole.range.base.saturating_add(PIECE) / PIECE * PIECE;
         let length = whole.range.length.min(end.saturating_sub(whole.range.base));
         if length == 0 || length == whole.range.length {
-            return self.queue.remove(at);
+            return self.queue.pop_front();
         }
         let base = whole.range.base;
         whole.range.base += length;
@@ -270,6 +254,16 @@ impl Moves {
         }
         self.shared.changed.notify_all();
         Ticket(ticket)
+    }
+
+    /// Forgets what has not begun, but for so many tickets, the last: the others are done then. What
+    /// the driver's queue has is moved nevertheless.
+    pub fn keep_last(&self, tickets: u64) {
+        let mut state = self.shared.lock();
+        let over = state.last.saturating_sub(tickets);
+        state.queue.retain(|queued| queued.ticket > over);
+        drop(state);
+        self.shared.changed.notify_all();
     }
 
     /// The last ticket up to which all are done.
@@ -400,35 +394,35 @@ mod tests {
         Move { range, to }
     }
 
+    /// What leaves makes the room for what comes behind it.
     #[test]
-    fn what_comes_goes_before_what_leaves() {
+    fn no_move_overtakes_another() {
         let (moves, go, told) = moves();
         // Under way before the others are there.
         let first = moves.submit(&[mv(0, 2, Tier::Host)]);
         while moves.shared.lock().under_way.is_none() {
             std::thread::yield_now();
         }
-        let evictions = moves.submit(&[mv(64, 40, Tier::Ssd), mv(4, 2, Tier::Host)]);
-        let prefetch = moves.submit(&[mv(32, 2, GPU), mv(70, 2, GPU)]);
+        let both = moves.submit(&[mv(64, 40, Tier::Ssd), mv(32, 2, GPU)]);
+        let prefetch = moves.submit(&[mv(36, 2, GPU), mv(4, 2, Tier::Host)]);
         assert!(!moves.wait(first, Duration::ZERO));
         (0..7).for_each(|_| go.send(()).unwrap());
         assert!(moves.wait(prefetch, LONG));
         assert_eq!(moves.done(), prefetch);
-        assert!(first < evictions);
+        assert!(first < both);
         let order: Vec<_> = told
             .try_iter()
             .map(|(at, n, to)| (at >> 20, n >> 20, to))
             .collect();
-        // Tensor 70 is part of what leaves, and comes back once that has left.
         assert_eq!(
             order,
             [
                 (0, 2, Tier::Host),
-                (32, 2, GPU),
                 (64, 16, Tier::Ssd),
-                (70, 2, GPU),
                 (80, 16, Tier::Ssd),
                 (96, 8, Tier::Ssd),
+                (32, 2, GPU),
+                (36, 2, GPU),
                 (4, 2, Tier::Host),
             ]
         );

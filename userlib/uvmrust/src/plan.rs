@@ -113,6 +113,14 @@ impl Plan {
         self.begins.len() as u64 - 1
     }
 
+    /// Kernels of the step before which something is moved.
+    pub fn moving(&self) -> u64 {
+        let moves = |ask| matches!(ask, Ask::Bring | Ask::Evict { .. });
+        let before = (0..self.kernels()).map(|kernel| self.before(kernel));
+        let moving = before.filter(|asked| asked.iter().any(|request| moves(request.ask)));
+        moving.count() as u64
+    }
+
     /// Bytes of the range that the offsets are in.
     pub fn span(&self) -> u64 {
         self.span
@@ -193,6 +201,9 @@ mod tests {
         let (host, ssd) = (Ask::Evict { ssd: false }, Ask::Evict { ssd: true });
         assert_eq!(asks(0), [host, Ask::Copy]);
         assert_eq!(asks(1), []);
+        assert_eq!(plan.moving(), 2);
+        let copies = GOOD.replace("at 0 evict 1 0 4096 host\n", "");
+        assert_eq!(Plan::parse(&copies).unwrap().moving(), 1);
         assert_eq!(asks(2), [Ask::Bring, ssd, Ask::Drop]);
         // The step repeats.
         assert_eq!(plan.before(5), plan.before(2));

@@ -51,6 +51,18 @@ impl Range {
         })
     }
 
+    /// Its two ends, where they are in a block of which it is not all; length 0 if there are none.
+    pub(crate) fn in_part(self) -> [Self; 2] {
+        let end = self.base + self.length;
+        let first = self.base.checked_next_multiple_of(BLOCK);
+        let first = first.map_or(end, |first| first.min(end));
+        let last = (end - end % BLOCK).max(first);
+        [(self.base, first), (last, end)].map(|(base, end)| Self {
+            base,
+            length: end - base,
+        })
+    }
+
     /// Whether the ioctls take it as it is.
     pub(crate) fn fits(self) -> bool {
         self.length != 0
@@ -63,6 +75,9 @@ impl Range {
         self.base.checked_add(self.length).ok_or(Error::Invalid)
     }
 }
+
+/// Bytes that UVM maps by one entry at most, and of the blocks in which it keeps memory.
+const BLOCK: u64 = 2 << 20;
 
 /// Bytes of a page of the host, a power of two.
 pub(crate) fn page_size() -> u64 {
@@ -98,6 +113,21 @@ mod tests {
         assert_eq!(range(p + 1, p - 1).shrunk().map(|r| r.length), Ok(0));
         assert_eq!(range(p + 1, 3 * p).grown(), Ok(range(p, 4 * p)));
         assert_eq!(range(p + 1, 0).grown().map(|r| r.length), Ok(0));
+    }
+
+    #[test]
+    fn the_ends_of_a_range_lie_in_blocks_that_it_covers_in_part() {
+        let b = BLOCK;
+        let none = |base| range(base, 0);
+        assert_eq!(range(b, 2 * b).in_part(), [none(b), none(3 * b)]);
+        assert_eq!(
+            range(b + 1, b).in_part(),
+            [range(b + 1, b - 1), range(2 * b, 1)]
+        );
+        assert_eq!(range(b + 1, 7).in_part(), [range(b + 1, 7), none(b + 8)]);
+        assert_eq!(range(b, 7).in_part(), [none(b), range(b, 7)]);
+        assert_eq!(range(b - 7, 7).in_part(), [range(b - 7, 7), none(b)]);
+        assert_eq!(range(u64::MAX, 0).in_part(), [none(u64::MAX); 2]);
     }
 
     #[test]

@@ -16,28 +16,34 @@
 //! | `w` | faults are looked for from the next launch on |
 //! | `n NUMBER` | from this launch on they are not, or nobody knows |
 //! | `l FAULTS` | so many more faults are not known, for want of room |
+//! | `x` | the record is cut here ([`End::cut`]) |
 //!
 //! Each line is in the file at once, so that a program that is killed, or ends without a word,
 //! leaves what it did until then: the file is mapped (`pages.rs`), and a system call is made for
 //! each MiB. Behind the last line it has zeros.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::follow::{Allocation, Allocations};
 use crate::Uvm;
 use faults::Faults;
 use pages::Pages;
 
+mod end;
 mod faults;
 mod pages;
 
 pub use crate::tools::now;
+pub use end::End;
+pub use faults::{Answer, Closed, Question};
 
 /// A record that is being written, and what must be known of the program for it.
 #[derive(Debug)]
 pub struct Record {
     folder: PathBuf,
     out: Option<Pages>,
+    end: Arc<End>,
     /// The file could not be made or written: it was said, and that was it.
     failed: bool,
     allocations: Allocations,
@@ -102,6 +108,7 @@ impl Record {
         Self {
             folder: folder.to_owned(),
             out: None,
+            end: Arc::default(),
             failed: false,
             allocations: Allocations::default(),
             launches: 0,
@@ -122,14 +129,41 @@ impl Record {
         self.message.take().or_else(other)
     }
 
-    /// Records what launches fault on, too, from the first launch on, where `uvm` has a descriptor
-    /// and the driver tells. Where it does not, that is a [`Record::message`], once; it is asked again
-    /// later, and all else is recorded.
+    /// The end of its file, by which the record can be cut without having it.
+    pub fn end_of_file(&self) -> Arc<End> {
+        Arc::clone(&self.end)
+    }
+
+    /// Records what launches fault on, too, where `uvm` has a descriptor and the driver tells. It is asked by
+    /// who records ([`Record::asks`]). Where it does not tell, that is a [`Record::message`], once; it is asked
+    /// again later, and all else is recorded.
     pub fn look_for_faults(&mut self, uvm: &'static Uvm) {
         self.faults = Some(Faults::new(uvm));
     }
 
-    /// Lets UVM go until the next launch. To be called when the memory of a context goes.
+    /// What UVM is to be asked before the next launch is recorded, if something is. The answer may be long in
+    /// coming: so nobody holds a lock meanwhile that others record under. What they launch until then has its
+    /// faults unknown.
+    pub fn asks(&mut self) -> Option<Question> {
+        self.take_faults();
+        self.faults.as_mut()?.asks(self.launches)
+    }
+
+    /// Takes what UVM has answered.
+    pub fn answered(&mut self, answer: Answer) {
+        if let Some(faults) = &mut self.faults {
+            faults.answered(answer, self.launches);
+        }
+    }
+
+    /// What is to be dropped where no lock is held: that closes UVM's tools interface, which may take its time.
+    pub fn closed(&mut self) -> Closed {
+        let faults = self.faults.as_mut();
+        faults.map_or_else(Closed::default, |faults| faults.closed())
+    }
+
+    /// Lets UVM go until the next launch: what is [`Record::closed`] then. To be called when the memory of a
+    /// context goes.
     pub fn let_go(&mut self) {
         self.take_faults();
         if let Some(faults) = &mut self.faults {
@@ -232,7 +266,7 @@ impl Record {
         }
     }
 
-    /// Begins to look for faults, before a launch.
+    /// Looks for faults from here on, if UVM tells of them, before a launch.
     fn begin_faults(&mut self) {
         self.take_faults();
         let Some(faults) = &mut self.faults else {
@@ -295,7 +329,7 @@ impl Record {
 
     /// Ends the line and writes it.
     fn write(&mut self) {
-        if self.failed {
+        if self.failed || self.end.is_cut() {
             return;
         }
         self.line.0.push(b'\n');
@@ -310,11 +344,15 @@ impl Record {
         let out = match &mut self.out {
             Some(out) => out,
             None => {
-                let path = self.folder.join(std::process::id().to_string());
-                self.out.insert(Pages::create(&path)?)
+                let pages = Pages::create(&self.folder, std::process::id())?;
+                let (path, is) = pages.place();
+                self.end.begins(path, is);
+                self.out.insert(pages)
             }
         };
-        out.write(&self.line.0)
+        out.write(&self.line.0)?;
+        self.end.is_at(out.end());
+        Ok(())
     }
 }
 
@@ -380,6 +418,70 @@ mod tests {
         let said = text(&folder);
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(said, "a 4096\na 4096\nf 1\nf 0\na 8192\nk 0 add 2\n");
+    }
+
+    /// By who cannot have the record, as another thread is in the midst of a line.
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn a_record_that_is_cut_says_so_behind_its_last_whole_line() {
+        let folder = folder("cut");
+        let mut record = Record::new(&folder);
+        let end = record.end_of_file();
+        record.allocated(0x1000, 0x1000);
+        // Half of a line is there.
+        record.out.as_mut().unwrap().write(b"k 0 add").unwrap();
+        assert!(!end.is_cut());
+        end.cut();
+        assert_eq!(text(&folder), "a 4096\nx\n\0 add");
+        // Who was at it goes on, and is at its end.
+        end.is_at(record.out.as_ref().unwrap().end());
+        assert_eq!(text(&folder), "a 4096\nx\n\0 addx\n");
+        record.launched(0, "add", None);
+        assert!(end.is_cut() && !text(&folder).contains('k'));
+        // Nor is anything written into another file.
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        let other = folder.join(std::process::id().to_string());
+        std::fs::write(&other, "mine").unwrap();
+        end.is_at(0);
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+        std::fs::remove_dir_all(&folder).unwrap();
+        // There is no file at all.
+        Record::new(&folder).end_of_file().cut();
+    }
+
+    /// By SIGXFSZ, which ends a program that does not expect it.
+    #[test]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn a_record_may_be_no_longer_than_the_programs_files() {
+        let folder = folder("limit");
+        // SAFETY: the child calls what a child of a process with threads may call here, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let limit = libc::rlimit {
+                rlim_cur: 64 << 10,
+                rlim_max: 64 << 10,
+            };
+            // SAFETY: the limit is readable.
+            let mut done = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) } == 0;
+            let mut record = Record::new(&folder);
+            for n in 1..20_000 {
+                record.allocated(n << 12, 0x1000);
+            }
+            let said = record.message().unwrap_or_default();
+            done &= record.failed && said.contains("not recorded any further: File too large");
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!done)) };
+        }
+        let mut status = 0;
+        // SAFETY: the output is writable.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        let file = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+        let there = std::fs::read(file.path()).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(status, 0);
+        // What may be in it is, and each line is of 7 bytes.
+        assert_eq!(there.len(), (64 << 10) / 7 * 7);
     }
 
     #[test]

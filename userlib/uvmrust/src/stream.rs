@@ -38,13 +38,15 @@ enum Task {
     Discard(Mode),
     Prefetch(Place),
     DiscardAndPrefetch(Place),
+    /// Behind a lazy discard whose prefetch CUDA has refused ([`Uvm::end_lazy`]).
+    EndLazy,
 }
 
 impl Task {
     /// Whereto, if it brings memory to somewhere.
     fn place(self) -> Option<Place> {
         match self {
-            Self::Discard(_) => None,
+            Self::Discard(_) | Self::EndLazy => None,
             Self::Prefetch(place) | Self::DiscardAndPrefetch(place) => Some(place),
         }
     }
@@ -52,7 +54,7 @@ impl Task {
     /// How ranges are made to fit pages for it. (Of both, the prefetch touches more.)
     fn fit(self) -> fn(Range) -> Result<Range> {
         match self {
-            Self::Discard(_) => Range::shrunk,
+            Self::Discard(_) | Self::EndLazy => Range::shrunk,
             Self::Prefetch(_) | Self::DiscardAndPrefetch(_) => Range::grown,
         }
     }
@@ -71,7 +73,8 @@ impl Uvm {
     /// stream; [`Error::NotSupported`]: nobody discards. Nothing has changed.
     ///
     /// [`Error::Capture`]: `stream` is being captured, and it does not become a node:
-    /// the backend is [`Backend::Cuda`], or CUDA is older than 11.3. Or it is the legacy
+    /// the backend is [`Backend::Cuda`], or CUDA is older than 11.3, or the graph is the body of a
+    /// conditional node, which has no host functions. Or it is the legacy
     /// default stream, and another's capture forbids its use. Nothing has changed.
     ///
     /// After any other error, the first ranges may have been discarded, or be about to be.
@@ -142,8 +145,12 @@ impl Uvm {
     /// Those of [`Uvm::discard_async`] and [`Uvm::prefetch_batch_async`]. With
     /// [`Error::Invalid`], [`Error::NotSupported`], [`Error::NoDevice`] and [`Error::Capture`]
     /// nothing has changed. After any other, and after an error that is told by
-    /// [`Uvm::take_stream_error`], some ranges may be lazily discarded: prefetch all of them
-    /// before they are used.
+    /// [`Uvm::take_stream_error`], the contents are gone. What can not be prefetched is discarded again
+    /// there, [`Mode::Eager`], so that what comes behind in the stream is kept. Where that fails
+    /// too, some ranges stay lazily discarded: prefetch all of them before they are used.
+    ///
+    /// Outside a capture the prefetch is CUDA's. Where CUDA finds only later that it can not do it,
+    /// nobody is told, and the ranges stay lazily discarded.
     ///
     /// # Safety
     /// As for [`Uvm::discard_async`] with [`Mode::Eager`].
@@ -179,7 +186,10 @@ impl Uvm {
     /// # Safety
     /// As for [`Uvm::discard_async`] and [`Uvm::prefetch_batch_async`].
     unsafe fn in_stream(&'static self, ranges: &[Range], task: Task, stream: Stream) -> Result<()> {
-        let any = all_fit(ranges, task.fit())? != 0;
+        if all_fit(ranges, task.fit())? == 0 {
+            // Nothing is needed for nothing.
+            return Ok(());
+        }
         let backend = self.backend();
         match task {
             Task::Prefetch(_) => self.not_forked()?,
@@ -201,7 +211,6 @@ impl Uvm {
                     false => cuda.captured_into(stream)?,
                 };
                 match graph {
-                    _ if !any => Ok(()),
                     Some(_) if !self.may_be_a_node(cuda, task, backend) => Err(Error::Capture),
                     Some(graph) => self.record(cuda, ranges, task, stream, graph),
                     None => self.enqueue(cuda, ranges, task, backend, device, stream),
@@ -215,7 +224,7 @@ impl Uvm {
         let discards = matches!(backend, Backend::UvmRust | Backend::Native);
         let comes = |place| self.uvm_fd().is_some() && !is_part(cuda, place);
         match task {
-            Task::Discard(_) => discards,
+            Task::Discard(_) | Task::EndLazy => discards,
             Task::Prefetch(place) => comes(place),
             Task::DiscardAndPrefetch(place) => discards && comes(place),
         }
@@ -265,8 +274,12 @@ impl Uvm {
             match task {
                 Task::DiscardAndPrefetch(_) => {
                     self.call_later(cuda, ranges, Task::Discard(Mode::Lazy), stream)?;
-                    cuda.prefetch_all(ranges, device, stream)
-                        .map_err(behind_a_discard)
+                    let prefetched = cuda.prefetch_all(ranges, device, stream);
+                    prefetched.map_err(|error| {
+                        // The discard comes all the same.
+                        let _ = self.call_later(cuda, ranges, Task::EndLazy, stream);
+                        behind_a_discard(error)
+                    })
                 }
                 task => self.call_later(cuda, ranges, task, stream),
             }

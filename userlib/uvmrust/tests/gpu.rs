@@ -72,7 +72,7 @@ fn what_is_written_after_a_discard_is_kept() {
         return skipped("this driver can not discard (580 or later can, or ours)");
     }
     let mut base = 0;
-    let alloc = cuda.mem_alloc_managed.unwrap();
+    let alloc = cuda.mem_alloc_managed().unwrap();
     // SAFETY: the output is writable; 1 is CU_MEM_ATTACH_GLOBAL.
     let allocated = unsafe { alloc(&mut base, LENGTH, 1) };
     assert_eq!(allocated, 0);
@@ -114,6 +114,6 @@ fn what_is_written_after_a_discard_is_kept() {
         assert_eq!(uvm.take_stream_error(), Ok(()));
         fill(memory, 5);
         assert!(holds(memory, &[5]));
-        assert_eq!(cuda.mem_free.unwrap()(base), 0);
+        assert_eq!(cuda.mem_free().unwrap()(base), 0);
     }
 }

@@ -53,8 +53,8 @@ fn on_stub() {
     let mut context = core::ptr::null_mut();
     // SAFETY: the output is writable; the context is held.
     unsafe {
-        check(cuda.primary_retain.unwrap()(&mut context, 0)).unwrap();
-        check(cuda.ctx_push.unwrap()(context)).unwrap();
+        check(cuda.primary_retain().unwrap()(&mut context, 0)).unwrap();
+        check(cuda.ctx_push().unwrap()(context)).unwrap();
     }
     OWN.use_fd(Some(900));
     // Some memory that is not managed: the stream finds that out.

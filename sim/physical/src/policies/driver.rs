@@ -5,6 +5,7 @@
 //! [`super::DeepUm`] is the paper's: it queues all that it expects, and links take their time. Here
 //! the worker gets done what it can before each access, as if links took no time.
 
+use std::collections::BTreeSet;
 use uvm_policy::prefetch::worker::Params;
 use uvm_policy::prefetch::worker::Worker;
 use uvm_policy::prefetch::Config;
@@ -24,15 +25,24 @@ use uvmsim_machine::BLOCK;
 const KERNELS_WAITING: u32 = 256;
 const FAULTS_WAITING: u32 = 4096;
 
-/// The driver's prefetcher, under a program that frees what its kernels need no more. What is known of
-/// memory is forgotten when it is freed.
+/// What the program does with memory that its kernels need no more.
+enum Done {
+    /// It frees that memory. What is known of memory is forgotten when it is freed.
+    Frees,
+    /// It allocates once, and frees nothing while it runs.
+    Keeps,
+    /// It discards that memory lazily, and has it moved to the GPU before it uses it again. Here is what it
+    /// discarded last, by address.
+    Discards(BTreeSet<u64>),
+}
+
+/// The driver's prefetcher, under a program that frees what its kernels need no more, or does otherwise.
 pub struct Driver {
     worker: Worker,
     tables: Tables,
     /// Execution ID of each kernel: name and arguments, hashed.
     ids: Vec<ExecId>,
-    /// Whether the program frees what its kernels need no more.
-    frees: bool,
+    done: Done,
 }
 
 impl Driver {
@@ -55,14 +65,23 @@ impl Driver {
             worker: Worker::new(params),
             tables: tables.map_err(none)?,
             ids: ids.into_iter().map(ExecId).collect(),
-            frees: true,
+            done: Done::Frees,
         })
     }
 
     /// The same, under a program that allocates once, and frees nothing while it runs.
     pub fn keeping(self) -> Self {
         Self {
-            frees: false,
+            done: Done::Keeps,
+            ..self
+        }
+    }
+
+    /// The same, under a program whose allocator keeps what is freed. It says so by a lazy discard, and moves
+    /// that memory to the GPU before it hands it out again.
+    pub fn discarding(self) -> Self {
+        Self {
+            done: Done::Discards(BTreeSet::new()),
             ..self
         }
     }
@@ -74,6 +93,14 @@ impl Policy for Driver {
     }
 
     fn kernel_start(&mut self, k: usize, s: &mut System<'_>) {
+        let layout = s.layout;
+        if let Done::Discards(discarded) = &mut self.done {
+            for &t in &layout.births[k] {
+                if discarded.remove(&layout.addresses[t as usize]) {
+                    s.migrate(t);
+                }
+            }
+        }
         s.begins(&self.worker);
         self.tables.feed.announce(self.ids[k]);
         s.work(&self.worker, &mut self.tables);
@@ -86,13 +113,18 @@ impl Policy for Driver {
     }
 
     fn kernel_end(&mut self, k: usize, s: &mut System<'_>) {
-        if !self.frees {
-            return;
-        }
         let layout = s.layout;
         for &t in &layout.deaths[k] {
-            s.free(t);
             let at = layout.addresses[t as usize];
+            match &mut self.done {
+                Done::Keeps => continue,
+                Done::Discards(discarded) => {
+                    s.discard(t, false);
+                    discarded.insert(at);
+                    continue;
+                }
+                Done::Frees => s.free(t),
+            }
             let last = at + s.workload.tensors[t as usize].bytes - 1;
             let of = |at| um_block((at / BLOCK) as u32);
             if let (Some(first), Some(last)) = (of(at), of(last)) {

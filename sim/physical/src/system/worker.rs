@@ -25,6 +25,7 @@ use super::System;
 use super::HOLDER;
 use crate::policies::BaseUvm;
 use crate::policy::Tier;
+use crate::RunError;
 
 /// The generation of the GPU's queues, which last as long as the machine.
 const GENERATION: u32 = 1;
@@ -58,6 +59,18 @@ impl System<'_> {
             chosen: None,
         };
         while worker.turn(&mut turning).is_more() {}
+    }
+
+    /// The program moves tensor `t` to the GPU, and waits for that. The driver does not know that nobody has written
+    /// there yet: what was discarded counts from now on.
+    pub(crate) fn migrate(&mut self, t: u32) {
+        for (b, pages) in self.parts(t) {
+            if !self.bring(b, pages) {
+                self.failure.get_or_insert(RunError::GpuFull);
+                return;
+            }
+            self.written(b, pages);
+        }
     }
 
     /// Brings pages of `b`. Whether there is memory for them.
@@ -167,6 +180,15 @@ impl Machine for Turning<'_, '_> {
     fn chunk(&mut self) -> Option<Chunk> {
         self.chosen
             .filter(|&b| self.system.blocks[b as usize].chunk)
+    }
+
+    fn drop_discarded(&mut self, leaving: &PageMask) -> Migrated {
+        let Some(b) = self.chosen else {
+            return Migrated::Failed;
+        };
+        // Nothing is copied of what is discarded.
+        let discarded = *leaving & self.system.blocks[b as usize].discarded;
+        self.migrate(0, &discarded, To::Host)
     }
 
     fn migrate(&mut self, _: u32, pages: &PageMask, to: To) -> Migrated {

@@ -4,7 +4,7 @@
 @@
 struct file_operations uvm_fops = {
   ...,
-+ .show_fdinfo = uvm_rust_show_fdinfo,
++ .show_fdinfo = uvm_rust_fdinfo,
   .owner = THIS_MODULE,
 };
 
@@ -15,7 +15,9 @@ identifier filp, cmd, arg, ret;
 uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
   long ret;
-+ if (uvm_rust_ioctl(filp, cmd, arg, &ret))
++ if (uvm_rust_ioctl(filp, cmd, arg, &ret)) {
++ 	uvm_thread_assert_all_unlocked();
 + 	return ret;
++ }
   ...
 }

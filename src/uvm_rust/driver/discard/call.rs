@@ -4,9 +4,10 @@
 
 use super::{ended, status, Counts};
 use crate::ffi::block::{Locked, LockedBlock, Tracker, Walk};
-use crate::ffi::seam::{self, VaSpace};
+use crate::ffi::seam;
 use crate::ffi::status::Status;
 use crate::ffi::time;
+use crate::ffi::vaspace::MmLock;
 use crate::mem::OutOfMemory;
 use crate::policy::discard::{
     self as policy, BlockState, Dropped, Facts, Held, Kind, Machine, Memory, Mode, Request, Span,
@@ -17,7 +18,7 @@ use kernel::prelude::*;
 /// Discards one range, adding what became of its blocks to `counts`. Returns NVIDIA's status
 /// code.
 pub(crate) fn range(
-    space: VaSpace<'_>,
+    mm: MmLock<'_>,
     tracker: Tracker<'_>,
     (base, length): (u64, u64),
     eager: bool,
@@ -30,7 +31,7 @@ pub(crate) fn range(
         granule_shift: policy::granule_shift(seam::discard_granule()),
     };
     let mut call = DiscardCall {
-        space,
+        mm: Some(mm),
         tracker: Some(tracker),
         walk: None,
     };
@@ -41,7 +42,8 @@ pub(crate) fn range(
 
 /// A VA space for the length of one discard of a range.
 struct DiscardCall<'a> {
-    space: VaSpace<'a>,
+    /// The lock of the process' memory, until `enter`.
+    mm: Option<MmLock<'a>>,
     /// The GPU work of the discard; `None` after [`Machine::wait`].
     tracker: Option<Tracker<'a>>,
     /// The VA space, between `enter` and `leave`.
@@ -84,10 +86,9 @@ impl Machine for DiscardCall<'_> {
     }
 
     fn enter(&mut self) {
-        self.check(self.walk.is_none());
-        if self.walk.is_none() {
-            self.walk = Some(Walk::new(self.space.lock_with_mm()));
-        }
+        let mm = self.mm.take();
+        self.check(mm.is_some());
+        self.walk = mm.map(|mm| Walk::new(mm.lock_space()));
     }
 
     fn leave(&mut self) {

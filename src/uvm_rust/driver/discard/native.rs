@@ -4,25 +4,23 @@
 
 use super::{ended, status, Counts};
 use crate::ffi::native::Opened;
-use crate::ffi::seam::VaSpace;
 use crate::ffi::status::Status;
 use crate::ffi::time;
-use crate::ffi::vaspace::LockedVaSpace;
+use crate::ffi::vaspace::{LockedVaSpace, MmLock};
 use crate::policy::discard::ranges::{discard as ranges, Discarded, Machine};
 use crate::policy::discard::{self as policy, Kind, Span};
 
 /// Discards a range. Returns an `NV_STATUS`; the blocks are added to `counts`.
 pub(crate) fn discard(
-    space: VaSpace<'_>,
+    mm: MmLock<'_>,
     base: u64,
     length: u64,
     eager: bool,
     counts: &mut Counts,
 ) -> u32 {
     let mut call = Call {
-        space,
         eager,
-        at: At::Out,
+        at: At::Out(Some(mm)),
     };
     let mut met = policy::Counts::default();
     let result = ranges(&mut call, base, length, &mut met);
@@ -31,14 +29,14 @@ pub(crate) fn discard(
 
 /// A discard by upstream that is under way, from one call of the ioctl.
 struct Call<'a> {
-    space: VaSpace<'a>,
     eager: bool,
     at: At<'a>,
 }
 
 /// How far it has come.
 enum At<'a> {
-    Out,
+    /// With the lock of the process' memory before it is entered.
+    Out(Option<MmLock<'a>>),
     Entered(LockedVaSpace<'a>),
     Open(Opened<'a>),
 }
@@ -56,11 +54,15 @@ impl Machine for Call<'_> {
     type Error = Status;
 
     fn enter(&mut self) {
-        self.at = At::Entered(self.space.lock_with_mm());
+        if let At::Out(mm) = &mut self.at {
+            if let Some(mm) = mm.take() {
+                self.at = At::Entered(mm.lock_space());
+            }
+        }
     }
 
     fn leave(&mut self) {
-        self.at = At::Out;
+        self.at = At::Out(None);
     }
 
     fn has_non_faultable(&mut self) -> bool {
@@ -73,7 +75,7 @@ impl Machine for Call<'_> {
     }
 
     fn open(&mut self) -> Result<(), Status> {
-        if let At::Entered(space) = core::mem::replace(&mut self.at, At::Out) {
+        if let At::Entered(space) = core::mem::replace(&mut self.at, At::Out(None)) {
             self.at = match Opened::new(space) {
                 Ok(opened) => At::Open(opened),
                 Err(space) => {
@@ -86,7 +88,7 @@ impl Machine for Call<'_> {
     }
 
     fn close(&mut self) {
-        if let At::Open(opened) = core::mem::replace(&mut self.at, At::Out) {
+        if let At::Open(opened) = core::mem::replace(&mut self.at, At::Out(None)) {
             self.at = At::Entered(opened.close());
         }
     }

@@ -3,7 +3,7 @@
 //! A turn of the worker: `policy/prefetch/worker.rs` on upstream's VA space and GPU.
 
 use super::{with_queues, Prefetcher, Process};
-use crate::driver::discard::status;
+use crate::driver::discard::{drops, status};
 use crate::driver::{evict, fault, quota};
 use crate::ffi::block::{Locked, LockedBlock, Walk};
 use crate::ffi::gpu::{BlockName, GpuHandle};
@@ -254,6 +254,17 @@ impl Machine for Turning<'_> {
 
     fn chunk(&mut self) -> Option<u32> {
         self.with_gpu(|block, gpu| block.chunk(gpu, block.span().first))?
+    }
+
+    fn drop_discarded(&mut self, leaving: &PageMask) -> Migrated {
+        if self.to != Some(To::Host) {
+            return Migrated::Failed;
+        }
+        match self.with_gpu(|block, _| drops::needless(block, leaving)) {
+            Some(status::OK) => Migrated::Begun,
+            Some(status::AGAIN) => Migrated::Again,
+            _ => Migrated::Failed,
+        }
     }
 
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated {

@@ -5,9 +5,11 @@
 // What each asks of its caller is in uvm_rust_discard_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::super::bindings::{self, uvm_seam_discarded, uvm_seam_space, uvm_seam_tracker};
+use super::super::bindings::{
+    self, mm_struct, uvm_seam_discarded, uvm_seam_space, uvm_seam_tracker,
+};
 use super::super::block::Tracker;
-use super::super::vaspace::VaSpace;
+use super::super::vaspace::{MmLock, VaSpace};
 use crate::driver::discard::{call, status};
 use crate::policy::discard::Memory;
 use core::ptr::NonNull;
@@ -16,22 +18,24 @@ super::super::check_exports!(uvm_rust_discard_range);
 
 const _: () = assert!(Memory::HOST.0 as u32 == bindings::UVM_RUST_MEMORY_HOST);
 
-/// Discards an address range. Sleeps, and takes the VA space's lock. Returns NVIDIA's status code; the blocks are added
-/// to `counts`.
+/// Discards an address range. Sleeps, takes the VA space's lock within that of its process' memory, and lets both go.
+/// Returns NVIDIA's status code; the blocks are added to `counts`.
 pub(crate) fn discard(
-    space: VaSpace<'_>,
+    (space, mm): (VaSpace<'_>, MmLock<'_>),
     base: u64,
     length: u64,
     eager: bool,
     counts: &mut uvm_seam_discarded,
 ) -> u32 {
-    // SAFETY: by the invariant of `VaSpace`; `counts` is ours for the call.
-    unsafe { bindings::uvm_seam_discard(space.as_ptr(), base, length, eager, counts) }
+    let mm = mm.into_raw();
+    // SAFETY: by the invariant of `VaSpace`, whose `mm` this is; `counts` is ours for the call.
+    unsafe { bindings::uvm_seam_discard(space.as_ptr(), mm, base, length, eager, counts) }
 }
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_discard_range(
     space: *mut uvm_seam_space,
+    mm: *mut mm_struct,
     tracker: *mut uvm_seam_tracker,
     base: u64,
     length: u64,
@@ -41,8 +45,10 @@ unsafe extern "C" fn uvm_rust_discard_range(
     let Some(space) = NonNull::new(space) else {
         return status::INVALID_ARGUMENT;
     };
-    // SAFETY: I-call for all, and I-lock: no lock is held.
-    let (space, tracker, counts) =
-        unsafe { (VaSpace::new(space), Tracker::new(tracker), &mut *counts) };
-    call::range(space, tracker, (base, length), eager, counts)
+    // SAFETY: I-call for all, and I-lock: no lock is held but that of `mm`, which `discard` has given away.
+    let (mm, tracker, counts) = unsafe {
+        let mm = MmLock::from_raw(VaSpace::new(space), mm);
+        (mm, Tracker::new(tracker), &mut *counts)
+    };
+    call::range(mm, tracker, (base, length), eager, counts)
 }

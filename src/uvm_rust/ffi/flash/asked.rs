@@ -91,6 +91,8 @@ unsafe extern "C" fn run(of: *mut c_void) {
             mm: null_mut(),
             charging: None,
             reads_for: reads_for(number),
+            is_for_faults: false,
+            set: None,
             ready: None,
             pm: None,
         };
@@ -117,7 +119,10 @@ struct Asked {
     mm: *mut mm_struct,
     charging: Option<Charging>,
     reads_for: Asks,
-    /// What who reads for a call has waited for, until it begins to read.
+    /// Whether the last fetch was for faults.
+    is_for_faults: bool,
+    /// What who reads for faults has waited for, until it begins to read; and what who reads for a call has.
+    set: Option<Set>,
     ready: Option<Ready>,
     /// Between `enter` and `leave`.
     pm: Option<PmLock>,
@@ -204,10 +209,12 @@ impl Machine for Asked {
         let (block, context) = self.at.opened()?;
         // SAFETY: the block is locked and known.
         let (asked, whom) = unsafe { block::asked(self.at.known(), self.reads_for) };
-        let whom = match (whom, self.ready.take()) {
-            (Some(Asks::Fault), _) => For::Fault,
-            (Some(Asks::Call), ready) => For::Reader(ready),
-            (None, _) => return Some(Fetched::All),
+        let (set, ready) = (self.set.take(), self.ready.take());
+        self.is_for_faults = whom == Some(Asks::Fault);
+        let whom = match whom {
+            Some(Asks::Fault) => For::Fetcher(set),
+            Some(Asks::Call) => For::Reader(ready),
+            None => return Some(Fetched::All),
         };
         // SAFETY: as above; its VA space is locked, and the context is open.
         unsafe { fetch_for(block, context, &asked, whom) }.ok()
@@ -224,6 +231,11 @@ impl Machine for Asked {
     fn take_turn(&mut self) {
         // SAFETY: there is a tier as long as there is an owner.
         let dev = unsafe { device(current()) };
+        if self.is_for_faults {
+            // It stands in line with other faults, which would take all that comes back before it otherwise.
+            self.set = dev.map(|dev| Set::take(&dev, Who::Fault));
+            return;
+        }
         // Who ends the tenant waits for this thread, with the lock of a VA space.
         self.ready = dev.and_then(|dev| {
             let turn = Dev::begin_unless(&dev, || self.owner.is_ending())?;

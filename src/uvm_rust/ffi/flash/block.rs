@@ -12,6 +12,7 @@ use super::room::owner_of;
 use super::tier::{BlockHandle, OwnerHandle, Record};
 use crate::driver::flash::Flash;
 use crate::ffi::discard::{read, short, write};
+use crate::ffi::time::now_us;
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::Charging;
 use crate::policy::flash::tier;
@@ -357,9 +358,26 @@ unsafe fn has(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_is_lost(block: *mut uvm_rust_flash_block, page: u32) -> bool {
-    // SAFETY: null, or I-own and I-lock.
-    unsafe { has(block, page, BlockPages::lost) }
+unsafe extern "C" fn uvm_rust_flash_is_lost(
+    block: *mut uvm_rust_flash_block,
+    page: u32,
+    by_gpu: bool,
+) -> bool {
+    if block.is_null() {
+        return false;
+    }
+    // SAFETY: I-own and I-lock.
+    let Own { wants, state, .. } = unsafe { own(block) };
+    let (Some(state), page) = (state, short(page)) else {
+        return false;
+    };
+    // Whoever comes when that is some time ago has it read again, but for who was not put off for that.
+    if state.pages.kept().test(page) && !(by_gpu && wants.find_out()) {
+        let mut pages = PageMask::EMPTY;
+        pages.set(page);
+        state.pages.read_again_at(now_us(), &pages);
+    }
+    state.pages.lost().test(page)
 }
 
 #[no_mangle]
@@ -405,6 +423,17 @@ pub(in crate::ffi) unsafe fn discarded(of: *mut uvm_va_block_struct, pages: &Pag
         let (block, flash) = state.split();
         block.forget(&mut flash.table.lock(), pages);
     }
+}
+
+/// The pages of a va_block that are on a device and nowhere else.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held.
+pub(in crate::ffi) unsafe fn stored(of: *mut uvm_va_block_struct) -> PageMask {
+    // SAFETY: by this function's contract; what is known of a dead block is gone.
+    let state = unsafe { used(known_of(of)) };
+    state.map_or(PageMask::EMPTY, |state| state.pages.on_flash())
 }
 
 /// Gives up the copies of `pages`, and returns how many there were.
@@ -521,8 +550,8 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
         let own = own(block);
         let park = own
             .state
-            .as_ref()
-            .map(|state| own.wants.park(&state.pages, pages));
+            .as_mut()
+            .map(|state| own.wants.park(&mut state.pages, now_us(), pages));
         if let Some(Park::Ask(wanted)) = &park {
             ask(block, wanted, Asks::Fault);
         }

@@ -133,7 +133,7 @@ impl Chosen {
         let space = core::mem::replace(&mut self.space, null_mut());
         if !space.is_null() {
             // SAFETY: `try_space` took it.
-            unsafe { bindings::uvm_seam_space_unlock(space, null_mut()) };
+            unsafe { bindings::uvm_seam_space_unlock(space) };
         }
     }
 

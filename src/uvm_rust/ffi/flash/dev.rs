@@ -64,6 +64,10 @@ impl Line for InLine<'_> {
         self.0.wait(progress, SETS_MS);
     }
 
+    fn nap(&mut self, progress: u32) {
+        self.0.wait(progress, LOOK_MS);
+    }
+
     fn tell(&mut self) {
         self.0.tell();
     }
@@ -84,21 +88,15 @@ impl Set {
         Some(Self::new(dev, who, io))
     }
 
-    /// Takes one unless `is_stopped` says, now and then, that nobody wants it any more; `None` then. It stands in no
-    /// line, so that who stands in one comes first. No va_block is locked.
+    /// Takes one unless `is_stopped` says, now and then, that nobody wants it any more; `None` then
+    /// ([`pool::take_unless`]). No va_block is locked.
     pub(super) fn take_unless(
         dev: &Arc<Dev>,
         who: Who,
         is_stopped: impl Fn() -> bool,
     ) -> Option<Self> {
-        while !is_stopped() {
-            let progress = dev.progress();
-            if let Some(set) = Self::try_take(dev, who) {
-                return Some(set);
-            }
-            dev.wait(progress, LOOK_MS);
-        }
-        None
+        let io = pool::take_unless(&mut InLine(dev), who, |_| is_stopped())?;
+        Some(Self::new(dev, who, io))
     }
 
     /// Takes one, and may wait for it. No va_block is locked.
@@ -239,15 +237,18 @@ impl Dev {
     pub(super) fn is_sound(&self) -> bool {
         let counters = &self.flash.counters;
         let failed = [Counter::WriteErrors, Counter::ReadErrors].map(|of| counters.get(of));
-        // SAFETY: by the invariant of `Seam`; who has a block with a state has not seen it closed.
-        failed == [0; 2] && unsafe { bindings::uvm_seam_flash_is_there(self.seam.as_ptr()) }
+        failed == [0; 2] && self.is_there()
+    }
+
+    /// Whether the device is there. One that was pulled out is not, also when it is put in again.
+    pub(super) fn is_there(&self) -> bool {
+        // SAFETY: by the invariant of `Seam`; who uses the device has not seen it closed.
+        unsafe { bindings::uvm_seam_flash_is_there(self.seam.as_ptr()) }
     }
 
     /// Whether it may be told to forget something: it is there, and has not refused yet.
     pub(super) fn forgets(&self) -> bool {
-        // SAFETY: by the invariant of `Seam`; who trims has not seen it closed.
-        !self.forgets_nothing.load(Relaxed)
-            && unsafe { bindings::uvm_seam_flash_is_there(self.seam.as_ptr()) }
+        !self.forgets_nothing.load(Relaxed) && self.is_there()
     }
 
     /// It has refused, and is not asked again.

@@ -62,6 +62,13 @@ impl Machine for Draining {
         self.at.close();
     }
 
+    fn read_again(&mut self) {
+        // SAFETY: the reference ends with this function.
+        if let Some(state) = unsafe { self.at.state(&self.dev) } {
+            state.pages.read_again();
+        }
+    }
+
     fn fetch(&mut self) -> Fetched {
         // SAFETY: the reference ends here.
         let pages = unsafe { self.at.state(&self.dev) }.map(|state| state.pages.on_flash());

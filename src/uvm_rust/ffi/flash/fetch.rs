@@ -13,14 +13,16 @@ use super::tier::{current, is_attached, note_copies};
 use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{as_c, borrow, short};
+use crate::ffi::space;
 use crate::ffi::status::Status;
+use crate::ffi::time::now_us;
+use crate::ffi::vaspace::space_of_block;
 use crate::policy::discard::Memory;
 use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine, NeedsTurn};
 use crate::policy::flash::pool::Who;
 use crate::policy::flash::{BlockPages, Piece, Table};
 use crate::policy::mask::PageMask;
 use bindings::{uvm_rust_block, uvm_rust_flash_block, uvm_seam_context, uvm_va_block_struct};
-use core::ffi::c_int;
 use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -70,13 +72,6 @@ impl Fetching {
             Who::Others
         }
     }
-}
-
-/// Whether it is worth asking again after a failure with this errno.
-fn is_passing(errno: c_int) -> bool {
-    const ERESTARTSYS: c_int = 512;
-    let passing = [ENOMEM, EINTR, EAGAIN].map(|e| e.to_errno());
-    passing.contains(&errno) || errno == -ERESTARTSYS
 }
 
 // In all blocks below the pointers are valid by the type's invariant, and the lock is held as the policy
@@ -172,8 +167,12 @@ impl Machine for Fetching {
 
     fn lost(&mut self, pages: &PageMask) {
         let pages = pages.count().into();
-        // SAFETY: see above.
-        unsafe { bindings::uvm_seam_flash_lost(self.block, pages) };
+        // SAFETY: see above. Who reads may be a thread of the kernel's, or of another process.
+        unsafe {
+            let state = space::of(space_of_block(self.block));
+            let pid = state.map_or(0, |state| state.pid());
+            bindings::uvm_seam_flash_lost(self.block, pages, pid);
+        }
         self.counts(Counter::LostPages, pages.into());
     }
 
@@ -185,6 +184,10 @@ impl Machine for Fetching {
     fn lock(&mut self) {
         // SAFETY: it was unlocked.
         self.discarded = unsafe { bindings::uvm_seam_block_lock(self.block) };
+    }
+
+    fn now_us(&mut self) -> u64 {
+        now_us()
     }
 
     fn progress(&mut self) -> u32 {
@@ -227,8 +230,7 @@ impl Machine for Fetching {
         // SAFETY: see above; what the piece is read into is held, and its place is pinned.
         match unsafe { io.read(&self.device, piece, urgency) } {
             0 => Did::All,
-            errno if is_passing(errno) => Did::NotNow,
-            _ => Did::Never,
+            errno => Did::failed(errno, self.device.is_there()),
         }
     }
 
@@ -256,6 +258,8 @@ pub(super) enum For {
     Others,
     /// One who reads ahead, and takes a turn without locks: with it, or without yet.
     Reader(Option<Ready>),
+    /// One who reads for faults that were put off, and waits for a set without locks: with it, or without yet.
+    Fetcher(Option<Set>),
 }
 
 /// What a read for nobody's fault waits for: first the turn, then the set.
@@ -300,7 +304,7 @@ pub(super) unsafe fn fetch_for(
     let Some(device) = (unsafe { device_of(known_of(block)) }) else {
         return Ok(Fetched::All);
     };
-    let is_fault = matches!(whom, For::Fault);
+    let is_fault = matches!(whom, For::Fault | For::Fetcher(_));
     let (needs_turn, set, turn) = match whom {
         For::Fault => (NeedsTurn::No, None, None),
         For::Others => (NeedsTurn::Here, None, None),
@@ -309,6 +313,10 @@ pub(super) unsafe fn fetch_for(
             (NeedsTurn::No, Some(set), Some(turn))
         }
         For::Reader(_) => (NeedsTurn::Elsewhere, None, None),
+        For::Fetcher(set) => {
+            let set = set.filter(|set| set.is_of(&device));
+            (NeedsTurn::OnlySet, set, None)
+        }
     };
     let mut fetching = Fetching {
         block,

@@ -344,6 +344,19 @@ impl Io {
         unsafe { self.transfer(dev, true, (0, pages), at, write, Urgency::Background) == 0 }
     }
 
+    /// Whether what [`Io::copy`] read of a piece, whose pages are numbered from 0, is what was written there.
+    pub(super) fn is_as_written(&mut self, dev: &Dev, piece: &Piece) -> bool {
+        batches(piece).all(|batch| {
+            let Some(pages) = of_piece(&mut self.own, &batch) else {
+                return false;
+            };
+            // SAFETY: the pages are ours.
+            let sums = unsafe { sums_of(pages, batch.stamp) };
+            let table = dev.flash().table.lock();
+            table.as_written(&batch, &sums) == PageMask::from(batch.pages)
+        })
+    }
+
     /// Marks a device as ours, which it has to be already, or empty, unless by force: 0 or an errno. The buffer
     /// has pages of its own.
     ///

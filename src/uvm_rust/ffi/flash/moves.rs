@@ -14,10 +14,11 @@ use crate::driver::discard::status;
 use crate::driver::evict;
 use crate::driver::flash::Counter;
 use crate::ffi::prefetch::Migration;
+use crate::ffi::seam::{self, PmLock};
 use crate::ffi::space::gpu_of;
+use crate::ffi::time;
 use crate::ffi::vaspace::{LockedVaSpace, VaSpace};
 use crate::ffi::work::Charging;
-use crate::ffi::{seam, time};
 use crate::policy::discard::{Kind, Span, BLOCK_BYTES};
 use crate::policy::flash::drain::Fetched;
 use crate::policy::flash::moves::{run, Failed, Machine, To};
@@ -89,9 +90,12 @@ struct Moving<'a> {
     wrote: u64,
     /// Whether the chosen block is locked by way of `copies`.
     is_locked: bool,
-    /// The VA space, locked, and its process, if it has one that lives; let go by being dropped, once. The last field,
-    /// as what is above is used under that lock.
+    /// The VA space, locked, and its process, if it has one that lives; let go by being dropped, once. It
+    /// goes after what is above, which is used under that lock.
     entered: Option<LockedVaSpace<'a>>,
+    /// A call's, between `enter_space` and `leave_space`. It goes after all other locks; who runs a worker has it for
+    /// that.
+    pm: Option<PmLock>,
 }
 
 /// Managed memory, and what it is like.
@@ -207,18 +211,37 @@ impl Machine for Moving<'_> {
         self.device = None;
     }
 
-    fn enter_space(&mut self) {
+    fn enter_space(&mut self) -> Result<(), Failed> {
         if self.entered.is_some() {
-            return self.broken();
+            self.broken();
+            return Err(Failed::Unreadable);
         }
+        let space = NonNull::new(self.space).ok_or(Failed::NotManaged)?;
         // SAFETY: see above.
-        let space = NonNull::new(self.space).map(|space| unsafe { VaSpace::new(space) });
-        self.entered = space.map(|space| space.lock_with_mm());
+        let space = unsafe { VaSpace::new(space) };
+        let mm = match self.by {
+            By::Call => {
+                let mm = space.lock_mm().ok_or(Failed::Interrupted)?;
+                self.pm = Some(PmLock::try_read().ok_or(Failed::Again)?);
+                mm
+            }
+            // It keeps the system awake, and who ends the VA space waits for it.
+            By::Worker(_) => space.try_lock_mm().ok_or(Failed::Again)?,
+        };
+        // After a fatal error of the driver nothing is done any more.
+        if !seam::healthy() {
+            drop(mm);
+            self.pm = None;
+            return Err(Failed::Unreadable);
+        }
+        self.entered = Some(mm.lock_space());
+        Ok(())
     }
 
     fn leave_space(&mut self) {
         self.gpu = null_mut();
         self.entered = None;
+        self.pm = None;
     }
 
     fn is_managed(&mut self, base: u64, length: u64) -> bool {
@@ -242,7 +265,7 @@ impl Machine for Moving<'_> {
             self.copies = Migration::new();
             return self.copies.is_some();
         }
-        let Some(mm) = self.entered().map(|entered| entered.mm) else {
+        let Some(mm) = self.entered().map(LockedVaSpace::mm) else {
             return false;
         };
         // SAFETY: the process is kept until `leave_space`, which comes after `put`.
@@ -326,7 +349,7 @@ impl Machine for Moving<'_> {
             return self.broken();
         };
         // SAFETY: the block is chosen, and not locked by us; the process is kept until `leave_space`.
-        unsafe { bindings::uvm_seam_prefetch_lock(copies.as_ptr(), self.block, entered.mm) };
+        unsafe { bindings::uvm_seam_prefetch_lock(copies.as_ptr(), self.block, entered.mm()) };
         self.is_locked = true;
     }
 
@@ -355,9 +378,9 @@ impl Machine for Moving<'_> {
         self.at.fetch(&self.pages)
     }
 
-    fn copy(&mut self) -> Fetched {
+    fn copy(&mut self) -> Result<Fetched, Failed> {
         let Some(copies) = self.copies.as_ref().filter(|_| !self.stays) else {
-            return Fetched::All;
+            return Ok(Fetched::All);
         };
         let mut pages = self.pages;
         if self.home {
@@ -366,10 +389,9 @@ impl Machine for Moving<'_> {
         }
         // A call waits for memory as a fault does. A worker takes what there is (Q-room of `policy/flash/queue.rs`).
         let is_guess = !self.home && matches!(self.by, By::Worker(_));
-        let guess = is_guess.then(evict::guess);
-        if matches!(guess, Some(None)) {
-            return Fetched::NoMemory;
-        }
+        // Many others do so now, which says nothing of the memory.
+        let guess = || evict::guess().ok_or(Failed::Again);
+        let _guess = is_guess.then(guess).transpose()?;
         for run in pages.runs() {
             let (first, outer) = (run.first(), run.outer());
             // SAFETY: the block is locked, and has these pages; the GPU is there, and there is such a number.
@@ -379,12 +401,12 @@ impl Machine for Moving<'_> {
             };
             match begun {
                 status::OK => {}
-                status::AGAIN => return Fetched::Again,
-                status::NO_MEMORY => return Fetched::NoMemory,
-                _ => return Fetched::Failed,
+                status::AGAIN => return Ok(Fetched::Again),
+                status::NO_MEMORY => return Ok(Fetched::NoMemory),
+                _ => return Ok(Fetched::Failed),
             }
         }
-        Fetched::All
+        Ok(Fetched::All)
     }
 
     fn settle(&mut self) -> bool {
@@ -481,6 +503,7 @@ impl<'a> Moving<'a> {
             wrote: 0,
             is_locked: false,
             entered: None,
+            pm: None,
         }
     }
 }

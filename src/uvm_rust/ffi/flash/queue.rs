@@ -238,10 +238,6 @@ impl Machine for Turning<'_> {
     }
 
     fn step(&mut self, job: &mut Job) -> Result<(), Failed> {
-        // After a fatal error of the driver nothing is done any more.
-        if !seam::healthy() {
-            return Err(Failed::Unreadable);
-        }
         let moves = self.moves;
         // SAFETY: by the type's invariant.
         unsafe {

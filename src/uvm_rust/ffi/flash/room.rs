@@ -23,7 +23,6 @@ use crate::policy::fault::{run_within, Record};
 use crate::policy::flash::room::{fault_waits, first_touch_waits, waits, Facts, Machine, To, Why};
 use crate::policy::flash::wants::{Asks, Wants};
 use crate::policy::mask::PageMask;
-use crate::policy::stats::Cause;
 use bindings::{
     uvm_gpu_struct, uvm_rust_mask, uvm_seam_context, uvm_seam_space, uvm_va_block_struct,
 };
@@ -38,6 +37,9 @@ const ROOM_US: u64 = 100_000;
 /// So long the first who is put off waits: the GPU repeats its faults at once, and the CPU is left to those who
 /// can help.
 const PARKED_US: u64 = 50;
+
+/// Upstream's cause of a fault that the GPU repeats, and of a CPU's.
+const REPLAYS: u32 = 0;
 
 /// A va_block, or what would be one, and a GPU that its pages may go to.
 ///
@@ -291,16 +293,12 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
     context: *mut uvm_seam_context,
     gpu: *mut uvm_gpu_struct,
     cause: u32,
-    replays: bool,
+    by_kernel: bool,
     wanted: *const uvm_rust_mask,
 ) -> u32 {
+    let replays = cause == REPLAYS;
     let cause = cause_of(cause);
-    let why = match cause {
-        Cause::Eviction => Why::Eviction,
-        Cause::Fault if replays => Why::GpuFault,
-        Cause::Fault => Why::Fault,
-        _ => Why::Call,
-    };
+    let why = Why::of(cause, replays, by_kernel);
     let to = if gpu.is_null() { To::Host } else { To::Gpu };
     // SAFETY: I-call and I-lock: the block is locked, and so is its VA space, which keeps it; but for the wait.
     unsafe {
@@ -323,9 +321,7 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
         if why == Why::Eviction || away.is_empty() {
             return status::OK;
         }
-        // What a GPU's access counters ask for is served by the thread that serves its faults, too.
-        let is_for_others = why == Why::Call && cause != Cause::AccessCounter;
-        let whom = if is_for_others {
+        let whom = if why == Why::Call {
             For::Others
         } else {
             For::Fault

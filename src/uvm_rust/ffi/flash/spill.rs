@@ -422,20 +422,26 @@ impl Machine for Spilling<'_> {
         self.io.release();
     }
 
-    fn copy(&mut self, to_move: &Move) -> bool {
-        let (dev, pages) = (&self.to.dev, to_move.pages);
-        // SAFETY: no lock is held, and the places are pinned by the move.
-        if !unsafe { self.io.copy(dev, to_move.from, pages, false) } {
+    fn copy_in(&mut self, to_move: &Move) -> Option<bool> {
+        let dev = &self.to.dev;
+        // SAFETY: no lock is held, and the place is pinned by the move.
+        let read = unsafe { self.io.copy(dev, to_move.from, to_move.pages, false) };
+        let is_right = read && self.io.is_as_written(dev, &to_move.piece());
+        if !is_right {
             self.counts(Counter::ReadErrors, 1);
-            return false;
         }
-        // SAFETY: as above.
-        let copied = unsafe { self.io.copy(dev, to_move.to, pages, true) };
+        read.then_some(is_right)
+    }
+
+    fn copy_out(&mut self, to_move: &Move) -> bool {
+        let dev = &self.to.dev;
+        // SAFETY: no lock is held, and the place is pinned by the move.
+        let wrote = unsafe { self.io.copy(dev, to_move.to, to_move.pages, true) };
         self.writes(to_move.pages);
-        if !copied {
+        if !wrote {
             self.counts(Counter::WriteErrors, 1);
         }
-        copied
+        wrote
     }
 
     fn is_sound(&mut self) -> bool {

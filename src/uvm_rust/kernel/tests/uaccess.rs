@@ -25,6 +25,8 @@ mod ioctl {
     pub(crate) fn awake<R>(f: impl FnOnce() -> super::Result<R>) -> super::Result<R> {
         f()
     }
+
+    pub(crate) use awake as unsuspended;
 }
 #[path = "../../driver/params.rs"]
 #[allow(dead_code)]

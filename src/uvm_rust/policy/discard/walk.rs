@@ -392,6 +392,10 @@ impl<M: Machine> Walk<'_, M> {
         let request = self.request;
         let plan = Plan::new(pages, region, request.mode, request.granule_shift, &facts);
         if plan.is_empty() {
+            // What was discarded lazily before is live again, if the discard is eager.
+            if let Some(state) = self.machine.state() {
+                state.commit(&plan);
+            }
             self.counts.skipped += 1;
             return Ok(Progress::Done);
         }

@@ -5,10 +5,19 @@
 //!
 //! Locking as for [`super::Queues`]. No call allocates, and each takes constant time.
 
-use super::holders::REACH;
+use super::holders::{list_of, REACH};
 use super::policies::{self, Used};
 use super::roots::Leaving;
 use super::{Chunk, Holder, Lists, NoSuchChunk, RootChunks};
+
+/// What the searches for the chunks of one process go by, or of those that have the same list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Search {
+    /// An empty or discarded chunk has stayed, which was to make room for its own process: next time a used one comes first.
+    used_first: bool,
+    /// Where the next search by number begins.
+    looked_at: Chunk,
+}
 
 impl RootChunks {
     /// Notes that `chunk`, which is pinned, was allocated for `holder`. From then on it counts as `holder`'s
@@ -62,13 +71,21 @@ impl RootChunks {
     /// used one. If the last such eviction failed, a used one comes first, for once: few chunks that always fail would
     /// otherwise be all that is tried.
     fn pick_of(&mut self, holder: Holder) -> Option<Chunk> {
-        let used_first = core::mem::take(&mut self.used_first);
+        let search = self.searches.get_mut(list_of(holder));
+        let used_first = search.is_some_and(|search| core::mem::take(&mut search.used_first));
         let used = || policies::first_of_one(Used(self), self.holders().of(holder));
         let first = used_first.then(used).flatten();
         let unused = || self.holders().unused_of(holder).next();
         let discarded = || self.holders().discarded_of(holder).next();
         let listed = first.or_else(unused).or_else(discarded).or_else(used);
         listed.or_else(|| self.by_number(holder))
+    }
+
+    /// Notes that next time a used chunk of `holder` comes first.
+    pub(super) fn used_comes_first(&mut self, holder: Holder) {
+        if let Some(search) = self.searches.get_mut(list_of(holder)) {
+            search.used_first = true;
+        }
     }
 
     /// Whether `holder` has a chunk to give up that neither a running kernel has asked for nor a later one is expected to
@@ -88,15 +105,19 @@ impl RootChunks {
     fn by_number(&mut self, holder: Holder) -> Option<Chunk> {
         let count = self.count();
         let step = (REACH as u32).min(count);
-        let from = self.looked_at;
+        let list = list_of(holder);
+        let from = self.searches.get(list).map_or(0, |s| s.looked_at);
         let mut near = (from..count).chain(0..from).take(step as usize);
         let found =
             near.find(|&chunk| self.holder_of(chunk) == holder && self.queue_of(chunk).is_some());
-        self.looked_at = match found {
+        let next = match found {
             // Not the same again: its owner may claim the freed chunk at once, and have two blocks evict each other.
             Some(chunk) => (chunk + 1) % count,
             None => (from + step) % count.max(1),
         };
+        if let Some(search) = self.searches.get_mut(list) {
+            search.looked_at = next;
+        }
         found
     }
 }

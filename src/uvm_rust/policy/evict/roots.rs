@@ -23,6 +23,7 @@
 //! chunks: a kernel that goes through much memory would fault for ever on chunks that it needs at once.
 
 use super::holders::{list_of, Holder, Holders, LISTS};
+use super::one::Search;
 use super::policies::{self, Choice, Chooser, Standing, Used, REACH};
 use super::stats::held::Contents;
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
@@ -115,10 +116,9 @@ pub struct RootChunks {
     pub(super) chosen: Option<Chunk>,
     /// That chunk goes to make room for its own process ([`RootChunks::choose_of`]).
     pub(super) chosen_for_owner: bool,
-    /// An empty or discarded chunk has stayed, which was to make room for its own process: next time a used one comes first.
-    pub(super) used_first: bool,
-    /// Where the next search by number begins ([`RootChunks::choose_of`]).
-    pub(super) looked_at: Chunk,
+    /// What is known of the searches for one process's chunks ([`RootChunks::choose_of`]), by the number of its list: no
+    /// process's search goes by what another's has met, unless both have the same list.
+    pub(super) searches: TryVec<Search>,
 }
 
 impl RootChunks {
@@ -148,8 +148,7 @@ impl RootChunks {
             room: chunks,
             chosen: None,
             chosen_for_owner: false,
-            used_first: false,
-            looked_at: 0,
+            searches: TryVec::filled(LISTS, Search::default())?,
         })
     }
 
@@ -441,7 +440,9 @@ impl RootChunks {
     pub(super) fn eviction_fails(&mut self, chunk: Chunk) {
         let which = self.leaving_of(chunk);
         let used = self.belongs.get(chunk as usize) == Some(&Queue::Used);
-        self.used_first |= which == Leaving::ForOwner && !used;
+        if which == Leaving::ForOwner && !used {
+            self.used_comes_first(self.holder_of(chunk));
+        }
         self.leaves(chunk, Leaving::No);
         self.eviction_counts(chunk, false);
         if let Some(failed) = self.failed.get_mut(chunk as usize) {

@@ -12,8 +12,8 @@
 //!   is taken with it, against the order of locks, and so only tried.
 //! - **A-again**: whatever comes of it, who asks from then on has somebody told.
 //! - **A-turn**: a turn with the device is waited for without any lock, and once; then a set of buffers
-//!   ([`super::pool`]), so that neither is waited for with the VA space's lock. A call reads itself what is asked
-//!   for after that.
+//!   ([`super::pool`]), so that neither is waited for with the VA space's lock. Who reads for faults waits for a set
+//!   alone. A call reads itself what is asked for after that.
 
 use super::fetch::Fetched;
 
@@ -62,7 +62,8 @@ pub trait Machine {
 
     // Without any lock.
 
-    /// Waits for a turn with the device, and then for what a read is made with, for the next `fetch`.
+    /// Waits for a turn with the device, unless the last `fetch` was for faults, and then for what a read is made with,
+    /// for the next `fetch`.
     fn take_turn(&mut self);
 }
 

@@ -38,13 +38,17 @@ pub struct Read {
     pub pieces: TryVec<Piece>,
 }
 
+/// Microseconds for which a page that could not be read is not read again. Whoever wants it meanwhile is told so
+/// at once: a device that fails all is asked no more often.
+pub const AGAIN_US: u64 = 1_000_000;
+
 /// Why no read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// All that is wanted from flash is being read already, or a read that is no longer wanted
     /// is still filling the host memory of such a page: ask again when a read has ended.
     Wait,
-    /// A page that is wanted is lost.
+    /// A page that is wanted is lost, for now or for good.
     Lost,
     /// No memory for the state.
     OutOfMemory,
@@ -53,8 +57,9 @@ pub enum ReadError {
 /// Which pages of a va_block are on flash. Protected by the va_block's lock.
 ///
 /// Invariants: `on_flash`, `copies`, `spilling` and `lost` have no page in common.
-/// `reading` is a part of both `on_flash` and `in_flight`. `chain` has a place for each
-/// page of `on_flash` and `copies` and, but for holes that could not be cut
+/// `reading` is a part of both `on_flash` and `in_flight`, `kept` one of `lost`, `due` one of `kept`, and
+/// `doubted` one of `on_flash`.
+/// `chain` has a place for each page of `on_flash`, `copies` and `kept` and, but for holes that could not be cut
 /// ([`Table::retain`]), for no other. No mask has a page at or behind `pages`.
 pub struct BlockPages {
     pages: u16,
@@ -68,6 +73,14 @@ pub struct BlockPages {
     spilling: PageMask,
     is_spilling: bool,
     lost: PageMask,
+    /// What of the lost the device may give another time, so that its places stay.
+    kept: PageMask,
+    /// What of the kept was there long enough when one more came.
+    due: PageMask,
+    /// When a page was put there last.
+    failed_us: u64,
+    /// What was something else when it was read last.
+    doubted: PageMask,
     chain: Chain,
 }
 
@@ -83,6 +96,10 @@ impl BlockPages {
             spilling: PageMask::EMPTY,
             is_spilling: false,
             lost: PageMask::EMPTY,
+            kept: PageMask::EMPTY,
+            due: PageMask::EMPTY,
+            failed_us: 0,
+            doubted: PageMask::EMPTY,
             chain: Chain::EMPTY,
         }
     }
@@ -108,9 +125,14 @@ impl BlockPages {
         self.spilling
     }
 
-    /// Pages that could not be read.
+    /// Pages that could not be read. Some may be read again later ([`BlockPages::read_again_at`]).
     pub fn lost(&self) -> PageMask {
         self.lost
+    }
+
+    /// Those of them that have their places still.
+    pub fn kept(&self) -> PageMask {
+        self.kept
     }
 
     /// Whether nothing is known of it.
@@ -223,6 +245,61 @@ impl BlockPages {
         Ok(Some(Read { pages, pieces }))
     }
 
+    /// Of a read that is about to end, the device did not give `failed`, and what it gave of `wrong` is something else.
+    /// Neither says that it does not have them: what failed is lost until it is read again, and keeps its place.
+    /// What is wrong for the first time stays on flash, so that the next one who wants it reads it once more. Returns
+    /// the pages that are lost.
+    pub fn put_off(
+        &mut self,
+        read: &Read,
+        (failed, wrong): (&PageMask, &PageMask),
+        now_us: u64,
+    ) -> PageMask {
+        let valid = read.pages & self.reading;
+        let lost = valid & (*failed | (*wrong & self.doubted));
+        self.doubted |= valid & *wrong;
+        self.doubted -= lost;
+        self.reading -= lost;
+        self.on_flash -= lost;
+        if !lost.is_empty() {
+            self.due = self.due_at(now_us);
+            self.failed_us = now_us;
+        }
+        self.lost |= lost;
+        self.kept |= lost;
+        lost
+    }
+
+    /// Those of `pages` that could not be read some time ago are on flash again. Nobody is to wait for others with
+    /// them.
+    pub fn read_again_at(&mut self, now_us: u64, pages: &PageMask) {
+        if self.kept.intersects(pages) {
+            let again = self.due_at(now_us) & *pages;
+            self.put_back(again);
+        }
+    }
+
+    /// What was kept for long enough.
+    fn due_at(&self, now_us: u64) -> PageMask {
+        if now_us.saturating_sub(self.failed_us) >= AGAIN_US {
+            self.kept
+        } else {
+            self.due
+        }
+    }
+
+    /// What could not be read, and has its place, is on flash again.
+    pub fn read_again(&mut self) {
+        self.put_back(self.kept);
+    }
+
+    fn put_back(&mut self, kept: PageMask) {
+        self.lost -= kept;
+        self.on_flash |= kept;
+        self.kept -= kept;
+        self.due -= kept;
+    }
+
     /// Ends a read, of which `good` has arrived and `failed` never will. What is in
     /// neither is on flash as before. Returns the pages that are in host memory now: the
     /// caller makes them resident there before the block's lock is dropped. With `keep`,
@@ -251,6 +328,7 @@ impl BlockPages {
         self.reading -= read.pages;
         self.lost |= failed;
         self.on_flash -= arrived | failed;
+        self.doubted -= arrived | failed;
         if keep {
             self.copies |= arrived;
         }
@@ -264,10 +342,13 @@ impl BlockPages {
     pub fn forget(&mut self, table: &mut Table, pages: &PageMask) {
         self.spilling -= *pages;
         self.lost -= *pages;
-        if (self.on_flash | self.copies).intersects(pages) {
+        if (self.on_flash | self.copies | self.kept).intersects(pages) {
             self.on_flash -= *pages;
             self.copies -= *pages;
             self.reading -= *pages;
+            self.kept -= *pages;
+            self.due -= *pages;
+            self.doubted -= *pages;
             self.retain(table);
         }
     }
@@ -293,6 +374,10 @@ impl BlockPages {
             on_flash: self.on_flash.shifted_down(at),
             copies: self.copies.shifted_down(at),
             lost: self.lost.shifted_down(at),
+            kept: self.kept.shifted_down(at),
+            due: self.due.shifted_down(at),
+            failed_us: self.failed_us,
+            doubted: self.doubted.shifted_down(at),
             chain: table.split_chain(&mut self.chain, at),
             ..Self::new(self.pages - at)
         };
@@ -300,6 +385,9 @@ impl BlockPages {
         self.on_flash &= low;
         self.copies &= low;
         self.lost &= low;
+        self.kept &= low;
+        self.due &= low;
+        self.doubted &= low;
         upper
     }
 
@@ -325,7 +413,11 @@ impl BlockPages {
 
     /// Gives back what is not needed any more.
     fn retain(&mut self, table: &mut Table) {
-        table.retain(&mut self.chain, &(self.on_flash | self.copies));
+        let mut held = self.on_flash | self.copies;
+        if !table.lacks(Part::LostKeepPlaces) {
+            held |= self.kept;
+        }
+        table.retain(&mut self.chain, &held);
     }
 
     fn whole(&self) -> PageMask {

@@ -9,6 +9,11 @@
 //!      read       as a whole, or page by page: one bad sector is not to cost all
 //! ```
 //!
+//! A read that fails says little of what the device has: a path may be down, a controller be reset, bytes be changed on
+//! the way. As with the kernel's swap, who wants the page is told so, and it keeps its place. After a second it is read
+//! again by who wants it then ([`BlockPages::put_off`]), and so are no others with it. It is lost for good only where the device says that its medium
+//! does not have it, or is gone.
+//!
 //! # Invariants
 //!
 //! - **F-lock**: what needs the block's lock is only asked with it. It is held again at the end; nothing that was
@@ -22,6 +27,8 @@
 //!   it is marked as being read: a fault on the block would wait for the turn with it. There is host memory before,
 //!   so that who has a turn hardly waits for any. The turn is over when the device is done, before anything
 //!   is decrypted.
+//! - **F-rest**: of what is read for faults that were put off nothing stays on the device but for want of memory. They
+//!   are serviced then, by a thread that serves all processes, which would read the rest itself.
 //! - **F-set**: who waits for a set of buffers ([`super::pool`]) has not the block's lock either, nor marked anything. It
 //!   has its turn, so that who has a set never waits for one of those who wait for it.
 
@@ -39,7 +46,7 @@ pub enum Fetched {
     Lost,
     /// There is no memory, or nothing has come.
     NoMemory,
-    /// There is host memory: ask again with a turn ([`NeedsTurn::Elsewhere`]).
+    /// There is host memory: ask again with a turn ([`NeedsTurn::Elsewhere`]), or a set ([`NeedsTurn::OnlySet`]).
     Turn,
 }
 
@@ -52,6 +59,9 @@ pub enum NeedsTurn {
     Here,
     /// Whoever asks waits for it, without the lock of the VA space.
     Elsewhere,
+    /// It is for faults that were put off, and waits for no turn. Whoever asks waits for a set of buffers, without the
+    /// lock of the VA space. When it is over, all that is wanted has come or is lost (F-rest).
+    OnlySet,
 }
 
 /// How the device did what it was asked for.
@@ -59,11 +69,51 @@ pub enum NeedsTurn {
 pub enum Did {
     /// All of it was read.
     All,
-    /// Not now; it is worth asking again.
+    /// Not now, for want of memory: it is worth asking again at once.
     NotNow,
+    /// The device did not give it. It may another time.
+    Failed,
     /// The device cannot, and will not be able to.
     Never,
 }
+
+impl Did {
+    /// What a read that failed with this number of an error, which is negative, did; `is_there`: the device is.
+    ///
+    /// Want of memory or a signal passes at once. Only `ENODATA` says that the medium does not have what was to be read
+    /// (the block layer's `BLK_STS_MEDIUM`). `EILSEQ` (`BLK_STS_PROTECTION`) says that it came with other tags than it has,
+    /// which the way to the host may have changed. All others may pass as well: a path that is down (`ENOLINK`), a time
+    /// that is over (`ETIMEDOUT`), a device that is offline (`ENODEV`) or busy (`EBUSY`), and `EIO`, which is whatever has
+    /// no name.
+    pub fn failed(errno: i32, is_there: bool) -> Self {
+        const EINTR: i32 = 4;
+        const EAGAIN: i32 = 11;
+        const ENOMEM: i32 = 12;
+        const ENODATA: i32 = 61;
+        const ERESTARTSYS: i32 = 512;
+        match errno.wrapping_neg() {
+            EINTR | EAGAIN | ENOMEM | ERESTARTSYS => Self::NotNow,
+            ENODATA => Self::Never,
+            _ if !is_there => Self::Never,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// What did not come of a read.
+#[derive(Default)]
+struct Missing {
+    /// What the device did not give, and may another time.
+    failed: PageMask,
+    /// What it will never give.
+    never: PageMask,
+    /// What is something else than what was written.
+    wrong: PageMask,
+}
+
+/// So many pages in a row may fail one by one. Those behind them are not tried now: each may take as long as the kernel
+/// waits for a device that does not answer.
+const FAILURES: u32 = 16;
 
 /// What a fetch works on: one va_block, which is locked where nothing else is said.
 pub trait Machine {
@@ -109,6 +159,9 @@ pub trait Machine {
 
     /// Takes the block's lock.
     fn lock(&mut self);
+
+    /// The time, in microseconds.
+    fn now_us(&mut self) -> u64;
 
     /// Changes whenever a read or a write ends.
     fn progress(&mut self) -> u32;
@@ -156,9 +209,26 @@ pub trait Machine {
 ///
 /// Upstream's.
 pub fn fetch<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error> {
-    let fetched = in_turn(m, wanted);
+    let fetched = if m.needs_turn() == NeedsTurn::OnlySet {
+        rest(m, wanted)
+    } else {
+        let now = m.now_us();
+        m.with(|block, _| block.read_again_at(now, wanted));
+        in_turn(m, wanted)
+    };
     m.end_turn();
     fetched
+}
+
+/// Brings what of `wanted` is not lost (F-rest). What is lost is not read again here: it was tried for these faults, and
+/// a device that fails slowly would keep them for ever.
+fn rest<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error> {
+    let lost = m.with(|block, _| block.lost() & *wanted);
+    let lost = lost.unwrap_or(PageMask::EMPTY);
+    Ok(match in_turn(m, &(*wanted - lost))? {
+        Fetched::All if !lost.is_empty() => Fetched::Lost,
+        fetched => fetched,
+    })
 }
 
 /// What of `wanted` somebody has to read; `None` if nothing is known of the block.
@@ -178,7 +248,8 @@ fn in_turn<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error
     let waits = match m.needs_turn() {
         NeedsTurn::No => false,
         NeedsTurn::Here => true,
-        NeedsTurn::Elsewhere => return Ok(Fetched::Turn),
+        NeedsTurn::OnlySet if m.try_open() => false,
+        NeedsTurn::Elsewhere | NeedsTurn::OnlySet => return Ok(Fetched::Turn),
     };
     let fetched = opened(m, wanted, waits);
     m.close();
@@ -225,18 +296,23 @@ fn begin<M: Machine>(m: &mut M, wanted: &PageMask) -> Fetched {
 
 /// A read that has begun is made, and ends.
 fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
-    let (mut good, mut failed) = (PageMask::EMPTY, PageMask::EMPTY);
+    let (mut good, mut missing) = (PageMask::EMPTY, Missing::default());
+    let is_for_parked = m.needs_turn() == NeedsTurn::OnlySet;
     if m.hold(&read.pages) {
         m.begins(&read.pages);
         m.unlock();
         let mut filled = PageMask::EMPTY;
         for piece in read.pieces.iter() {
-            whole(m, piece, &mut filled, &mut failed);
+            let behind = whole(m, piece, &mut filled, &mut missing);
+            if is_for_parked {
+                // F-rest.
+                missing.failed |= behind;
+            }
         }
         // F-turn.
         m.end_turn();
         for piece in read.pieces.iter() {
-            decrypt(m, piece, &filled, &mut good, &mut failed);
+            decrypt(m, piece, &filled, &mut good, &mut missing.wrong);
         }
         m.lock();
         // F-bytes. What has arrived is prepared after this.
@@ -244,36 +320,66 @@ fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
         // F-memory.
         good = m.unchanged(&good);
     }
-    let keep = m.keeps_copies();
-    let arrived = m.with(|block, table| block.end_read(table, read, &good, &failed, keep));
-    m.arrived(&arrived.unwrap_or(PageMask::EMPTY));
-    if !failed.is_empty() {
-        m.lost(&failed);
+    end(m, read, &good, &missing)
+}
+
+/// A read ends, of which `good` has come.
+fn end<M: Machine>(m: &mut M, read: Read, good: &PageMask, missing: &Missing) -> Fetched {
+    let Missing {
+        failed,
+        never,
+        wrong,
+    } = missing;
+    let (keep, now) = (m.keeps_copies(), m.now_us());
+    let ended = m.with(|block, table| {
+        let lost = block.put_off(&read, (failed, wrong), now);
+        let arrived = block.end_read(table, read, good, never, keep);
+        (arrived, lost | *never)
+    });
+    let (arrived, lost) = ended.unwrap_or((PageMask::EMPTY, PageMask::EMPTY));
+    m.arrived(&arrived);
+    if !lost.is_empty() {
+        m.lost(&lost);
     }
     m.tell();
-    if good.is_empty() && failed.is_empty() {
+    // What is wrong is read once more, or is lost.
+    if good.is_empty() && (*failed | *never | *wrong).is_empty() {
         Fetched::NoMemory
     } else {
         Fetched::Again
     }
 }
 
-/// Reads a piece as a whole, or else page by page. What the device gave is added to `filled`, and what it will
-/// never give to `failed`.
-fn whole<M: Machine>(m: &mut M, piece: &Piece, filled: &mut PageMask, failed: &mut PageMask) {
+/// Reads a piece as a whole, or else page by page. What the device gave is added to `filled`. Returns the pages that were
+/// not tried, behind too many that failed.
+fn whole<M: Machine>(
+    m: &mut M,
+    piece: &Piece,
+    filled: &mut PageMask,
+    missing: &mut Missing,
+) -> PageMask {
     if m.read(piece) == Did::All {
         *filled |= PageMask::from(piece.pages);
-        return;
+        return PageMask::EMPTY;
     }
     m.count_errors(1);
+    let mut in_a_row = 0;
     for page in 0..piece.pages.pages() {
         let one = piece.part(page, 1);
-        match m.read(&one) {
-            Did::All => *filled |= PageMask::from(one.pages),
+        let (did, of) = (m.read(&one), PageMask::from(one.pages));
+        match did {
+            Did::All => *filled |= of,
             Did::NotNow => {}
-            Did::Never => *failed |= PageMask::from(one.pages),
+            Did::Failed => missing.failed |= of,
+            Did::Never => missing.never |= of,
+        }
+        in_a_row = if did == Did::Failed { in_a_row + 1 } else { 0 };
+        if in_a_row == FAILURES {
+            let tried = page + 1;
+            return piece.part(tried, piece.pages.pages() - tried).pages.into();
         }
     }
+    PageMask::EMPTY
 }
 
 /// Decrypts what the device gave of a piece.
@@ -282,13 +388,13 @@ fn decrypt<M: Machine>(
     piece: &Piece,
     filled: &PageMask,
     good: &mut PageMask,
-    failed: &mut PageMask,
+    all_wrong: &mut PageMask,
 ) {
     let filled = PageMask::from(piece.pages) & *filled;
     for run in filled.runs() {
         let (right, wrong) = m.decrypt(&piece.part(run.first() - piece.pages.first(), run.pages()));
         *good |= right;
-        *failed |= wrong;
+        *all_wrong |= wrong;
         if !wrong.is_empty() {
             m.count_errors(wrong.count().into());
         }
@@ -296,411 +402,4 @@ fn decrypt<M: Machine>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::super::mask::Region;
-    use super::super::table::Config;
-    use super::*;
-    use std::vec::Vec;
-
-    /// A va_block with pages on a device, and what becomes of its reads.
-    struct Script {
-        block: BlockPages,
-        table: Table,
-        said: Vec<&'static str>,
-        locked: bool,
-        open: bool,
-        held: PageMask,
-        /// Pages that cannot be read, or not now; that are something else; whose memory changes.
-        bad: PageMask,
-        not_now: PageMask,
-        wrong: PageMask,
-        changed: PageMask,
-        keeps: bool,
-        /// Memory that may be handed out as it is.
-        prepared: PageMask,
-        no_memory: Option<&'static str>,
-        /// What reads are made with is lent to others.
-        is_scarce: bool,
-        errors: u32,
-        arrived: PageMask,
-        lost: PageMask,
-        turn: NeedsTurn,
-        has_turn: bool,
-        has_begun: bool,
-        /// Nothing is known of the block on this device any more.
-        is_gone: bool,
-        /// What becomes of the block while somebody waits for a turn.
-        meanwhile: Option<fn(&mut Script)>,
-    }
-
-    impl Script {
-        /// All of its pages are on the device, in one piece.
-        fn new() -> Self {
-            let config = Config {
-                slots: 4,
-                checksums: false,
-                quota: u64::MAX,
-            };
-            let (mut table, mut block) = (Table::new(config).unwrap(), BlockPages::new(512));
-            let tenant = table.tenant(1).unwrap();
-            let all = PageMask::FULL;
-            let spill = block.begin_spill(&mut table, tenant, &all).unwrap();
-            assert_eq!(block.end_spill(&mut table, spill, &all), all);
-            Self {
-                block,
-                table,
-                said: Vec::new(),
-                locked: true,
-                open: false,
-                held: PageMask::EMPTY,
-                bad: PageMask::EMPTY,
-                not_now: PageMask::EMPTY,
-                wrong: PageMask::EMPTY,
-                changed: PageMask::EMPTY,
-                keeps: false,
-                prepared: PageMask::FULL,
-                no_memory: None,
-                is_scarce: false,
-                errors: 0,
-                arrived: PageMask::EMPTY,
-                lost: PageMask::EMPTY,
-                turn: NeedsTurn::No,
-                has_turn: false,
-                has_begun: false,
-                is_gone: false,
-                meanwhile: None,
-            }
-        }
-
-        fn fetch(&mut self, wanted: PageMask) -> Fetched {
-            let fetched = fetch(self, &wanted).unwrap();
-            assert!(self.locked && !self.open && self.held.is_empty(), "F-lock");
-            assert!(!self.has_turn, "F-turn");
-            assert!(
-                self.block.in_flight().is_empty() && !self.table.is_busy(),
-                "F-pins"
-            );
-            fetched
-        }
-
-        fn count(&self, what: &str) -> usize {
-            self.said.iter().filter(|said| **said == what).count()
-        }
-    }
-
-    fn pages(first: u16, outer: u16) -> PageMask {
-        Region::new(first, outer).into()
-    }
-
-    impl Machine for Script {
-        type Error = ();
-
-        fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T> {
-            assert!(self.locked, "F-lock");
-            (!self.is_gone).then(|| f(&mut self.block, &mut self.table))
-        }
-
-        fn populate(&mut self, pages: &PageMask) -> Result<(), ()> {
-            assert!(self.locked && !pages.is_empty(), "F-lock");
-            assert!(
-                pages.is_subset(&self.block.on_flash()),
-                "nobody has to read those"
-            );
-            self.said.push("populate");
-            (self.no_memory != Some("host")).then_some(()).ok_or(())
-        }
-
-        fn try_open(&mut self) -> bool {
-            assert!(self.locked && !self.open, "F-set");
-            self.open = !self.is_scarce;
-            self.open
-        }
-
-        fn open(&mut self) {
-            assert!(!self.locked && !self.open, "F-set");
-            assert!(self.has_turn || self.turn == NeedsTurn::No, "F-set");
-            assert!(self.block.in_flight().is_empty(), "F-set");
-            self.said.push("open");
-            self.open = true;
-            if let Some(happens) = self.meanwhile.take() {
-                happens(self);
-            }
-        }
-
-        fn close(&mut self) {
-            assert!(core::mem::take(&mut self.open));
-            self.held = PageMask::EMPTY;
-        }
-
-        fn hold(&mut self, pages: &PageMask) -> bool {
-            assert!(self.locked && self.open, "F-lock");
-            let held = self.no_memory != Some("page");
-            self.held = if held { *pages } else { PageMask::EMPTY };
-            held
-        }
-
-        fn unchanged(&mut self, pages: &PageMask) -> PageMask {
-            assert!(self.locked, "F-lock");
-            *pages - self.changed
-        }
-
-        fn overwritten(&mut self, pages: &PageMask) {
-            assert!(self.locked && pages.is_subset(&self.held), "F-lock");
-            self.prepared -= *pages;
-        }
-
-        fn keeps_copies(&mut self) -> bool {
-            self.keeps
-        }
-
-        fn arrived(&mut self, pages: &PageMask) {
-            assert!(self.locked, "F-lock");
-            self.arrived = *pages;
-            self.prepared |= *pages;
-        }
-
-        fn lost(&mut self, pages: &PageMask) {
-            self.lost = *pages;
-        }
-
-        fn needs_turn(&mut self) -> NeedsTurn {
-            assert!(self.locked, "F-lock");
-            if self.has_turn {
-                NeedsTurn::No
-            } else {
-                self.turn
-            }
-        }
-
-        fn take_turn(&mut self) {
-            assert!(!self.locked && !self.open, "F-turn, F-set");
-            assert!(
-                self.count("populate") > 0,
-                "F-turn: memory is waited for with it"
-            );
-            assert!(
-                !self.has_turn && self.block.in_flight().is_empty(),
-                "F-turn"
-            );
-            self.said.push("turn");
-            self.has_turn = true;
-            if let Some(happens) = self.meanwhile.take() {
-                happens(self);
-            }
-        }
-
-        fn end_turn(&mut self) {
-            self.has_turn = false;
-        }
-
-        fn begins(&mut self, pages: &PageMask) {
-            assert!(
-                self.locked && pages.is_subset(&self.block.in_flight()),
-                "F-lock"
-            );
-            self.has_begun = true;
-        }
-
-        fn unlock(&mut self) {
-            assert!(core::mem::take(&mut self.locked), "F-lock");
-        }
-
-        fn lock(&mut self) {
-            assert!(!core::mem::replace(&mut self.locked, true), "F-lock");
-            self.has_begun = false;
-        }
-
-        fn progress(&mut self) -> u32 {
-            7
-        }
-
-        fn wait(&mut self, progress: u32) {
-            assert!(!self.locked && progress == 7, "F-lock");
-            assert!(!self.has_turn, "F-turn");
-            self.said.push("wait");
-        }
-
-        fn read(&mut self, piece: &Piece) -> Did {
-            assert!(!self.locked, "F-lock");
-            let of = PageMask::from(piece.pages);
-            assert!(of.is_subset(&self.held), "F-memory");
-            assert!(self.has_turn || self.turn == NeedsTurn::No, "F-turn");
-            assert!(self.has_begun, "a fault that waits is not told");
-            assert_eq!(
-                u32::from(piece.place.offset),
-                u32::from(piece.pages.first())
-            );
-            self.said.push("read");
-            if of.intersects(&self.bad) {
-                Did::Never
-            } else if of.intersects(&self.not_now) {
-                Did::NotNow
-            } else {
-                Did::All
-            }
-        }
-
-        fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask) {
-            assert!(!self.locked && !self.has_turn, "F-turn");
-            let of = PageMask::from(piece.pages);
-            (of - self.wrong, of & self.wrong)
-        }
-
-        fn count_errors(&mut self, n: u32) {
-            self.errors += n;
-        }
-
-        fn tell(&mut self) {
-            self.said.push("tell");
-        }
-    }
-
-    #[test]
-    fn what_is_wanted_comes_and_then_none_of_it_is_there() {
-        let mut m = Script::new();
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
-        assert_eq!((m.arrived, m.count("read"), m.errors), (pages(3, 9), 1, 0));
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::All);
-        assert_eq!((m.count("tell"), m.count("populate")), (1, 1));
-        assert!(!m.block.on_flash().intersects(&pages(3, 9)));
-        m.keeps = true;
-        assert_eq!(m.fetch(pages(20, 22)), Fetched::Again);
-        assert_eq!(m.block.copies(), pages(20, 22));
-    }
-
-    #[test]
-    fn what_is_for_no_fault_waits_for_its_turn_without_the_block() {
-        let mut m = Script::new();
-        m.turn = NeedsTurn::Here;
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
-        assert_eq!((m.arrived, m.count("turn")), (pages(3, 9), 1));
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::All);
-        assert_eq!(m.count("turn"), 1, "nothing is to be read");
-        // Who asks takes it, and asks with it.
-        m.turn = NeedsTurn::Elsewhere;
-        assert_eq!(m.fetch(pages(9, 12)), Fetched::Turn);
-        assert_eq!((m.count("turn"), m.count("read")), (1, 1));
-        m.has_turn = true;
-        assert_eq!(m.fetch(pages(9, 12)), Fetched::Again);
-        assert_eq!(m.arrived, pages(9, 12));
-    }
-
-    #[test]
-    fn what_has_gone_while_the_turn_was_waited_for_is_not_read() {
-        let mut m = Script::new();
-        m.turn = NeedsTurn::Here;
-        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(3, 9)));
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
-        assert_eq!(
-            (m.count("turn"), m.count("read"), m.count("populate")),
-            (1, 0, 1)
-        );
-        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(10, 12)));
-        assert_eq!(m.fetch(pages(10, 14)), Fetched::Again);
-        assert_eq!(m.arrived, pages(12, 14));
-        // The device is detached, and perhaps another one attached.
-        let reads = m.count("read");
-        m.meanwhile = Some(|m| m.is_gone = true);
-        assert_eq!(m.fetch(pages(20, 24)), Fetched::Again);
-        assert_eq!(m.count("read"), reads);
-    }
-
-    #[test]
-    fn what_reads_are_made_with_is_waited_for_without_the_block() {
-        let mut m = Script::new();
-        m.is_scarce = true;
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
-        assert_eq!((m.arrived, m.count("open")), (pages(3, 9), 1));
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::All);
-        assert_eq!(m.count("open"), 1, "nothing is to be read");
-        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(10, 12)));
-        assert_eq!(m.fetch(pages(10, 14)), Fetched::Again);
-        assert_eq!(m.arrived, pages(12, 14));
-        let reads = m.count("read");
-        m.meanwhile = Some(|m| m.block.forget(&mut m.table, &pages(20, 24)));
-        assert_eq!(m.fetch(pages(20, 24)), Fetched::Again);
-        assert_eq!(m.count("read"), reads);
-    }
-
-    #[test]
-    fn who_waits_for_both_has_its_turn_first() {
-        let mut m = Script::new();
-        (m.is_scarce, m.turn) = (true, NeedsTurn::Here);
-        assert_eq!(m.fetch(pages(3, 9)), Fetched::Again);
-        let waits = |said: &&&'static str| ["turn", "open"].contains(*said);
-        let waited: Vec<_> = m.said.iter().filter(waits).collect();
-        assert_eq!(
-            (m.arrived, waited),
-            (pages(3, 9), [&"turn", &"open"].to_vec())
-        );
-    }
-
-    #[test]
-    fn one_bad_page_costs_itself_and_one_that_is_not_there_now_nothing() {
-        let mut m = Script::new();
-        (m.bad, m.not_now) = (pages(5, 6), pages(7, 8));
-        assert_eq!(m.fetch(pages(4, 9)), Fetched::Again);
-        assert_eq!(
-            (m.lost, m.arrived),
-            (pages(5, 6), pages(4, 9) - pages(5, 6) - pages(7, 8))
-        );
-        assert_eq!(
-            m.prepared,
-            PageMask::FULL - pages(5, 6) - pages(7, 8),
-            "F-bytes"
-        );
-        // The whole, and each page.
-        assert_eq!((m.count("read"), m.errors), (6, 1));
-        assert!(pages(7, 8).is_subset(&m.block.on_flash()));
-        assert_eq!(m.fetch(pages(4, 9)), Fetched::Lost);
-        m.not_now = PageMask::EMPTY;
-        assert_eq!(m.fetch(pages(7, 8)), Fetched::Again);
-        assert_eq!(m.arrived, pages(7, 8));
-    }
-
-    #[test]
-    fn what_is_something_else_is_lost_and_what_came_to_other_memory_is_not_there() {
-        let mut m = Script::new();
-        (m.wrong, m.changed) = (pages(1, 3), pages(4, 5));
-        assert_eq!(m.fetch(pages(0, 6)), Fetched::Again);
-        assert_eq!((m.lost, m.errors), (pages(1, 3), 2));
-        assert_eq!(m.arrived, pages(0, 6) - pages(1, 3) - pages(4, 5));
-        assert_eq!(
-            m.prepared,
-            PageMask::FULL - pages(1, 3) - pages(4, 5),
-            "F-bytes"
-        );
-        assert!(pages(4, 5).is_subset(&m.block.on_flash()));
-    }
-
-    #[test]
-    fn without_memory_all_is_where_it_was() {
-        for (what, fetched) in [("host", Err(())), ("page", Ok(Fetched::NoMemory))] {
-            let mut m = Script::new();
-            m.no_memory = Some(what);
-            assert_eq!(fetch(&mut m, &pages(0, 6)), fetched);
-            assert!(
-                m.locked && !m.open && m.block.in_flight().is_empty(),
-                "{what}"
-            );
-            assert_eq!((m.block.on_flash(), m.count("read")), (PageMask::FULL, 0));
-        }
-    }
-
-    #[test]
-    fn who_wants_what_is_being_read_waits_for_that() {
-        let mut m = Script::new();
-        let read = m.block.begin_read(&mut m.table, &pages(0, 4));
-        assert_eq!(fetch(&mut m, &pages(0, 2)), Ok(Fetched::Again));
-        assert_eq!(
-            (m.count("wait"), m.count("populate"), m.locked),
-            (1, 0, true)
-        );
-        let read = read.unwrap().unwrap();
-        let none = PageMask::EMPTY;
-        let _ = m
-            .block
-            .end_read(&mut m.table, read, &pages(0, 4), &none, false);
-        assert_eq!(m.fetch(pages(0, 2)), Fetched::All);
-    }
-}
+mod tests;

@@ -23,6 +23,8 @@
 //!   who detaches a device waits for all that keep it. Each that was taken is let go.
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
+//! - **V-awake**: the system is kept awake while the VA space is locked, and not while the process' memory is waited
+//!   for. A process has the lock of its memory held as long as it likes.
 //! - **V-copies**: what is copied to a GPU is waited for before the VA space's lock is let go, which keeps the
 //!   GPU, also where the call fails.
 
@@ -93,7 +95,7 @@ pub trait Machine {
     /// Whether what the tenant has written is paid for.
     fn may_write(&mut self) -> bool;
 
-    /// Whether somebody waits to suspend, who waits for this call.
+    /// Whether somebody waits to suspend: the next part could not be entered, and a worker is in the way.
     fn is_awaited(&mut self) -> bool;
 
     /// A call is made to wait.
@@ -125,10 +127,16 @@ pub trait Machine {
     /// Lets go what `keep_device` kept.
     fn leave_device(&mut self);
 
-    /// Takes the lock of the VA space in read mode.
-    fn enter_space(&mut self);
+    /// Takes the lock of the process' memory, then that of power management, and then that of the VA space, all in read
+    /// mode. Who waits for the first has not the second (V-awake).
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Again`] if the system is about to sleep, or for who is not to wait; [`Failed::Interrupted`] for who is
+    /// killed; [`Failed::Unreadable`] if the driver does not work.
+    fn enter_space(&mut self) -> Result<(), Failed>;
 
-    /// Lets the lock of the VA space go.
+    /// Lets go what `enter_space` took.
     fn leave_space(&mut self);
 
     // With the VA space's lock.
@@ -175,7 +183,11 @@ pub trait Machine {
 
     /// Begins to copy the pages of the part that the locked block has to the GPU, or those that GPUs have of them
     /// to host memory. What has to be done before that drops the lock.
-    fn copy(&mut self) -> Fetched;
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Again`] if too many others copy now.
+    fn copy(&mut self) -> Result<Fetched, Failed>;
 
     /// Waits for what was begun to be copied; whether all has been copied.
     fn settle(&mut self) -> bool;
@@ -347,7 +359,7 @@ fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     }
     let mut waited = false;
     while !m.may_write() {
-        // Who suspends waits for this call, and meanwhile all others are refused.
+        // Calls are refused while somebody waits to suspend, and a worker keeps the system awake.
         if m.is_awaited() {
             return Err(Failed::Again);
         }
@@ -402,7 +414,7 @@ fn is_empty<M: Machine>(m: &mut M, base: u64, length: u64) -> Result<bool, Faile
 /// Locks the VA space, and keeps the device (V-order).
 fn enter<M: Machine>(m: &mut M) -> Result<(), Failed> {
     loop {
-        m.enter_space();
+        m.enter_space()?;
         let kept = m.keep_device();
         if kept.is_ok() {
             return kept;
@@ -458,7 +470,7 @@ fn ask_ahead<M: Machine>(m: &mut M, call: &mut Call, at: u64) {
 
 fn bring<M: Machine>(m: &mut M, to: To) -> Result<(), Failed> {
     loop {
-        let brought = if to.is_copied() { m.copy() } else { m.fetch() };
+        let brought = if to.is_copied() { m.copy()? } else { m.fetch() };
         match brought {
             Fetched::All => return Ok(()),
             Fetched::NoMemory => return Err(Failed::NoMemory),

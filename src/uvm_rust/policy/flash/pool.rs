@@ -208,6 +208,9 @@ pub trait Line {
     /// Waits until somebody is told, if nobody was since `progress` was that. No va_block is locked.
     fn wait(&mut self, progress: u32);
 
+    /// Does the same, but for a moment at most: what comes back is told only to who stands in line.
+    fn nap(&mut self, progress: u32);
+
     /// Tells all who wait.
     fn tell(&mut self);
 }
@@ -229,6 +232,23 @@ pub fn take<L: Line>(line: &mut L, who: Who) -> L::Set {
         }
         line.wait(progress);
     }
+}
+
+/// Takes a set, unless `is_stopped` says, now and then, that nobody wants it any more; `None` then. It stands in no
+/// line, so that who stands in one comes first.
+pub fn take_unless<L: Line>(
+    line: &mut L,
+    who: Who,
+    mut is_stopped: impl FnMut(&mut L) -> bool,
+) -> Option<L::Set> {
+    while !is_stopped(line) {
+        let progress = line.progress();
+        if let Some(set) = line.with(|pool| pool.try_take(who)) {
+            return Some(set);
+        }
+        line.nap(progress);
+    }
+    None
 }
 
 /// Gives a set back.

@@ -10,11 +10,13 @@
 //! A GPU's faults wait elsewhere, as one thread services those of all processes, with the lock of the
 //! parent GPU. The loop leaves them out, as upstream does with faults on pages that thrash, and the
 //! replay at the end of the batch brings them back ([`fault_waits`]). Somebody else reads meanwhile what they
-//! want ([`super::asked`]). All others wait where they are ([`waits`]).
+//! want ([`super::asked`]). Faults of copy engines and access counters, which the same thread services, do not wait.
+//! All others wait where they are ([`waits`]).
 //!
 //! Locking: the va_block's lock, of which both are asked, is held throughout.
 
 use super::super::mask::PageMask;
+use super::super::stats::Cause;
 
 /// Where pages are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,25 @@ pub enum Why {
     Fault,
     /// A GPU's fault, which the service loop has looked at before.
     GpuFault,
+    /// Anything else that the thread services which has all processes' GPU faults.
+    Beside,
+}
+
+impl Why {
+    /// Why pages become resident by `cause`. `by_kernel`: a thread of the kernel's services it; `replays`: the GPU
+    /// repeats a fault that is left out of its batch.
+    ///
+    /// Upstream's three handlers of a GPU (replayable faults, faults of copy engines, access counters) share one
+    /// thread (`bottom_half_q` in uvm_gpu_isr.c). A copy engine's fault that waits there holds up the faults of all.
+    pub fn of(cause: Cause, replays: bool, by_kernel: bool) -> Why {
+        match cause {
+            Cause::Eviction => Why::Eviction,
+            Cause::Fault if !by_kernel => Why::Fault,
+            Cause::Fault if replays => Why::GpuFault,
+            Cause::Fault | Cause::AccessCounter => Why::Beside,
+            Cause::Prefetch | Cause::Api => Why::Call,
+        }
+    }
 }
 
 /// What stands for room of a va_block, and of a GPU if there is one.
@@ -139,6 +160,8 @@ pub fn waits<M: Machine>(
     let may = match why {
         // Cannot be called again, and takes only what is on a GPU.
         Why::Eviction => false,
+        // Nobody repeats it later, and others' faults are behind it in its thread: it goes over what is allowed.
+        Why::Beside => false,
         Why::GpuFault => !parks,
         Why::Call | Why::Fault => true,
     };

@@ -40,12 +40,12 @@
 use super::super::mask::{PageMask, PAGES};
 use super::pressure::Tried;
 use super::{BlockPages, Error, Move, Piece, Spill, Table};
+use relocate::relocate;
+
+mod relocate;
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
-
-/// How many extents a worker moves after each block, and a call where there is no room.
-const MOVES: u32 = 16;
 
 /// What a spill of a va_block came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,8 +233,12 @@ pub trait Machine: Copies {
     /// Lets go the host memory that is kept to be written.
     fn written(&mut self);
 
-    /// Copies inside the device.
-    fn copy(&mut self, to_move: &Move) -> bool;
+    /// Reads what is to be copied inside the device. Returns whether it is what was written; `None` if the device did
+    /// not give it.
+    fn copy_in(&mut self, to_move: &Move) -> Option<bool>;
+
+    /// Writes what was read to its new place; whether the device took it.
+    fn copy_out(&mut self, to_move: &Move) -> bool;
 
     /// Whether it is there, and nothing that it was asked for has failed.
     fn is_sound(&mut self) -> bool;
@@ -570,27 +574,4 @@ fn end<M: Machine>(m: &mut M, spill: Spill, written: &PageMask) -> Outcome {
 
 fn bytes(pages: &PageMask) -> u64 {
     u64::from(pages.count()) * PAGE_BYTES
-}
-
-/// Gathers free space, some at a time.
-pub fn relocate<M: Machine>(m: &mut M) {
-    let reserve = m.workers().saturating_add(1);
-    for _ in 0..MOVES {
-        let begun = m.table(|table| {
-            let low = table.is_low(reserve);
-            low.then(|| table.relocate_begin()).flatten()
-        });
-        let Some(to_move) = begun else {
-            return;
-        };
-        // Both are one operation for the arbiter: who has only read has done nothing yet.
-        m.take_turn();
-        let copied = m.copy(&to_move);
-        m.end_turn();
-        let pages = m.table(|table| table.relocate_end(to_move, copied));
-        m.count(Count::Relocated, u64::from(pages) * PAGE_BYTES);
-        if !copied {
-            return;
-        }
-    }
 }

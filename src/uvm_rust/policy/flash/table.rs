@@ -226,6 +226,17 @@ pub struct Move {
     pub pages: u16,
 }
 
+impl Move {
+    /// What is copied, as pages that are numbered from 0.
+    pub fn piece(&self) -> Piece {
+        Piece {
+            pages: Region::new(0, self.pages),
+            place: self.from,
+            stamp: self.stamp,
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Extent {
     stamp: u64,

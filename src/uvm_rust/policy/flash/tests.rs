@@ -5,6 +5,7 @@
 use super::*;
 use crate::policy::mask::{PageMask, Region};
 
+mod again;
 mod explore;
 mod model;
 mod tier;

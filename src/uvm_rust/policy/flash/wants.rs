@@ -32,8 +32,10 @@ pub struct Wants {
     asked: PageMask,
     /// For whom somebody fetches them, or is going to.
     fetched_for: Option<Asks>,
-    /// Some of what was asked for could not be fetched.
-    failed: bool,
+    /// What of what was asked for could not be fetched, and no fault has found out.
+    failed: PageMask,
+    /// The last faults that were not put off find out that some of their pages are lost.
+    find_out: bool,
 }
 
 impl Wants {
@@ -78,10 +80,12 @@ impl Wants {
         }
     }
 
-    /// It was tried to fetch what was asked for. If that has `failed` for faults, the next one finds out why. A
-    /// call finds out by itself.
+    /// It was tried to fetch what was asked for. If that has `failed` for faults, the next one on these pages finds out
+    /// why. A call finds out by itself.
     pub fn tried(&mut self, failed: bool) {
-        self.failed |= failed && self.is_urgent();
+        if failed && self.is_urgent() {
+            self.failed |= self.asked;
+        }
         self.asked = PageMask::EMPTY;
         self.fetched_for = None;
     }
@@ -101,12 +105,33 @@ impl Wants {
     }
 
     /// Whether faults on `pages` of a block with this `state` have to be put off.
+    ///
+    /// What could not be read, and may be by now, is asked for as what was never tried. What faults have asked for is not
+    /// put back before one of them has found out: a device that fails slowly would keep them for ever.
     #[must_use]
-    pub fn park(&mut self, state: &BlockPages, pages: &PageMask) -> Park {
-        if core::mem::take(&mut self.failed) {
-            return Park::No;
+    pub fn park(&mut self, state: &mut BlockPages, now_us: u64, pages: &PageMask) -> Park {
+        let mut tried = self.failed;
+        if self.is_urgent() {
+            tried |= self.asked;
         }
-        let wanted = state.on_flash() & *pages;
+        state.read_again_at(now_us, &(*pages - tried));
+        let park = self.look(state, pages);
+        self.find_out = park == Park::No && state.lost().intersects(pages);
+        if park == Park::No {
+            self.failed -= *pages;
+        }
+        park
+    }
+
+    /// Whether what a GPU's fault wants and could not be read stays lost, however long ago that is: it is being serviced,
+    /// and would read by itself.
+    pub fn find_out(&self) -> bool {
+        self.find_out
+    }
+
+    fn look(&self, state: &BlockPages, pages: &PageMask) -> Park {
+        // Others on the block do not wait in vain for what only these cannot have.
+        let wanted = (state.on_flash() & *pages) - self.failed;
         if !wanted.is_empty() {
             Park::Ask(wanted)
         } else if state.in_flight().intersects(pages) {

@@ -40,7 +40,8 @@
 //!   not asked for, and whose policy lets it go, and none once there are chunks enough. It is so once its lock is held. Which kernel runs, the chunks
 //!   hear from who announces it ([`Worker::begins`]), as the worker may learn late of it.
 //! - **W-fit**: of a block only those pages are brought that are somewhere, do not thrash and
-//!   are not discarded, as they are when the copy is begun.
+//!   are not discarded, as they are when the copy is begun. Of a block that is pushed out, pages that are discarded are
+//!   dropped first, as by an eviction: a copy would make live pages of zeros of them on the host.
 //! - **W-mark**: a chunk is marked under a number that this generation of the GPU's queues gave. A chunk that
 //!   only the worker brought does not count as the running kernel's.
 //! - **W-bound**: a turn learns, looks at and moves a bounded number.
@@ -261,6 +262,10 @@ pub trait Machine {
 
     /// The root chunk that its first page is in, on the GPU.
     fn chunk(&mut self) -> Option<Chunk>;
+
+    /// Drops those of `leaving` pages, which are on the GPU, that are discarded. After [`Migrated::Begun`] these are
+    /// resident nowhere, and still discarded. The block is locked to go to the host.
+    fn drop_discarded(&mut self, leaving: &PageMask) -> Migrated;
 
     /// Begins to move pages of it. Their copies are numbered `copy`, below [`IN_FLIGHT`],
     /// together with others that have that number since it was last settled. On the way to the GPU it takes what memory

@@ -13,6 +13,17 @@ fn chunks(n: u32) -> Max {
     Max(n)
 }
 
+/// How an eviction of a chunk of the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evicted {
+    /// The chunk is gone.
+    Gone,
+    /// The chunk stays, as somebody holds it.
+    Held,
+    /// There is none to try.
+    Nothing,
+}
+
 /// A process alone, whose evictions end like this, the first one first; the rest succeed.
 struct Alone {
     held: Option<u32>,
@@ -37,13 +48,13 @@ impl Machine for Alone {
         self.held
     }
 
-    fn evict(&mut self) -> Evicted {
+    fn evict(&mut self) -> bool {
         self.evictions += 1;
         let end = self.ends.pop().unwrap_or(Evicted::Gone);
         if end == Evicted::Gone {
             self.held = self.held.map(|held| held - 1);
         }
-        end
+        end != Evicted::Nothing
     }
 
     fn dying(&mut self) -> bool {
@@ -170,11 +181,11 @@ impl Machine for Member<'_> {
         Some(self.crowd.borrow().held)
     }
 
-    fn evict(&mut self) -> Evicted {
+    fn evict(&mut self) -> bool {
         {
             let mut crowd = self.crowd.borrow_mut();
             if crowd.leaving == crowd.held {
-                return Evicted::Nothing;
+                return false;
             }
             crowd.leaving += 1;
         }
@@ -182,7 +193,7 @@ impl Machine for Member<'_> {
         let mut crowd = self.crowd.borrow_mut();
         crowd.leaving -= 1;
         crowd.held -= 1;
-        Evicted::Gone
+        true
     }
 
     fn dying(&mut self) -> bool {

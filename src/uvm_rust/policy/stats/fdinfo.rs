@@ -7,6 +7,7 @@
 //! A value is the one that `UVM_RUST_GET_STATS` or `UVM_RUST_FLASH_GET_STATS` gives at this moment; bytes have no
 //! unit behind them.
 
+use super::places::Places;
 use super::returns::mix;
 use super::{Snapshot, Traffic, CAUSES, CAUSE_NAMES, QUEUE_NAMES};
 use core::fmt::{self, Write};
@@ -81,13 +82,15 @@ pub fn client_id(made: u32, key: u64) -> u32 {
 
 /// Writes what there is of a VA space.
 ///
-/// `client` is a number that no other VA space has; `gpus` are those that were registered in it, `None` if nothing is
-/// counted; `ssd` is how many bytes its tenant has on the SSD tier's device, `None` without one.
+/// `client` is a number that no other VA space has. `gpus` are those that were registered in it, `None` if nothing is
+/// counted. `tenant_ssd` is how many bytes its tenant has on the SSD tier's device, `None` without one. `places` is how many
+/// bytes of its own are where, `None` if that is not known.
 pub fn show(
     out: &mut dyn Write,
     client: u32,
     gpus: Option<impl Iterator<Item = Told> + Clone>,
-    ssd: Option<u64>,
+    tenant_ssd: Option<u64>,
+    places: Option<Places>,
 ) -> fmt::Result {
     writeln!(out, "drm-client-id:\t{client}")?;
     if let Some(address) = gpus.clone().and_then(only_address) {
@@ -102,8 +105,15 @@ pub fn show(
             writeln!(out, "drm-{key}-vidmem:\t{bytes}")?;
         }
     }
-    if let Some(bytes) = ssd {
+    if let Some(places) = places {
+        // The name is the kernel's for memory that is no device's.
+        writeln!(out, "drm-resident-memory:\t{}", places.host)?;
+    }
+    if let Some(bytes) = tenant_ssd {
         writeln!(out, "nvidia-uvm-tenant-ssd:\t{bytes}")?;
+        if let Some(places) = places {
+            writeln!(out, "nvidia-uvm-ssd:\t{}", places.ssd)?;
+        }
     }
     for told in gpus.into_iter().flatten() {
         show_gpu(out, &told)?;
@@ -195,8 +205,16 @@ mod tests {
 
     /// The lines, by their keys, as a reader who knows the kernel's document takes them.
     fn read(gpus: Option<Vec<Told>>, ssd: Option<u64>) -> BTreeMap<String, String> {
+        lines_of(gpus, ssd, None)
+    }
+
+    fn lines_of(
+        gpus: Option<Vec<Told>>,
+        ssd: Option<u64>,
+        places: Option<Places>,
+    ) -> BTreeMap<String, String> {
         let mut text = String::new();
-        show(&mut text, 7, gpus.map(Vec::into_iter), ssd).unwrap();
+        show(&mut text, 7, gpus.map(Vec::into_iter), ssd, places).unwrap();
         let mut lines = BTreeMap::new();
         for line in text.lines() {
             let (key, value) = line.split_once(':').unwrap();
@@ -249,6 +267,22 @@ mod tests {
         assert_eq!(of("nvidia-uvm-gpu1-discarded"), "120");
         assert_eq!(of("drm-purgeable-vidmem"), "120");
         assert_eq!(lines.len(), 8 + 6 + 5 + 3 * 5);
+    }
+
+    /// A process's own memory on the host is told with and without a GPU, and that on the SSD if there is one.
+    #[test]
+    fn where_the_pages_are_is_told_as_far_as_it_is_known() {
+        let places = Places { host: 5, ssd: 6 };
+        for gpus in [None, Some([told(1, "0000:01:00.0", 0)].into())] {
+            let of = |ssd, places| {
+                let lines = lines_of(gpus.clone(), ssd, places);
+                ["drm-resident-memory", "nvidia-uvm-ssd"].map(|key| lines.get(key).cloned())
+            };
+            assert_eq!(of(Some(9), None), [None, None]);
+            assert_eq!(of(None, Some(places)), [Some("5".into()), None]);
+            let both = [Some("5".into()), Some("6".into())];
+            assert_eq!(of(Some(9), Some(places)), both);
+        }
     }
 
     /// Readers tell VA spaces apart by it, and add up what each has. A process with two of its own that are made one after

@@ -8,8 +8,8 @@
 //!
 //! The table has two places for each chunk, so that it forgets nothing within that distance but where many blocks
 //! meet in a row of four places: then the oldest is forgotten. Each eviction counts once, however often data of its block
-//! are copied. Blocks are known by their addresses: memory that takes the place of what was evicted and then freed
-//! counts as that.
+//! are copied. Blocks are known by their addresses, and forgotten when memory there is freed: what takes its place is new.
+//! Where several allocations share the 2 MiB of a block, the first that is freed has all of it forgotten.
 //!
 //! Locking: none. Places are atomics. Two threads that take one place at the same time lose one of two evictions.
 
@@ -77,6 +77,18 @@ impl Returns {
         taken.is_ok() && since <= self.reach
     }
 
+    /// Memory of `owner`'s in the block at `address` is freed.
+    pub fn freed(&self, owner: u32, address: u64) {
+        let (row, tag) = self.row(owner, address);
+        for place in row {
+            let was = place.load(Relaxed);
+            if split(was).0 == tag {
+                // An eviction at the same time is of other memory, and stays.
+                let _ = place.compare_exchange(was, 0, Relaxed, Relaxed);
+            }
+        }
+    }
+
     /// The places that may be the block's, and its tag, which is not 0.
     fn row(&self, owner: u32, address: u64) -> (&[AtomicU64], u32) {
         let block = address >> BLOCK_SHIFT;
@@ -120,6 +132,20 @@ mod tests {
         returns.evicted(1, BLOCK);
         assert!(returns.copied_in(1, BLOCK));
         assert!(!returns.copied_in(1, BLOCK), "the last eviction is one");
+    }
+
+    #[test]
+    fn what_takes_the_place_of_freed_memory_has_not_been_here() {
+        let returns = Returns::new(8).unwrap();
+        (1..4).for_each(|block| returns.evicted(1, block * BLOCK));
+        returns.freed(1, 2 * BLOCK + 0x5000);
+        returns.freed(2, 3 * BLOCK);
+        returns.freed(1, 7 * BLOCK);
+        let back = (1..4).map(|block| returns.copied_in(1, block * BLOCK));
+        assert_eq!(back.collect::<Vec<_>>(), [true, false, true]);
+        // It is evicted itself.
+        returns.evicted(1, 2 * BLOCK);
+        assert!(returns.copied_in(1, 2 * BLOCK));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 //! What uvmsim predicts of a recorded program, and whether its runs were so.
 
-use super::{Places, Run, DEEPUM, GPU_BYTES, LEARNING, LEAVES, LEAVING, STEPS};
+use super::{
+    Places, Run, AHEAD, DATA, DEEPUM, ELSEWHERE, GPU_BYTES, LAYERS, LEARNING, LEAVES, LEAVING,
+    NEAR, NO_TREE, OTHER_LAYERS, PREEVICT, STEPS, UVM,
+};
 use crate::play::{off_percent, shown, MOST_PERCENT};
 use crate::scaled::{faster, Bytes, AT_ONCE, MACHINE};
 use anyhow::{ensure, Context, Result};
@@ -11,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use uvm_policy::prefetch::worker::Params;
+use uvm_policy::prefetch::Config;
 use uvmsim_machine::Machine;
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::policies::{deepum_config, execution_ids, Driver, Planned};
@@ -64,7 +68,7 @@ pub fn run(trace: &Path, plan: &Path, lines: &Path, report: &Path) -> Result<()>
     Ok(())
 }
 
-/// What uvmsim says of each policy that it predicts.
+/// What uvmsim says of each policy that it predicts, and of the program whose memory has other sizes.
 type Predictions = BTreeMap<&'static str, Predicted>;
 
 fn predictions(trace: &str, plan: &str) -> Result<Predictions> {
@@ -77,17 +81,61 @@ fn predictions(trace: &str, plan: &str) -> Result<Predictions> {
     // worker moves before each block.
     let played = faster(&machine, AT_ONCE);
     let placed = placed(&workload);
+    let elsewhere = resized(&workload, OTHER_LAYERS)?;
     let uvm = |n| predict(&machine, &workload, &placed, &mut Freeing, n);
-    let deepum = |n| learning(&played, &workload, &placed, 1, n);
-    let plan = |n| {
-        let mut planned = Planned::new("plan", plan.clone(), Tier::Host);
-        predict(&played, &workload, &layout, &mut planned, n)
+    let learnt = |discards, ahead| {
+        let ready = 1;
+        let with = Learning {
+            discards,
+            ready,
+            ahead,
+        };
+        let last = |n| learning(&played, &workload, &placed, with, n);
+        each_step(STEPS + LEARNING, last)
     };
+    // A plan moves allocations as a whole, of whatever size they are in this run.
+    let planned = |workload: &Workload, layout: &Layout, n| {
+        let mut planned = Planned::new("plan", plan.clone(), Tier::Host);
+        predict(&played, workload, layout, &mut planned, n)
+    };
+    let other = Layout::new(&elsewhere);
+    let of_plan = |n| planned(&workload, &layout, n);
+    let of_elsewhere = |n| planned(&elsewhere, &other, n);
     Ok(Predictions::from([
-        ("uvm", each_step(STEPS, uvm)?),
-        (DEEPUM, each_step(STEPS + LEARNING, deepum)?),
-        ("plan", each_step(STEPS, plan)?),
+        (NO_TREE, each_step(STEPS, uvm)?),
+        (PREEVICT, learnt(false, AHEAD)?),
+        (DEEPUM, learnt(true, AHEAD)?),
+        (NEAR, learnt(true, 1)?),
+        ("plan", each_step(STEPS, of_plan)?),
+        (ELSEWHERE, each_step(STEPS, of_elsewhere)?),
     ]))
+}
+
+/// The step of a program whose layers have these MiB, by that of `train`: what is there from the start is
+/// `allocN`, and what the step makes comes in the order of its first uses.
+fn resized(workload: &Workload, layers: [(u64, u64); 8]) -> Result<Workload> {
+    let mut resized = workload.clone();
+    let mut made = Vec::new();
+    for (t, tensor) in resized.tensors.iter_mut().enumerate() {
+        let number = tensor.name.strip_prefix("alloc").map(str::parse::<usize>);
+        match number.transpose()? {
+            Some(0) => tensor.bytes = DATA << 20,
+            Some(layer) => {
+                let layer = layers.get(layer - 1);
+                tensor.bytes = layer.context("the trace has more layers")?.0 << 20;
+            }
+            None => made.push(t),
+        }
+    }
+    made.sort_by_key(|&t| resized.tensors[t].first());
+    // Gradients have the sizes of what was handed on.
+    let handed = layers.map(|(_, handed)| handed);
+    let sizes: Vec<_> = handed.iter().chain(handed.iter().rev()).collect();
+    ensure!(made.len() == sizes.len(), "the trace's step is another");
+    for (t, mib) in made.into_iter().zip(sizes) {
+        resized.tensors[t].bytes = mib << 20;
+    }
+    Ok(resized)
 }
 
 /// What is predicted of so many steps, by what `last` predicts of the last of any number of steps.
@@ -103,8 +151,8 @@ fn each_step(steps: u32, mut last: impl FnMut(u32) -> Result<Predicted>) -> Resu
 }
 
 /// The machine that the plan is for. As upstream, a page is in one place. The tree prefetcher is
-/// off there and in the VM: what it brings depends on which faults come just before a batch is
-/// fetched and which just behind, and that on the host's load.
+/// off there and in the VM, but for `uvm`, which is not predicted: what it brings depends on which faults
+/// come just before a batch is fetched and which just behind, and that on the host's load.
 fn machine() -> Result<Machine> {
     let whole = uvmsim_machine::presets::find(MACHINE).context("no such machine")?;
     Ok(Machine {
@@ -161,21 +209,39 @@ impl Policy for Freeing {
     }
 }
 
-/// The driver's prefetcher under the same program, with `uvm_rust_preevict=ready`: the last of some steps.
+/// The driver's prefetcher, and what the program does with memory that its kernels need no more.
+#[derive(Clone, Copy)]
+struct Learning {
+    /// Its allocator keeps that, and discards it; otherwise that is freed.
+    discards: bool,
+    /// The value of `uvm_rust_preevict`: how many chunks the driver keeps ready.
+    ready: u32,
+    /// The value of `uvm_rust_prefetch_ahead`: how many kernels ahead the driver fetches.
+    ahead: u32,
+}
+
+/// The driver's prefetcher under such a program: the last of some steps.
 fn learning(
     machine: &Machine,
     workload: &Workload,
     layout: &Layout,
-    ready: u32,
+    with: Learning,
     steps: u32,
 ) -> Result<Predicted> {
     let ids = execution_ids(workload, layout);
     let params = Params {
         act: true,
-        watermark: ready,
+        watermark: with.ready,
     };
-    let driver = Driver::new(ids, deepum_config(), params);
+    let config = Config {
+        ahead: with.ahead,
+        ..deepum_config()
+    };
+    let driver = Driver::new(ids, config, params);
     let mut driver = driver.map_err(|e| anyhow::anyhow!("uvmsim: {e}"))?;
+    if with.discards {
+        driver = driver.discarding();
+    }
     predict(machine, workload, layout, &mut driver, steps)
 }
 
@@ -203,7 +269,11 @@ fn placed(workload: &Workload) -> Layout {
 }
 
 fn judged(run: &Run, predictions: &Predictions) -> Judged {
-    let predicted = predictions.get(&*run.policy).cloned();
+    let of = match &*run.program {
+        ELSEWHERE => ELSEWHERE,
+        _ => &*run.policy,
+    };
+    let predicted = predictions.get(of).cloned();
     let off_percent = predicted.as_ref().map(|p| off(run, p));
     Judged {
         program: run.program.clone(),
@@ -212,11 +282,18 @@ fn judged(run: &Run, predictions: &Predictions) -> Judged {
         bytes: run.bytes,
         predicted,
         off_percent,
-        // A run that is wrong prints no line.
-        verified: true,
+        verified: verified(run),
         program_bytes: run.program_bytes,
         gpu_bytes: run.gpu_bytes,
     }
+}
+
+/// Whether all of the data and weights, which a program allocates first, were compared at the end of this run, and no
+/// byte of them was wrong, nor a word of what its kernels checked.
+fn verified(run: &Run) -> bool {
+    let lasting = run.sizes.iter().take(1 + LAYERS.len());
+    let wrong = run.differ + run.mismatches;
+    run.compared > 0 && run.compared == lasting.sum::<u64>() && wrong == 0
 }
 
 /// How far a run is from what was predicted, in percent; where nothing was, of a block.
@@ -246,14 +323,14 @@ fn predicted_steps<'a>(
 
 fn show(runs: &[Judged]) {
     println!(
-        "{:<16} {:<7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6}",
+        "{:<16} {:<15} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6}",
         "MiB", "policy", "to GPU", "of", "back", "of", "faults", "of", "off %"
     );
     for run in runs {
         let mib = |bytes: u64| bytes as f64 / 1048576.0;
         let predicted = run.predicted.as_ref().map(|p| p.bytes);
         println!(
-            "{:<16} {:<7} {:>7.1} {:>7} {:>7.1} {:>7} {:>7} {:>7} {:>6}",
+            "{:<16} {:<15} {:>7.1} {:>7} {:>7.1} {:>7} {:>7} {:>7} {:>6}",
             run.program,
             run.policy,
             mib(run.bytes.host_to_gpu),
@@ -268,11 +345,14 @@ fn show(runs: &[Judged]) {
 }
 
 /// Which runs there must be.
-const WANTED: [(&str, &str); 5] = [
-    ("train", "uvm"),
+const WANTED: [(&str, &str); 8] = [
+    ("train", NO_TREE),
+    ("train", UVM),
+    ("train", PREEVICT),
+    ("train", NEAR),
     ("train", DEEPUM),
     ("train", "plan"),
-    ("train-elsewhere", "plan"),
+    (ELSEWHERE, "plan"),
     (LEAVING, "plan"),
 ];
 
@@ -288,11 +368,21 @@ fn wrong(runs: &[Run], judged: &[Judged]) -> Vec<String> {
             wrong.push(format!("{program}, {policy}: it was not run"));
         }
     }
-    let Some(recorded) = found("train", "uvm") else {
+    let Some(recorded) = found("train", NO_TREE) else {
         return wrong;
     };
+    // Plain UVM's faults, with its prefetcher if those are fewer.
+    let plain = found("train", UVM).map_or(recorded.faults, |uvm| uvm.faults.min(recorded.faults));
+    let most = plain as f64 * MOST_PERCENT / 100.0;
     for (run, judged) in runs.iter().zip(judged) {
         let name = format!("{}, {}", run.program, run.policy);
+        if !judged.verified {
+            let (compared, differ, words) = (run.compared, run.differ, run.mismatches);
+            wrong.push(format!(
+                "{name}: wrong data, or not all of it was compared: {differ} of {compared} bytes, and {words} words \
+                 that kernels read"
+            ));
+        }
         if let Some(off) = judged.off_percent.filter(|&off| off > MOST_PERCENT) {
             let predicted = judged.predicted.as_ref().map(|p| &p.steps);
             wrong.push(format!(
@@ -300,15 +390,23 @@ fn wrong(runs: &[Run], judged: &[Judged]) -> Vec<String> {
                 run.steps
             ));
         }
-        let predicted = judged.predicted.as_ref().map_or(0, |p| p.steps.len());
-        if run.program != LEAVING && run.steps.len() != predicted {
+        let predicted = judged.predicted.as_ref().map(|p| p.steps.len());
+        if let Some(predicted) = predicted.filter(|&n| n != run.steps.len()) {
             let steps = run.steps.len();
-            wrong.push(format!("{name}: {steps} steps, not {predicted}"));
+            if run.program != LEAVING {
+                wrong.push(format!("{name}: {steps} steps, not {predicted}"));
+            }
         }
-        if run.policy == "uvm" {
+        if run.policy == NO_TREE {
             continue;
         }
-        let (faults, most) = (run.faults, recorded.faults as f64 * MOST_PERCENT / 100.0);
+        let faults = run.faults;
+        if run.policy == UVM && faults > recorded.faults {
+            let without = recorded.faults;
+            wrong.push(format!(
+                "{name}: {faults} faults, and {without} without its prefetcher"
+            ));
+        }
         if run.policy == "plan" && faults as f64 > most {
             wrong.push(format!("{name}: {faults} faults, more than {most:.0}"));
         }
@@ -326,16 +424,18 @@ fn wrong(runs: &[Run], judged: &[Judged]) -> Vec<String> {
             ));
         }
         let faults = run.steps.get(LEAVES as usize).copied();
-        let most = recorded.faults as f64 * MOST_PERCENT / 100.0;
         if leaves && faults.is_none_or(|faults| faults as f64 > most) {
             wrong.push(format!(
                 "{LEAVING}: {faults:?} faults off the plan, more than {most:.0}"
             ));
         }
     }
-    if let Some(elsewhere) = found("train-elsewhere", "plan") {
+    if let Some(elsewhere) = found(ELSEWHERE, "plan") {
         if distances(recorded) == distances(elsewhere) {
-            wrong.push("train-elsewhere: its memory lies as train's did".to_owned());
+            wrong.push(format!("{ELSEWHERE}: its memory lies as train's did"));
+        }
+        if recorded.sizes == elsewhere.sizes {
+            wrong.push(format!("{ELSEWHERE}: its memory has the sizes of train's"));
         }
     }
     wrong
@@ -349,196 +449,4 @@ fn distances(run: &Run) -> Vec<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    fn run(program: &str, policy: &str, faults: u64, to_gpu: u64, second: u64) -> Run {
-        Run {
-            program: program.into(),
-            policy: policy.into(),
-            faults,
-            steps: vec![faults; 3],
-            left: u64::from(program == LEAVING),
-            bytes: Bytes {
-                host_to_gpu: to_gpu,
-                ..Bytes::default()
-            },
-            program_bytes: 2 * GPU_BYTES,
-            gpu_bytes: GPU_BYTES,
-            addresses: vec![1 << 40, second],
-        }
-    }
-
-    fn told(change: impl FnOnce(&mut Vec<Run>)) -> Vec<String> {
-        told_of(|runs, _| change(runs))
-    }
-
-    fn told_of(change: impl FnOnce(&mut Vec<Run>, &mut Predictions)) -> Vec<String> {
-        let mut runs = vec![
-            run("train", "uvm", 1000, 200 << 20, 2 << 40),
-            run("train", "deepum", 1122, 204 << 20, 2 << 40),
-            run("train", "plan", 10, 98 << 20, 2 << 40),
-            run("train-elsewhere", "plan", 0, 102 << 20, 3 << 40),
-            run(LEAVING, "plan", 0, 100 << 20, 2 << 40),
-        ];
-        let of = |faults, mib: u64| Predicted {
-            faults,
-            steps: vec![faults; 3],
-            bytes: Bytes {
-                host_to_gpu: mib << 20,
-                ..Bytes::default()
-            },
-        };
-        let mut predictions = Predictions::from([
-            ("uvm", of(1000, 200)),
-            ("deepum", of(1100, 200)),
-            ("plan", of(0, 100)),
-        ]);
-        change(&mut runs, &mut predictions);
-        let judged: Vec<_> = runs.iter().map(|run| judged(run, &predictions)).collect();
-        wrong(&runs, &judged)
-    }
-
-    #[test]
-    fn what_is_not_as_predicted_is_told() {
-        assert_eq!(told(|_| ()), Vec::<String>::new());
-        for (what, said) in [
-            (told(|r| r[2].bytes.host_to_gpu = 97 << 20), "off uvmsim's"),
-            (told(|r| r[0].bytes.host_to_gpu = 300 << 20), "off uvmsim's"),
-            (told(|r| r[3].bytes.gpu_to_host = 2 << 20), "off uvmsim's"),
-            (told(|r| r[2].faults = 11), "off uvmsim's"),
-            (told(|r| r[0].faults = 1021), "off uvmsim's"),
-            (told(|r| r[1].faults = 1123), "off uvmsim's"),
-            (told(|r| r[1].faults = 1077), "off uvmsim's"),
-            (told(|r| r[1].bytes.host_to_gpu += 1), "off uvmsim's"),
-            (told(|r| r[0].steps[0] = 1021), "off uvmsim's"),
-            (told(|r| r[1].steps[1] = 1077), "off uvmsim's"),
-            (told(|r| r[4].steps[0] = 11), "off uvmsim's"),
-            (told(|r| r[3].steps.truncate(2)), "2 steps, not 3"),
-            (told(|r| r[1].steps.push(1100)), "4 steps, not 3"),
-            (told(|r| r[4].steps[1] = 21), "faults off the plan"),
-            (told(|r| r[4].left = 0), "left its plan 0 times"),
-            (told(|r| r[2].left = 1), "left its plan 1 times"),
-            (told(|r| r[3].addresses[1] = 2 << 40), "as train's did"),
-            (told(|r| r[2].program_bytes -= 1), "less than twice"),
-            (told(|r| drop(r.remove(1))), "it was not run"),
-        ] {
-            assert_eq!(what.len(), 1, "{what:?}");
-            assert!(what[0].contains(said), "{what:?}");
-        }
-    }
-
-    /// What a program does where it has left its plan, and before it is back, nobody predicts.
-    #[test]
-    fn a_step_off_the_plan_is_not_compared() {
-        assert_eq!(told(|runs| runs[4].steps[2] = 512), Vec::<String>::new());
-    }
-
-    /// A plan that faults as often as uvmsim says, which is often, is no good plan.
-    #[test]
-    fn a_plan_that_leaves_many_faults_is_told_though_they_were_predicted() {
-        let with = |faults| {
-            told_of(|runs, predictions| {
-                for run in &mut runs[2..] {
-                    (run.faults, run.steps[0], run.steps[2]) = (faults, faults, faults);
-                }
-                for run in &mut runs[2..4] {
-                    run.steps[1] = faults;
-                }
-                let plan = predictions.get_mut("plan").unwrap();
-                (plan.faults, plan.steps) = (faults, vec![faults; 3]);
-            })
-        };
-        assert_eq!(with(20), Vec::<String>::new());
-        let name = |program| format!("{program}, plan: 21 faults, more than 20");
-        let programs = ["train", "train-elsewhere", LEAVING];
-        assert_eq!(with(21), programs.map(name));
-    }
-
-    /// The program's step, as a record of it has it: each kernel's memory, and what is freed behind it.
-    fn recorded() -> Workload {
-        let mut tensors = vec![(6, "weight", "alloc0".to_owned())];
-        for (layer, (mib, _)) in (1..).zip(super::super::LAYERS) {
-            tensors.push((mib, "weight", format!("alloc{layer}")));
-        }
-        let mut kernels: Vec<(&str, Vec<usize>, usize)> = Vec::new();
-        let mut make = |mib, kernel| {
-            tensors.push((mib, "activation", format!("kernel{kernel}.0")));
-            tensors.len() - 1
-        };
-        let mut handed = vec![0];
-        for (layer, (_, mib)) in (1..).zip(super::super::LAYERS) {
-            let next = make(mib, kernels.len());
-            kernels.push(("forward", vec![handed[layer - 1], layer], next));
-            handed.push(next);
-        }
-        let mut gradient = make(4, kernels.len());
-        kernels.push(("loss", vec![handed[8]], gradient));
-        for layer in (1..=8).rev() {
-            let below = handed[layer - 1];
-            let of_below = (below != 0).then(|| {
-                let (_, mib) = super::super::LAYERS[layer - 2];
-                let made = make(mib, kernels.len());
-                kernels.push(("backward", vec![gradient, layer], made));
-                made
-            });
-            kernels.push(("update", vec![below, gradient], layer));
-            gradient = of_below.unwrap_or(gradient);
-        }
-        let mut text = "uvmtrace 1\nmeta name train\n".to_owned();
-        for (tensor, (mib, kind, key)) in tensors.iter().enumerate() {
-            text += &format!("tensor {tensor} {kind} {} {key}\n", mib << 20);
-        }
-        for (kernel, (name, reads, written)) in kernels.into_iter().enumerate() {
-            let all = reads.iter().chain([&written]);
-            let bytes: u64 = all.map(|&tensor| tensors[tensor].0 << 20).sum();
-            let ns = bytes as f64 / super::super::RATE * 1e9;
-            let reads: Vec<_> = reads.iter().map(usize::to_string).collect();
-            let reads = reads.join(",");
-            // A record does not know which arguments are only read.
-            text +=
-                &format!("kernel {kernel} {ns:.0} {name}{kernel} {reads} {reads},{written} -\n");
-        }
-        Workload::from_trace(&text.parse::<Trace>().unwrap())
-    }
-
-    /// Why the demo's prefetcher has more faults than plain UVM: docs/prefetch.md, "Where marks cost faults". The
-    /// driver had these in the VM.
-    #[test]
-    fn the_demo_s_prefetcher_has_these_faults_in_each_step() {
-        let (machine, workload) = (machine().unwrap(), recorded());
-        let (played, placed) = (faster(&machine, AT_ONCE), placed(&workload));
-        let plain = predict(&machine, &workload, &placed, &mut Freeing, STEPS).unwrap();
-        let mib = |of: &Predicted| [of.bytes.host_to_gpu >> 20, of.bytes.gpu_to_host >> 20];
-        assert_eq!((plain.faults, mib(&plain)), (25_088, [50, 50]));
-        let last = learning(&played, &workload, &placed, 1, 5).unwrap();
-        assert_eq!(mib(&last), [98, 102]);
-        let steps = |ready| {
-            let learning = |n| learning(&played, &workload, &placed, ready, n).unwrap();
-            [1, 2, 3, 4, 5].map(|n| learning(n).faults)
-        };
-        assert_eq!(steps(0), [30_720, 35_328, 28_672, 27_136, 27_136]);
-        assert_eq!(steps(1), [31_232, 36_864, 35_840, 32_768, 30_720]);
-    }
-
-    /// What the program frees is not copied, and the rest is.
-    #[test]
-    fn what_is_freed_is_not_copied() {
-        let text = "uvmtrace 1\nmeta name a\n\
-            tensor 0 weight 20971520 alloc0\ntensor 1 activation 20971520 kernel0.0\n\
-            kernel 0 1000 a 0 1 -\nkernel 1 1000 b 1 0 -\n";
-        let trace: Trace = text.parse().unwrap();
-        let workload = Workload::from_trace(&trace);
-        let layout = placed(&workload);
-        let machine = machine().unwrap();
-        let predicted = predict(&machine, &workload, &layout, &mut Freeing, STEPS).unwrap();
-        assert!(predicted.faults > 0);
-        // The weight's 20 MiB, and at most those 12 that pushed it out.
-        assert!(predicted.bytes.gpu_to_host <= 32 << 20, "{predicted:?}");
-        let kept = uvmsim_physical::policies::BaseUvm;
-        let kept = predict(&machine, &workload, &layout, &mut { kept }, STEPS).unwrap();
-        assert!(kept.bytes.gpu_to_host > predicted.bytes.gpu_to_host);
-    }
-}
+mod tests;

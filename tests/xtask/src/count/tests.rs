@@ -183,8 +183,10 @@ fn a_condition_that_does_not_hold() {
         with(CONDITIONS, &[("GPUS", "2")], "short", true, &skipped),
         (0, 2, 2)
     );
-    let base = [("UVM_VERSION", "570")];
-    assert_eq!(with(CONDITIONS, &base, "short", true, &skipped), (0, 1, 2));
+    for base in ["570", "570.211.01"] {
+        let base = [("UVM_VERSION", base)];
+        assert_eq!(with(CONDITIONS, &base, "short", true, &skipped), (0, 1, 2));
+    }
 }
 
 #[test]

@@ -90,6 +90,10 @@ impl Tree {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    fn command(&self, argv: &[&str]) -> Option<String> {
+        Setting::new(self.folder.path().to_owned(), self.env.clone()).said(argv)
+    }
+
     fn key_with(&self, env: &[(&str, &str)], part: &Part, known: &[Known]) -> Option<String> {
         let mut setting = Setting::new(self.folder.path().to_owned(), self.env.clone());
         for (name, value) in env {
@@ -348,4 +352,85 @@ fn a_version_that_cannot_be_told_yet_is_asked_again() {
     let before = inputs.key(&loops(), &[]);
     tree.program("dpkg-query", "echo 6.12.1");
     assert_ne!(before, inputs.key(&loops(), &[]));
+}
+
+/// A tree in a repository of git's, in which one file is ignored.
+fn checkout() -> Tree {
+    let tree = Tree::new();
+    tree.folder.write(".gitignore", "/bin\n/target\n");
+    for program in ["rustc", "python3"] {
+        tree.program(program, "echo 1");
+    }
+    let git = tree.command(&["git", "init", "--quiet"]);
+    assert!(git.is_some(), "git init");
+    tree
+}
+
+#[test]
+fn a_part_that_judges_is_made_of_the_whole_checkout() {
+    let tree = checkout();
+    let part = Part::beside("host/cargo-test", &["cargo", "test"]).judging();
+    for file in [
+        "README.md",
+        "tests/xtask/src/main.rs",
+        "scripts/test.sh",
+        "new",
+    ] {
+        tree.folder.write(file, "");
+        assert!(tree.again(file, &part), "{file}");
+    }
+    tree.folder.write("target/debug/x", "");
+    assert!(!tree.again("target/debug/x", &part));
+    let before = tree.key(&part);
+    tree.folder.remove("new");
+    assert_ne!(tree.key(&part), before);
+}
+
+#[test]
+fn a_part_that_judges_runs_again_on_another_machine() {
+    let tree = checkout();
+    let part = Part::alone("host/docs", &["cargo", "doc"]).judging();
+    let before = tree.key(&part);
+    assert_eq!(tree.key(&part), before);
+    for (program, script) in [
+        ("dpkg-query", "echo another"),
+        ("rustc", "echo 2"),
+        ("cargo", "echo 2"),
+        ("python3", "echo 2"),
+    ] {
+        let before = tree.key(&part);
+        tree.program(program, script);
+        assert_ne!(tree.key(&part), before, "{program}");
+    }
+    let set = |name, value| tree.key_with(&[(name, value)], &part, &[]);
+    let before = set("UVM_RUST_XTASK", "/somewhere");
+    assert_eq!(set("RUST_BACKTRACE", "1"), before);
+    assert_eq!(set("CARGO_INCREMENTAL", "0"), before);
+    for name in [
+        "UVM_TEST_SEED",
+        "RUSTFLAGS",
+        "PYTHONPATH",
+        "CUDA_HOME",
+        "VM_CPU",
+    ] {
+        assert_ne!(set(name, "3"), before, "{name}");
+    }
+    assert_eq!(set("UVM_TEST_SEED", "new"), None);
+    let known = Known {
+        times: None,
+        pattern: "x".to_owned(),
+    };
+    assert_ne!(tree.key_with(&[], &part, &[known]), before);
+}
+
+#[test]
+fn what_makes_something_or_is_in_no_repository_is_not_remembered() {
+    let tree = checkout();
+    let makes = Part::alone("build/programs", &["cargo", "build"]);
+    assert_eq!(tree.key_with(&[], &makes, &[]), None);
+    let judges = Part::alone("host/docs", &["cargo", "doc"]).judging();
+    assert_eq!(
+        tree.key_with(&[("GIT_DIR", "/nowhere")], &judges, &[]),
+        None
+    );
 }

@@ -90,7 +90,9 @@ impl House {
         };
         let keys = |part: &Part, _: &[Known]| {
             let sources = self.folder.read("sources");
-            (sources != "unknown").then(|| format!("{}-{sources}", part.name.replace('/', "-")))
+            let is_kept = part.judges || part.how == How::Lane;
+            (is_kept && sources != "unknown")
+                .then(|| format!("{}-{sources}", part.name.replace('/', "-")))
         };
         let said = Said::default();
         let screen = Screen::of(Box::new(said.clone()), self.width);
@@ -179,6 +181,31 @@ fn a_part_beside_others_runs_each_time() {
             .count(),
         0
     );
+}
+
+#[test]
+fn what_judges_the_checkout_does_not_run_again_until_something_changes() {
+    let house = House::new();
+    let parts = [
+        Part::alone("r/s", &RAN).judging(),
+        Part::beside("r/t", &RAN).judging(),
+    ];
+    assert_eq!(house.ran(&parts), 2);
+    assert_eq!(house.ran(&parts), 2);
+    let (said, _) = house.run(&parts);
+    assert!(said.contains("(r/t: passed on "), "{said}");
+    house.folder.write("sources", "2");
+    assert_eq!(house.ran(&parts), 4);
+    house.folder.write("sources", "3");
+    house.folder.write("log", "not ok 1 - x\n1..1\n");
+    assert_eq!(house.ran(&parts), 6);
+    assert_eq!(house.ran(&parts), 8);
+    let fresh = House {
+        fresh: true,
+        ..house
+    };
+    fresh.folder.write("sources", "2");
+    assert_eq!(fresh.ran(&parts), 10);
 }
 
 #[test]

@@ -39,7 +39,8 @@ pub fn parts(setting: &Setting) -> Vec<Part> {
         Part::alone("host/deny", &["tests/scripts/deny.sh"]).unless(no_deny),
     ]);
     parts.extend(miri());
-    parts
+    parts.push(Part::alone("host/tsan", &["tests/parts/tsan.sh"]).unless(no_tsan));
+    parts.into_iter().map(Part::judging).collect()
 }
 
 /// Tests of scripts, each of which stands alone.
@@ -64,6 +65,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("kernels", "tests/scripts/test-kernels.sh"),
     ("test-sh", "tests/scripts/parts.sh"),
     ("versions", "tests/scripts/versions.sh"),
+    ("torch-demo", "tests/scripts/torch-demo.sh"),
 ];
 
 const SHELLCHECK: &str = "shellcheck -x scripts/*.sh tests/scripts/*.sh tests/parts/*.sh \
@@ -166,6 +168,11 @@ fn no_torch(setting: &Setting) -> Option<String> {
     found
         .is_none()
         .then(|| "no PyTorch (Debian: python3-torch)".to_owned())
+}
+
+fn no_tsan(setting: &Setting) -> Option<String> {
+    let lacks = setting.said(&["tests/parts/tsan.sh", "absent"])?;
+    Some(lacks.trim_end().to_owned())
 }
 
 fn no_miri(setting: &Setting) -> Option<String> {

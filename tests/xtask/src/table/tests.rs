@@ -46,6 +46,7 @@ fn the_parts_on_the_host_also_one_that_may_be_skipped() {
         "host/cargo-test",
         "host/pytorch",
         "host/miri",
+        "host/tsan",
     ] {
         assert!(names(&parts).contains(&name), "{name}");
     }

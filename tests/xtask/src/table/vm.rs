@@ -19,7 +19,7 @@ const SLOW: &str = "UVM_PARAMS=uvm_perf_thrashing_lapse_usec=1000000";
 pub const PREFETCH: &str = "UVM_PARAMS=uvm_rust_prefetch=1 uvm_rust_preevict=4";
 /// The programs for that.
 pub const PREFETCH_SUITE: &str =
-    "out/kselftest/uvm_announce && target/release/uvm-dnn run deepum random-order";
+    "out/kselftest/uvm_announce && target/release/discard --only 'ahead of need' && target/release/uvm-dnn run deepum random-order";
 
 /// All that is built for the VM and runs there.
 pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
@@ -27,7 +27,7 @@ pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
     let mut parts = vec![
         Part::alone("build/kernel", &["scripts/kernel.sh", kernel]),
         modules("build/modules"),
-        Part::alone("build/clippy", &["scripts/driver.sh", "clippy"]),
+        Part::alone("build/clippy", &["scripts/driver.sh", "clippy"]).judging(),
         programs(),
     ];
     parts.extend(shipped(setting));
@@ -239,8 +239,11 @@ pub fn suite(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
     } = amount;
     let storms = if ours { times } else { times / 5 };
     let vidmem = if ours { "VIDMEM=128M" } else { "VIDMEM=256M" };
-    let pinned = format!(" && {SUITE}/discard --only 'pinned by thrashing'");
-    let pinned = if ours { pinned.as_str() } else { "" };
+    let of_discard = |name: &str| format!(" && {SUITE}/discard --only '{name}'");
+    let pinned = match ours {
+        true => of_discard("thrashing") + &of_discard("where it was pinned"),
+        false => String::new(),
+    };
     let seed = seed(setting);
     let vm = |name: &str, settings: &[&str], command: String| {
         Part::vm(

@@ -9,6 +9,7 @@
 //! ended, and none had ended when it was seen not to. A launch that finds its stream empty has its time
 //! right by what it takes a launch to reach the GPU, and so have those behind it, in all streams of the context.
 
+use core::ffi::c_void;
 use core::ptr::null_mut;
 use std::collections::VecDeque;
 
@@ -17,6 +18,9 @@ use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::record::now;
 
 use super::Handle;
+
+/// The type of `cuEventRecord` in the driver.
+type RecordFn = unsafe extern "C" fn(*mut c_void, Stream) -> i32;
 
 /// `CU_EVENT_DEFAULT`: with a time.
 const DEFAULT: u32 = 0;
@@ -86,19 +90,42 @@ pub(super) struct Ran {
 #[derive(Debug, Default)]
 pub(super) struct Timing {
     spare: Vec<Pair>,
-    lanes: Vec<Lane>,
-    /// One for each context.
-    anchors: Vec<Anchor>,
-    /// Launches in the lanes.
+    asked: Asked,
+    /// Launches in the lanes, here and where CUDA is being asked of them.
     running: usize,
     /// Launches since CUDA was asked last.
     since: usize,
+    /// How often all events were forgotten.
+    forgotten: u64,
 }
+
+/// What CUDA is asked of, by one thread at a time, and nothing is locked meanwhile: CUDA may wait for
+/// another thread, or call what calls it.
+#[derive(Debug, Default)]
+struct Asked {
+    lanes: Vec<Lane>,
+    /// One for each context.
+    anchors: Vec<Anchor>,
+}
+
+/// A question to CUDA: which launches are done, and when they ran.
+#[derive(Debug)]
+pub(super) struct Question {
+    asked: Asked,
+    forgotten: u64,
+    /// Events that are not needed any more.
+    spare: Vec<Pair>,
+    /// When and how long launches ran that are done, or that it is not known; in the order of each stream.
+    told: Vec<Told>,
+}
+
+/// A launch, and when it ran; `None`: that is not known.
+pub(super) type Told = (u64, Option<Ran>);
 
 /// The current context, or null.
 pub(super) fn current(cuda: &Cuda) -> Handle {
     let mut context = null_mut();
-    if let Some(call) = cuda.ctx_current {
+    if let Some(call) = cuda.ctx_current() {
         // SAFETY: the output is writable. After an error nobody has written it.
         let _ = unsafe { call(&mut context) };
     }
@@ -108,6 +135,9 @@ pub(super) fn current(cuda: &Cuda) -> Handle {
 /// Takes the spare pair of events, or makes one in the current context, and puts the first into a
 /// stream.
 ///
+/// # Errors
+/// It cannot be; the events, if there are any, can be used again.
+///
 /// # Safety
 /// `stream` is a stream of the current context, or a special one.
 pub(super) unsafe fn begin(
@@ -115,31 +145,36 @@ pub(super) unsafe fn begin(
     stream: Stream,
     context: Handle,
     spare: Option<Pair>,
-) -> Option<Begun> {
-    if context.0.is_null() {
-        return None;
-    }
-    let pair = match spare {
-        Some(pair) => pair,
-        None => make(cuda, context)?,
+) -> Result<Begun, Option<Pair>> {
+    let (Some(record), false) = (cuda.event_record(), context.0.is_null()) else {
+        return Err(spare);
     };
+    let pair = spare.or_else(|| make(cuda, context)).ok_or(None)?;
     let made = now();
     // SAFETY: the event is of the current context, and the stream by our contract.
-    let done = unsafe { cuda.event_record?(pair.before.0, stream) };
+    let done = unsafe { record(pair.before.0, stream) };
     let stream = stream.addr();
-    (done == 0).then_some(Begun { stream, made, pair })
+    match done {
+        0 => Ok(Begun { stream, made, pair }),
+        _ => Err(Some(pair)),
+    }
 }
 
 fn make(cuda: &Cuda, context: Handle) -> Option<Pair> {
-    let create = cuda.event_create?;
-    let mut events = [null_mut(); 2];
-    for event in &mut events {
+    let create = cuda.event_create()?;
+    let event = || {
+        let mut event = null_mut();
         // SAFETY: the output is writable.
-        if unsafe { create(event, DEFAULT) } != 0 {
-            return None;
-        }
-    }
-    let [before, behind] = events.map(Handle);
+        let done = unsafe { create(&mut event, DEFAULT) };
+        (done == 0).then_some(event)
+    };
+    let before = event()?;
+    let Some(behind) = event() else {
+        // SAFETY: the event is new, and in no stream.
+        let _ = cuda.event_destroy().map(|call| unsafe { call(before) });
+        return None;
+    };
+    let [before, behind] = [before, behind].map(Handle);
     Some(Pair {
         context,
         before,
@@ -147,7 +182,10 @@ fn make(cuda: &Cuda, context: Handle) -> Option<Pair> {
     })
 }
 
-/// Puts the second event into the stream. `None`: there was no launch.
+/// Puts the second event into the stream.
+///
+/// # Errors
+/// There was no launch, or CUDA refuses the event: both can be used again.
 ///
 /// # Safety
 /// As for [`begin`].
@@ -156,10 +194,26 @@ pub(super) unsafe fn end(
     stream: Stream,
     begun: Begun,
     launched: bool,
-) -> Option<Begun> {
+) -> Result<Begun, Pair> {
     // SAFETY: by our contract.
-    let done = launched && unsafe { cuda.event_record?(begun.pair.behind.0, stream) } == 0;
-    done.then_some(begun)
+    let record = |call: RecordFn| unsafe { call(begun.pair.behind.0, stream) } == 0;
+    match launched && cuda.event_record().is_some_and(record) {
+        true => Ok(begun),
+        false => Err(begun.pair),
+    }
+}
+
+/// Destroys events that nobody knows any more, whether they are complete or not.
+pub(super) fn destroy(cuda: &Cuda, pairs: Vec<Pair>) {
+    let Some(call) = cuda.event_destroy().filter(|_| !pairs.is_empty()) else {
+        return;
+    };
+    for pair in pairs {
+        for event in [pair.before, pair.behind] {
+            // SAFETY: the event is ours, and its context is there.
+            let _ = unsafe { call(event.0) };
+        }
+    }
 }
 
 impl Timing {
@@ -172,14 +226,18 @@ impl Timing {
         Some(self.spare.swap_remove(at))
     }
 
+    /// Takes back the events of a launch that has no time.
+    pub(super) fn give_back(&mut self, pair: Pair) {
+        self.spare.push(pair);
+    }
+
     /// Keeps a launch until its time is known. Gives one whose time is not going to be known.
     pub(super) fn keep(&mut self, launch: u64, begun: Begun) -> Option<u64> {
         let (context, stream) = (begun.pair.context, begun.stream);
-        let mut lanes = self.lanes.iter_mut();
-        let lane = lanes.find(|lane| (lane.context, lane.stream) == (context, stream));
-        match lane {
+        let lanes = &mut self.asked.lanes;
+        match Lane::of(lanes, context, stream) {
             Some(lane) => lane.running.push_back((launch, begun)),
-            None => self.lanes.push(Lane {
+            None => lanes.push(Lane {
                 context,
                 stream,
                 running: VecDeque::from([(launch, begun)]),
@@ -194,7 +252,7 @@ impl Timing {
         // The oldest runs for longest: its events may be recorded anew all the same, and
         // what was recorded in them before is forgotten.
         let first = |lane: &&mut Lane| lane.running.front().map(|&(launch, _)| launch);
-        let lanes = self.lanes.iter_mut();
+        let lanes = self.asked.lanes.iter_mut();
         let oldest = lanes
             .filter(|lane| first(lane).is_some())
             .min_by_key(first)?;
@@ -204,19 +262,67 @@ impl Timing {
         Some(launch)
     }
 
-    /// Forgets all events: their context is gone.
-    pub(super) fn forget(&mut self) {
-        *self = Self::default();
+    /// Forgets all launches, and gives their events: the context of some may go.
+    pub(super) fn forget(&mut self) -> Vec<Pair> {
+        let forgotten = Self {
+            forgotten: self.forgotten + 1,
+            ..Self::default()
+        };
+        let Self { spare, asked, .. } = core::mem::replace(self, forgotten);
+        let running = asked.lanes.into_iter().flat_map(|lane| lane.running);
+        let running = running.map(|(_, begun)| begun.pair);
+        let anchors = asked.anchors.into_iter().map(|anchor| anchor.pair);
+        spare.into_iter().chain(running).chain(anchors).collect()
     }
 
-    /// Tells of the launches that are done when and how long they ran, or that it is not known; in the
-    /// order of each stream, up to the first that is not done. With fewer than `many` since CUDA was
-    /// asked last, nothing is asked.
-    pub(super) fn harvest(&mut self, cuda: &Cuda, many: usize, tell: impl FnMut(u64, Option<Ran>)) {
-        let Some(elapsed) = cuda.event_elapsed.filter(|_| self.since >= many) else {
+    /// Whether there were as many launches since CUDA was asked last.
+    pub(super) fn is_due(&self, many: usize) -> bool {
+        self.since >= many
+    }
+
+    /// What CUDA is to be asked. It is to be given back.
+    pub(super) fn question(&mut self) -> Question {
+        self.since = 0;
+        Question {
+            asked: core::mem::take(&mut self.asked),
+            forgotten: self.forgotten,
+            spare: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// Takes back what CUDA was asked of, and gives what is known by now. Of events that were forgotten
+    /// meanwhile nothing is known.
+    pub(super) fn answered(&mut self, question: Question) -> Vec<Told> {
+        let Question { asked, told, .. } = question;
+        if question.forgotten != self.forgotten {
+            return Vec::new();
+        }
+        self.spare.extend(question.spare);
+        self.running -= told.len();
+        self.asked.anchors = asked.anchors;
+        // What was launched meanwhile is behind what is still waited for.
+        for mut old in asked.lanes {
+            match Lane::of(&mut self.asked.lanes, old.context, old.stream) {
+                Some(lane) => {
+                    old.running.append(&mut lane.running);
+                    *lane = old;
+                }
+                None => self.asked.lanes.push(old),
+            }
+        }
+        told
+    }
+}
+
+impl Question {
+    /// Asks CUDA of all streams, in each up to the first launch that is not done.
+    pub(super) fn ask(&mut self, cuda: &Cuda) {
+        // A child of `fork` that only ends has none, and must not call CUDA.
+        let elapsed = cuda.event_elapsed();
+        let Some(elapsed) = elapsed.filter(|_| !self.asked.lanes.is_empty()) else {
             return;
         };
-        self.since = 0;
         let ask = |start: Handle, end: Handle| {
             let mut ms = f32::NAN;
             // SAFETY: these are events, and the output is writable.
@@ -227,16 +333,12 @@ impl Timing {
             }
         };
         // Some stream may be being captured, which such a question would break.
-        cuda.unordered(|| self.look(ask, now, tell));
+        cuda.unordered(|| self.look(ask, now));
     }
 
-    fn look(
-        &mut self,
-        mut ask: impl FnMut(Handle, Handle) -> Elapsed,
-        now: impl Fn() -> u64,
-        mut tell: impl FnMut(u64, Option<Ran>),
-    ) {
-        for lane in &mut self.lanes {
+    fn look(&mut self, mut ask: impl FnMut(Handle, Handle) -> Elapsed, now: impl Fn() -> u64) {
+        let Asked { lanes, anchors } = &mut self.asked;
+        for lane in &mut *lanes {
             while let Some((_, Begun { pair, .. })) = lane.running.front() {
                 let asked = now();
                 let took = ask(pair.before, pair.behind);
@@ -248,24 +350,29 @@ impl Timing {
                 let Some((launch, Begun { made, pair, .. })) = lane.next() else {
                     break;
                 };
-                self.running -= 1;
                 let Elapsed::Ns(ns @ 0..) = took else {
                     self.spare.push(pair);
-                    tell(launch, None);
+                    self.told.push((launch, None));
                     continue;
                 };
                 let ns = ns.unsigned_abs();
                 let bounds = (made.max(busy.saturating_sub(ns)), now().saturating_sub(ns));
-                let from = began(last(&self.anchors, pair, &mut ask), bounds);
-                self.spare.extend(anchor(&mut self.anchors, pair, from));
-                tell(launch, Some(Ran { from, ns }));
+                let from = began(last(anchors, pair, &mut ask), bounds);
+                self.spare.extend(anchor(anchors, pair, from));
+                self.told.push((launch, Some(Ran { from, ns })));
             }
         }
-        self.lanes.retain(|lane| !lane.running.is_empty());
+        lanes.retain(|lane| !lane.running.is_empty());
     }
 }
 
 impl Lane {
+    /// The lane of a stream, if there is one.
+    fn of(lanes: &mut [Self], context: Handle, stream: usize) -> Option<&mut Self> {
+        let mut lanes = lanes.iter_mut();
+        lanes.find(|lane| (lane.context, lane.stream) == (context, stream))
+    }
+
     /// Takes out the first.
     fn next(&mut self) -> Option<(u64, Begun)> {
         self.busy = 0;

@@ -13,7 +13,35 @@ import types
 __version__ = "2.9.0+fake"
 version = types.SimpleNamespace(cuda="12.8")
 strided = "torch.strided"
-_C = types.SimpleNamespace(_cuda_customAllocator=True)
+
+
+class _Cudnn:
+    """torch.backends.cudnn, whose flag has the function that sets it."""
+
+    class _Flag:
+        def __init__(self, setter):
+            self.setter = setter
+
+        def __get__(self, module, kind):
+            return _Cudnn.on
+
+        def __set__(self, module, value):
+            self.setter(value)
+
+    on = True
+
+    def _set(value):
+        _Cudnn.on = value
+
+    benchmark = _Flag(_set)
+
+
+_C = types.SimpleNamespace(
+    _cuda_customAllocator=True,
+    _set_cudnn_benchmark=_Cudnn._set,
+    _get_cudnn_benchmark=lambda: _Cudnn.on,
+)
+backends = types.SimpleNamespace(cudnn=_Cudnn())
 
 _current = None
 _device = 0

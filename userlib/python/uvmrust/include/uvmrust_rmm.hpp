@@ -40,9 +40,9 @@
 #endif
 
 extern "C" {
-void *uvmrust_torch_malloc(std::size_t bytes, int device, void *stream);
+void *uvmrust_torch_try_malloc(std::size_t bytes, int device, void *stream);
 void uvmrust_torch_free(void *address, std::size_t bytes, int device, void *stream);
-void uvmrust_torch_record_stream(void *address, void *stream);
+void uvmrust_torch_record_stream_on(void *address, int device, void *stream);
 void uvmrust_torch_empty_cache(void);
 }
 
@@ -68,7 +68,7 @@ inline void *allocate(int device, std::size_t bytes, std::size_t align, cudaStre
 {
 	if (align == 0 || (align & (align - 1)) != 0 || align > alignment)
 		throw rmm::bad_alloc("uvmrust: alignment must be a power of two up to 512");
-	void *p = uvmrust_torch_malloc(bytes, device, stream);
+	void *p = uvmrust_torch_try_malloc(bytes, device, stream);
 	if (!p)
 		throw rmm::out_of_memory("uvmrust: managed memory could not be had");
 	return p;
@@ -82,7 +82,7 @@ inline void deallocate(int device, void *p, std::size_t bytes, cudaStream_t stre
 {
 	if (!p)
 		return;
-	uvmrust_torch_record_stream(p, stream);
+	uvmrust_torch_record_stream_on(p, device, stream);
 	uvmrust_torch_free(p, bytes, device, stream);
 }
 

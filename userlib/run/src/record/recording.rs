@@ -30,6 +30,13 @@ pub(super) struct Launch {
     pub(super) ns: Option<u64>,
 }
 
+impl Launch {
+    /// Whether faults were looked for, and it is known when the launch ran: a fault is a launch's by its time.
+    pub(super) fn knows_its_faults(&self) -> bool {
+        self.watched && self.ns.is_some()
+    }
+}
+
 /// What one process recorded, from its first launch to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recording {
@@ -42,6 +49,8 @@ pub(super) struct Recording {
     pub(super) watching: bool,
     /// Faults that are not known, for want of room.
     pub(super) lost: u64,
+    /// Whether it ends where the process ended in the midst of a call.
+    pub(super) cut: bool,
 }
 
 impl Recording {
@@ -109,6 +118,7 @@ impl Recording {
                 let faults: u64 = faults.parse().ok()?;
                 self.lost = self.lost.saturating_add(faults);
             }
+            ["x"] => self.cut = true,
             _ => return None,
         }
         Some(())

@@ -2,7 +2,7 @@
 
 //! From what a process did to a trace of one step of it: what it repeats, or all of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use uvmrust::plan::Key;
@@ -153,21 +153,23 @@ fn carried(allocations: &[Allocation], from: usize, end: usize) -> u64 {
     allocations.iter().filter(lives_on).map(|a| a.bytes).sum()
 }
 
+/// A kernel uses what outlives steps if it faults on it in at least one of so many of the repetitions in
+/// which the kernel does that faults on it most. Which launch a fault is of is known by its time, which is not
+/// exact: of many repetitions, some have a fault of a neighbour's.
+const SELDOM: usize = 8;
+
 /// What each kernel of the step uses: what its arguments point into, and what it faulted on; on what
-/// outlives steps, in any of them. Memory that is on the GPU already does not fault.
+/// outlives steps, in any of them, but not [`SELDOM`]. Memory that is on the GPU already does not fault.
 fn uses(recording: &Recording, step: &Step) -> Vec<Vec<usize>> {
-    let (from, end) = step.repeats;
-    let stays = |&&allocation: &&usize| {
-        let allocation = &recording.allocations[allocation];
-        allocation.made <= from && allocation.freed.is_none_or(|freed| freed >= end)
-    };
+    let often = often(recording, step);
     let of_kernel = |at: usize| {
         let launch = &recording.launches[at];
-        let others = repetitions(step, at)
-            .flat_map(|at| recording.launches[at].faulted.iter().filter(stays));
+        let own = launch.uses.iter().flatten().copied();
+        let once = launch.faulted.iter().copied();
+        let once = once.filter(|&allocation| !outlives(recording, step, allocation));
         let mut uses: Vec<usize> = Vec::new();
-        let own = launch.uses.iter().flatten();
-        for &allocation in own.chain(&launch.faulted).chain(others) {
+        let often = &often[at - step.from];
+        for allocation in own.chain(once).chain(often.iter().copied()) {
             if !uses.contains(&allocation) {
                 uses.push(allocation);
             }
@@ -175,6 +177,34 @@ fn uses(recording: &Recording, step: &Step) -> Vec<Vec<usize>> {
         uses
     };
     (step.from..step.end()).map(of_kernel).collect()
+}
+
+/// Whether an allocation is there in all of what repeats.
+fn outlives(recording: &Recording, step: &Step, allocation: usize) -> bool {
+    let (from, end) = step.repeats;
+    let allocation = &recording.allocations[allocation];
+    allocation.made <= from && allocation.freed.is_none_or(|freed| freed >= end)
+}
+
+/// What outlives steps and each kernel of the step faults on often enough, in all repetitions together.
+fn often(recording: &Recording, step: &Step) -> Vec<Vec<usize>> {
+    let mut times: Vec<BTreeMap<usize, usize>> = vec![BTreeMap::new(); step.period];
+    let mut most: HashMap<usize, usize> = HashMap::new();
+    for (times, kernel) in times.iter_mut().zip(step.from..) {
+        let all = repetitions(step, kernel).flat_map(|at| &recording.launches[at].faulted);
+        for &allocation in all.filter(|&&a| outlives(recording, step, a)) {
+            *times.entry(allocation).or_default() += 1;
+        }
+        for (&allocation, &times) in &*times {
+            let most = most.entry(allocation).or_default();
+            *most = times.max(*most);
+        }
+    }
+    let enough = |(&allocation, &times): (&usize, &usize)| {
+        (times * SELDOM >= most[&allocation]).then_some(allocation)
+    };
+    let of_kernel = |times: &BTreeMap<usize, usize>| times.iter().filter_map(enough).collect();
+    times.iter().map(of_kernel).collect()
 }
 
 /// What a trace calls each of the recording's allocations that the step uses.
@@ -277,9 +307,13 @@ pub(super) fn text(recording: &Recording, name: &str) -> Result<(String, String)
             recording.lost
         );
     }
-    let unwatched = unwatched(recording);
-    if unwatched > 0 {
-        said += &format!("; faults of {unwatched} launches are not known");
+    let unknown = unknown(recording);
+    if unknown > 0 {
+        said += &format!("; faults of {unknown} launches are not known");
+    }
+    if recording.cut {
+        said += "; the record is cut where the program ended, or a signal came, in the midst of a call that \
+                 was recorded";
     }
     if trace.tensors.is_empty() {
         said += ". No kernel is given managed memory: arguments are known from CUDA 12.4 on, and \
@@ -296,13 +330,10 @@ fn accesses(recording: &Recording) -> &'static str {
     }
 }
 
-/// Of which kernels of the step faults were looked for, in any repetition, and how many were lost in all.
+/// Of which kernels of the step faults are known, in any repetition, and how many were lost in all.
 fn faults(recording: &Recording, step: &Step) -> String {
-    let watched = |&kernel: &usize| {
-        let mut all = repetitions(step, step.from + kernel);
-        all.any(|at| recording.launches[at].watched)
-    };
-    let known = (0..step.period).filter(watched).count();
+    let known = |&kernel: &usize| faults_are_known(recording, step, step.from + kernel);
+    let known = (0..step.period).filter(known).count();
     let of = format!("tools, of {known} of {} kernels", step.period);
     match recording.lost {
         0 => of,
@@ -316,13 +347,17 @@ fn repetitions(step: &Step, at: usize) -> impl Iterator<Item = usize> {
     (from + (at - from) % step.period..end).step_by(step.period)
 }
 
+/// Whether it is known of any repetition of a launch what it faulted on.
+fn faults_are_known(recording: &Recording, step: &Step, at: usize) -> bool {
+    repetitions(step, at).any(|at| recording.launches[at].knows_its_faults())
+}
+
 /// Launches whose faults are not known; 0 where nobody looked for any.
-fn unwatched(recording: &Recording) -> usize {
-    let unwatched = recording.launches.iter().filter(|l| !l.watched);
-    if recording.faults {
-        unwatched.count()
-    } else {
-        0
+fn unknown(recording: &Recording) -> usize {
+    let unknown = (recording.launches.iter()).filter(|launch| !launch.knows_its_faults());
+    match recording.faults {
+        true => unknown.count(),
+        false => 0,
     }
 }
 
@@ -366,6 +401,9 @@ fn trace(recording: &Recording, step: &Step, times: &[(u64, bool)], name: &str) 
                 false => "what it uses is known by its faults alone",
             };
             let _ = writeln!(comments, "{about}: {known}");
+        }
+        if recording.faults && !faults_are_known(recording, step, step.from + at) {
+            let _ = writeln!(comments, "{about}: what it faults on is not known");
         }
         trace.kernels.push(kernel);
     }

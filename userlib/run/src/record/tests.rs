@@ -52,6 +52,13 @@ fn traced(recorded: &str) -> (Trace, String, String) {
     (text.parse().unwrap(), text, said)
 }
 
+/// The same, with a time of each launch behind it.
+fn timed(recorded: &str) -> String {
+    let launches = recorded.lines().filter(|line| line.starts_with('k'));
+    let times = (0..launches.count()).map(|launch| format!("t {launch} 5\n"));
+    format!("{recorded}{}", times.collect::<String>())
+}
+
 fn tensors(trace: &Trace) -> Vec<(&str, Kind, u64)> {
     let all = trace.tensors.iter();
     all.map(|t| (t.name.as_str(), t.kind, t.bytes)).collect()
@@ -175,7 +182,7 @@ fn what_a_kernel_faults_on_it_uses() {
     assert_eq!(trace.meta("faults"), "tools, of 0 of 2 kernels");
     assert!(!said.contains("faults"), "{said}");
 
-    let (trace, _, said) = traced(&format!("w\n{}l 7\nw\nl 2\n", faulting(true)));
+    let (trace, _, said) = traced(&timed(&format!("w\n{}l 7\nw\nl 2\n", faulting(true))));
     let expected = [
         ("alloc0", Kind::Weight, 1000),
         ("kernel1.0", Kind::Activation, 500),
@@ -206,6 +213,7 @@ fn a_fault_on_what_was_not_there_at_the_launch_is_anothers() {
 #[test]
 fn of_which_launches_faults_are_not_known_is_said() {
     let step = "k 0 f 0\nk 0 g 0\n";
+    let traced = |recorded: &str| self::traced(&timed(recorded));
     let (trace, _, said) = traced(&format!(
         "a 10\n{step}{step}k 0 f 0\nw\nk 0 g 0\n{step}n 7\n"
     ));
@@ -232,6 +240,64 @@ fn of_which_launches_faults_are_not_known_is_said() {
         said.ends_with("; faults of 4 launches are not known"),
         "{said}"
     );
+}
+
+/// A fault is a launch's by its time: what a launch without one faulted on is not nothing.
+#[test]
+fn of_a_launch_without_a_time_its_faults_are_not_known() {
+    let step = "k 0 f 0\nk 0 g 0\n";
+    let recorded = format!("a 10\nw\n{}", step.repeat(4));
+    // `g` has a time in no step, and `f` in two.
+    let (trace, text, said) = traced(&format!("{recorded}t 0 5\nt 4 5\n"));
+    assert_eq!(trace.meta("faults"), "tools, of 1 of 2 kernels");
+    assert!(
+        said.ends_with("; faults of 6 launches are not known"),
+        "{said}"
+    );
+    let about = "what it faults on is not known\n";
+    assert!(text.contains(&format!("# kernel 1 (g): {about}")), "{text}");
+    assert_eq!(text.matches(about).count(), 1, "{text}");
+    // Where nobody looked for faults, nobody says so.
+    let (_, text, said) = traced(&recorded.replace("w\n", ""));
+    assert!(
+        !text.contains(about) && !said.contains("faults of"),
+        "{text}"
+    );
+}
+
+/// Each step's `f` faults on allocation 1, and now and then the fault counts as that of `g`, or of `h`.
+#[test]
+fn a_fault_that_seldom_is_a_kernels_is_a_neighbours() {
+    let uses = |g: usize, h: usize| {
+        let recorded = steps(64, |n| {
+            let also = |kernel: usize, times: usize| match n < times {
+                true => format!("u {} 1\n", 1 + 3 * n + kernel),
+                false => String::new(),
+            };
+            let lines = format!("{}{}{}", also(0, 64), also(1, g), also(2, h));
+            format!("k 0 f 0\nk 0 g 0\nk 0 h 0\n{lines}")
+        });
+        let (trace, _, _) = traced(&timed(&format!("w\n{recorded}")));
+        let kernels = trace.kernels.iter();
+        kernels.map(|k| k.writes.len() == 2).collect::<Vec<_>>()
+    };
+    assert_eq!(uses(0, 0), [true, false, false]);
+    // However many steps there are, one in eight is needed.
+    assert_eq!(uses(7, 8), [true, false, true]);
+    assert_eq!(uses(64, 1), [true, true, false]);
+}
+
+/// What is on the GPU already does not fault: once may be all that is seen of a use.
+#[test]
+fn a_fault_in_one_step_counts_where_no_kernel_has_more() {
+    let recorded = steps(64, |n| {
+        let line = if n == 3 { "u 11 1\n" } else { "" };
+        format!("k 0 f 0\nk 0 g 0\nk 0 h 0\n{line}")
+    });
+    let (trace, _, _) = traced(&timed(&format!("w\n{recorded}")));
+    let kernels = trace.kernels.iter();
+    let uses: Vec<_> = kernels.map(|k| k.writes.len()).collect();
+    assert_eq!(uses, [1, 2, 1]);
 }
 
 #[test]
@@ -265,13 +331,27 @@ fn the_time_of_others_of_its_name_stands_for_one_that_was_not_measured() {
 }
 
 #[test]
+fn that_a_record_is_cut_is_said() {
+    let whole = "a 10\nk 0 f 0\nk 0 f 0\n";
+    let (_, _, said) = traced(whole);
+    assert!(!said.contains("cut"), "{said}");
+    // Behind it is what the file held before.
+    let (trace, _, said) = traced(&format!("{whole}x\n\0 0\nk 0 g 0\n"));
+    assert_eq!(trace.meta("steps"), "2");
+    assert!(
+        said.contains("; the record is cut where the program ended"),
+        "{said}"
+    );
+}
+
+#[test]
 fn half_of_a_last_line_is_left_out_and_others_are_refused() {
     let whole = "a 10\nk 0 f 0\n";
     let cut = Recording::parse(&format!("{whole}k 0 g")).unwrap();
     assert_eq!(cut, Recording::parse(whole).unwrap());
     assert_eq!(Recording::parse("").unwrap(), Recording::default());
     for bad in [
-        "x", "a", "a -1", "f 0", "k 0 f", "k x f -", "k 0 f 1", "t 0 1", "k 0 f 0,", "u 0 -", "l",
+        "y", "a", "a -1", "f 0", "k 0 f", "k x f -", "k 0 f 1", "t 0 1", "k 0 f 0,", "u 0 -", "l",
         "w 1", "n", "n 1",
     ] {
         let said = Recording::parse(&format!("{bad}\n")).unwrap_err();

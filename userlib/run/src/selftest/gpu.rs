@@ -72,8 +72,8 @@ impl Gpu {
         let graphs = Graphs::of(symbol);
         let cuda = Cuda::loaded().ok_or("libcuda.so.1 is not found")?;
         let missing = "libcuda.so.1 is too old";
-        let retain = cuda.primary_retain.ok_or(missing)?;
-        let allocate = cuda.mem_alloc_managed.ok_or(missing)?;
+        let retain = cuda.primary_retain().ok_or(missing)?;
+        let allocate = cuda.mem_alloc_managed().ok_or(missing)?;
         let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
         let mut base = 0;
         // SAFETY: outputs are writable, and the context is the one that is retained.
@@ -198,7 +198,7 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        if let Some(free) = self.cuda.mem_free {
+        if let Some(free) = self.cuda.mem_free() {
             // SAFETY: allocated in `open`, and not used any more.
             let _ = unsafe { free(self.base) };
         }

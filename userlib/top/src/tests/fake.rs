@@ -108,6 +108,8 @@ pub(super) fn ours(seconds: u64) -> Sample {
         ..Prefetching::default()
     });
     trainer.bytes_ssd_tenant = Some(1536 * MIB);
+    trainer.bytes_host = Some(3072 * MIB);
+    trainer.bytes_ssd = Some(512 * MIB);
     trainer.bytes_gpu = Some([(1, 7168 * MIB)].into());
     trainer.bytes_gpu_discarded = Some([(1, 60 * MIB)].into());
     trainer.bytes_gpu_max = [(1, 8192 * MIB)].into();
@@ -166,6 +168,7 @@ pub(super) fn theirs(seconds: u64) -> Sample {
     for process in &mut sample.processes {
         (process.gpus, process.prefetching) = (None, None);
         (process.bytes_ssd_tenant, process.bytes_gpu) = (None, None);
+        (process.bytes_host, process.bytes_ssd) = (None, None);
         process.bytes_gpu_discarded = None;
         process.bytes_gpu_max.clear();
     }

@@ -264,10 +264,14 @@ fn without_debugfs_descriptors_say_what_their_process_did() {
     symlink("/dev/nvidia-uvm", machine.folder.join("proc/60/fd/3")).unwrap();
     machine.file(
         "proc/60/fdinfo/3",
-        "drm-driver:\tnvidia-uvm\ndrm-client-id:\t3\nnvidia-uvm-tenant-ssd:\t4096\nnvidia-uvm-gpu1-faults:\t50\nnvidia-uvm-gpu1-resident:\t2097152\n",
+        "drm-driver:\tnvidia-uvm\ndrm-client-id:\t3\nnvidia-uvm-tenant-ssd:\t4096\nnvidia-uvm-gpu1-faults:\t50\nnvidia-uvm-gpu1-resident:\t2097152\n\
+         drm-resident-memory:\t8192\nnvidia-uvm-ssd:\t12288\n",
     );
     let on_gpu = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu;
     assert_eq!(on_gpu(&mut machine), Some([(1, 2 << 20)].into()));
+    let process = machine.live.sample().processes.remove(0);
+    let off_gpu = (process.bytes_host, process.bytes_ssd);
+    assert_eq!(off_gpu, (Some(8192), Some(12288)));
     let max = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu_max;
     assert_eq!(max(&mut machine), [].into());
     let told = |machine: &mut Machine| {

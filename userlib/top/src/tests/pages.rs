@@ -93,8 +93,14 @@ fn a_wide_screen_has_all_numbers_of_a_process() {
         sample.processes[1].bytes_gpu_max = [(1, 7168 << 20)].into();
         sample
     });
-    let text = drawn(&view, &mut Looks::default(), 160, 24);
-    is_golden("full-160x24", &text);
+    let text = drawn(&view, &mut Looks::default(), 200, 24);
+    is_golden("full-200x24", &text);
+    let page = screen::body(&view, crate::PAGE);
+    let has_last = |line: &ratatui::text::Line<'_>| line.to_string().ends_with("TENANT SSD");
+    assert!(
+        page.iter().any(has_last),
+        "a page of --once is too narrow: {page:?}"
+    );
     assert!(text.contains(" 7.0 GiB    7.0 GiB! "), "{text}");
     // A maximum of another GPU is none of this one's, and one byte less is not all.
     for (max, mark) in [
@@ -192,6 +198,34 @@ fn counters_that_begin_anew_give_no_spike() {
     assert_eq!(view.history[T4].faults, [Some(10000.0), None]);
 }
 
+/// A process has its own bars, with a gap where nothing is known of a second, and none when it is gone.
+#[test]
+fn what_each_process_moves_has_a_sparkline() {
+    let mut view = View::new(ours(0));
+    let mut next = |seconds: u64, change: fn(&mut Sample)| {
+        let mut sample = ours(seconds);
+        change(&mut sample);
+        view.update(sample);
+        let bars = |pid| {
+            view.moved
+                .get(&pid)
+                .map(|line| line.iter().copied().collect())
+        };
+        (bars(1234), bars(77))
+    };
+    let mib = |moved: f64| Some(moved * 1048576.0);
+    let both = |line: &[Option<f64>]| Some(line.to_vec());
+    let still = [Some(0.0); 3];
+    assert_eq!(next(1, |_| ()), (both(&[mib(50.0)]), both(&still[..1])));
+    let another = |sample: &mut Sample| {
+        sample.processes[1].clients.insert(99);
+    };
+    let gap = [mib(50.0), None];
+    assert_eq!(next(2, another), (both(&gap), both(&still[..2])));
+    let gone = |sample: &mut Sample| drop(sample.processes.remove(1));
+    assert_eq!(next(3, gone), (None, both(&still)));
+}
+
 #[test]
 fn a_command_is_no_escape_sequence() {
     let shown = drawn(&worked(ours), &mut Looks::default(), 80, 40);
@@ -278,6 +312,9 @@ fn what_programs_get() {
     assert_eq!(sample["processes"][1]["gpus"]["1"]["faults"], 50000);
     assert_eq!(sample["processes"][1]["bytes_ssd_tenant"], 1610612736);
     assert!(sample["processes"][0]["bytes_ssd_tenant"].is_null());
+    assert_eq!(sample["processes"][1]["bytes_host"], 3221225472_u64);
+    assert_eq!(sample["processes"][1]["bytes_ssd"], 536870912);
+    assert!(sample["processes"][0]["bytes_host"].is_null());
     let on_gpu = |process: usize| &sample["processes"][process]["bytes_gpu"];
     assert_eq!(on_gpu(1)["1"], 7516192768_u64);
     assert_eq!(sample["processes"][1]["bytes_gpu_discarded"]["1"], 62914560);

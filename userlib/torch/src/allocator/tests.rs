@@ -8,13 +8,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uvmrust::{Error, Result};
 
+use super::release::{add, common};
 use super::*;
+use crate::device::{Capture, Mark};
 use crate::sizes::BLOCK;
 
 mod captures;
 mod graphs;
 mod lazy;
 mod short;
+mod streams;
+mod waits;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Did {
@@ -25,6 +29,7 @@ enum Did {
     Wait(Queue, Queue),
     Drain(Queue),
     DrainAll,
+    Marked(Queue),
 }
 use Did::*;
 
@@ -33,14 +38,21 @@ struct Log {
     did: RefCell<Vec<Did>>,
     next: Cell<u64>,
     limit: Cell<Option<u64>>,
+    /// The error that an allocation gives.
+    no_alloc: Cell<Option<Error>>,
     held: Cell<u64>,
     sizes: RefCell<HashMap<u64, u64>>,
     no_discard: Cell<bool>,
     /// The error that a discard gives, which is under way nevertheless.
     half_discard: Cell<Option<Error>>,
     no_prefetch: Cell<bool>,
+    /// How many prefetches were tried.
+    prefetches: Cell<u32>,
     no_wait: Cell<bool>,
     no_drain: Cell<bool>,
+    no_mark: Cell<bool>,
+    /// What is marked has not passed.
+    stuck: Cell<bool>,
     /// The blocks of UVM's that are lazily discarded.
     lazy: RefCell<BTreeSet<u64>>,
     /// What the program has discarded lazily, by its first byte, and where that ends.
@@ -49,12 +61,18 @@ struct Log {
     capturing: Cell<bool>,
     /// The number of that one.
     number: Cell<u64>,
+    /// Streams that are destroyed: nobody may name them any more.
+    destroyed: RefCell<BTreeSet<Queue>>,
     /// Streams that are part of captures, with their numbers.
     captured: RefCell<BTreeMap<Queue, u64>>,
-    current: Cell<c_int>,
+    /// The devices that have a context.
+    active: RefCell<BTreeSet<c_int>>,
     /// Free and total; `None`: not told, so that memory counts as short.
     memory: Cell<Option<(u64, u64)>>,
+    /// How often that was asked, and whether a mark had passed.
     asked: Cell<u32>,
+    /// Who has named a thread's own stream, to mark or to wait for what is in it.
+    named: RefCell<Vec<Thread>>,
 }
 
 impl Log {
@@ -65,6 +83,17 @@ impl Log {
                 self.did.borrow_mut().push(did);
                 Ok(())
             }
+        }
+    }
+
+    fn there(&self, queue: Queue) {
+        let destroyed = self.destroyed.borrow().contains(&queue);
+        assert!(!destroyed, "{queue:?} is destroyed");
+    }
+
+    fn names(&self, queue: Queue) {
+        if queue.stream == StreamId::PER_THREAD {
+            self.named.borrow_mut().push(Thread::current());
         }
     }
 
@@ -108,7 +137,11 @@ fn blocks(range: Range) -> impl Iterator<Item = u64> {
 }
 
 impl Device for &Log {
-    fn alloc(&self, length: u64, _device: c_int) -> Result<u64> {
+    fn alloc(&self, length: u64, device: c_int) -> Result<u64> {
+        self.active.borrow_mut().insert(device);
+        if let Some(error) = self.no_alloc.get() {
+            return Err(error);
+        }
         if self
             .limit
             .get()
@@ -130,11 +163,11 @@ impl Device for &Log {
     }
 
     fn drain_all(&self, _device: c_int) -> Result<()> {
-        self.did.borrow_mut().push(DrainAll);
-        Ok(())
+        self.write(DrainAll, &self.no_drain)
     }
 
     fn drain(&self, queue: Queue) -> Result<()> {
+        self.there(queue);
         match self.capturing.get() {
             true => Err(Error::Capture),
             false => self.write(Drain(queue), &self.no_drain),
@@ -156,6 +189,7 @@ impl Device for &Log {
     }
 
     fn discard(&self, range: Range, queue: Queue) -> Result<()> {
+        self.there(queue);
         self.write(Discard(range.base, queue), &self.no_discard)?;
         for block in blocks(range) {
             assert!(self.lazy.borrow_mut().insert(block), "discarded twice");
@@ -164,6 +198,8 @@ impl Device for &Log {
     }
 
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()> {
+        self.there(queue);
+        self.prefetches.set(self.prefetches.get() + 1);
         self.write(Prefetch(range.base, queue), &self.no_prefetch)?;
         for block in blocks(range) {
             self.lazy.borrow_mut().remove(&block);
@@ -173,10 +209,27 @@ impl Device for &Log {
     }
 
     fn wait(&self, queue: Queue, other: Queue) -> Result<()> {
+        self.there(queue);
+        self.there(other);
+        self.names(other);
         self.write(Wait(queue, other), &self.no_wait)
     }
 
+    fn mark(&self, queue: Queue) -> Result<Mark> {
+        self.there(queue);
+        self.names(queue);
+        self.write(Marked(queue), &self.no_mark)?;
+        let (event, context) = (queue.stream.0, queue.device as usize);
+        Ok(Mark { event, context })
+    }
+
+    fn passed(&self, _mark: Mark) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        !self.stuck.get()
+    }
+
     fn capture(&self, queue: Queue) -> Capture {
+        self.there(queue);
         match (self.captured.borrow().get(&queue), self.capturing.get()) {
             (Some(&number), _) => Capture::Into(number),
             (None, true) => Capture::Into(self.number.get()),
@@ -184,8 +237,8 @@ impl Device for &Log {
         }
     }
 
-    fn current(&self) -> Option<c_int> {
-        Some(self.current.get())
+    fn active(&self) -> Vec<c_int> {
+        self.active.borrow().iter().copied().collect()
     }
 }
 
@@ -203,7 +256,7 @@ const LARGE: usize = 12 << 20;
 #[test]
 fn a_large_block_is_discarded_when_freed_and_prefetched_when_reused() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     assert_eq!(a.malloc(LARGE - 1, S), Some(base));
@@ -225,7 +278,7 @@ fn a_large_block_is_discarded_when_freed_and_prefetched_when_reused() {
 #[test]
 fn blocks_stay_with_their_stream_device_and_class() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     assert_ne!(a.malloc(LARGE, T), Some(base));
@@ -238,7 +291,7 @@ fn blocks_stay_with_their_stream_device_and_class() {
 fn without_discard_nothing_is_prefetched() {
     let log = Log::default();
     log.no_discard.set(true);
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     assert_eq!(a.malloc(LARGE, S), Some(base));
@@ -248,21 +301,22 @@ fn without_discard_nothing_is_prefetched() {
 #[test]
 fn a_discarded_block_that_can_not_be_prefetched_is_not_given_out() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     log.no_prefetch.set(true);
     let other = a.malloc(LARGE, S).unwrap();
     assert_ne!(other, base);
-    let expected = [Drain(S), Free(base), Alloc(other, 12 << 20)];
-    assert_eq!(log.take()[2..], expected);
+    assert_eq!(log.take()[2..], [Alloc(other, 12 << 20)]);
+    a.empty_cache();
+    assert_eq!(log.take(), [Drain(S), Free(base)]);
     assert_eq!(a.stats().held_bytes, 12 << 20);
 }
 
 #[test]
 fn nothing_is_discarded_or_prefetched_while_a_graph_is_captured() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     let kept = a.malloc(LARGE, S).unwrap();
     a.free(base);
@@ -279,7 +333,7 @@ fn nothing_is_discarded_or_prefetched_while_a_graph_is_captured() {
 #[test]
 fn what_is_allocated_in_a_capture_is_the_graphs_for_good() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let cached = [LARGE, 1000].map(|size| a.malloc(size, S).unwrap());
     cached.iter().for_each(|&base| a.free(base));
     log.no_discard.set(true);
@@ -309,7 +363,7 @@ fn what_is_allocated_in_a_capture_is_the_graphs_for_good() {
 #[test]
 fn other_streams_are_waited_for_before_the_discard() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.record_stream(base, T.stream);
     a.record_stream(base, T.stream);
@@ -319,66 +373,31 @@ fn other_streams_are_waited_for_before_the_discard() {
     let base = a.malloc(LARGE, S).unwrap();
     a.record_stream(base, T.stream);
     log.no_wait.set(true);
-    // It can not be waited for in the stream: we wait.
+    // It can not be waited for in the stream: it is asked later.
     log.take();
     a.free(base);
-    assert_eq!(log.take(), [Drain(T), Discard(base, S)]);
+    assert_eq!(log.take(), [Marked(T)]);
+    a.trim(u64::MAX);
+    assert_eq!(log.take(), [Discard(base, S)]);
     let base = a.malloc(LARGE, S).unwrap();
     a.record_stream(base, T.stream);
-    log.no_drain.set(true);
+    log.no_mark.set(true);
     a.free(base);
     assert_ne!(
         a.malloc(LARGE, S),
         Some(base),
-        "lost: nobody knows when it is free"
+        "nobody knows when it is free"
     );
-}
-
-/// The handle of a default stream does not say whose it is.
-#[test]
-fn a_recorded_default_stream_is_that_of_either_device() {
-    let log = Log::default();
-    let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, S).unwrap();
-    log.current.set(1);
-    a.record_stream(base, StreamId(0));
-    a.free(base);
-    let waits = [Wait(S, queue(0, 0)), Wait(S, queue(1, 0))];
-    assert_eq!(log.take()[1..3], waits);
-    let base = a.malloc(LARGE, queue(0, 0)).unwrap();
-    a.record_stream(base, StreamId(0));
-    log.take();
-    a.free(base);
-    assert_eq!(log.take()[0], Wait(queue(0, 0), queue(1, 0)));
-}
-
-/// Its handle means another stream in each thread, and the legacy one waits for them all.
-#[test]
-fn the_threads_default_streams_are_ordered_by_the_legacy_one() {
-    let (log, own, legacy) = (Log::default(), queue(0, 2), queue(0, 1));
-    let mut a = Allocator::new(&log);
-    let base = a.malloc(LARGE, S).unwrap();
-    a.record_stream(base, own.stream);
-    a.free(base);
-    assert_eq!(log.take()[1..], [Wait(S, legacy), Discard(base, S)]);
-    let base = a.malloc(LARGE, own).unwrap();
-    a.free(base);
-    log.take();
-    assert_eq!(a.malloc(LARGE, own), Some(base));
-    assert_eq!(log.take(), [Prefetch(base, legacy), Wait(own, legacy)]);
-    a.free(base);
-    // It can not be made to wait: another block.
-    log.no_wait.set(true);
-    assert_ne!(a.malloc(LARGE, own), Some(base));
-    log.no_wait.set(false);
-    assert_eq!(a.malloc(LARGE, own), Some(base));
+    log.no_mark.set(false);
+    a.trim(u64::MAX);
+    assert_eq!(a.malloc(LARGE, S), Some(base));
 }
 
 /// A wait would break the capture, or become part of it.
 #[test]
 fn what_others_use_is_freed_when_no_stream_is_captured_any_more() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.record_stream(base, T.stream);
     log.take();
@@ -398,7 +417,7 @@ fn what_others_use_is_freed_when_no_stream_is_captured_any_more() {
 #[test]
 fn the_cache_is_kept_where_nobody_can_wait() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     log.take();
@@ -414,7 +433,7 @@ fn the_cache_is_kept_where_nobody_can_wait() {
 #[test]
 fn small_ones_share_a_block_and_are_discarded_with_the_last_of_it() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let bases: Vec<_> = (0..2048).map(|_| a.malloc(1000, S).unwrap()).collect();
     let mut sorted = bases.clone();
     sorted.sort_unstable();
@@ -437,7 +456,7 @@ fn small_ones_share_a_block_and_are_discarded_with_the_last_of_it() {
 /// is free.
 fn refused_then_given(log: &Log) -> Allocator<&Log> {
     log.limit.set(Some(20 << 20));
-    let mut a = Allocator::new(log);
+    let a = Allocator::new(log);
     let base = a.malloc(LARGE, S).unwrap();
     assert_eq!(a.malloc(LARGE, S), None);
     a.free(base);
@@ -448,15 +467,53 @@ fn refused_then_given(log: &Log) -> Allocator<&Log> {
 #[test]
 fn the_cache_is_emptied_when_memory_is_short() {
     let log = Log::default();
-    let mut a = refused_then_given(&log);
+    let a = refused_then_given(&log);
     assert_eq!(a.malloc(usize::MAX, T), None);
     assert_eq!(a.stats().held_bytes, 12 << 20);
 }
 
 #[test]
+fn what_is_kept_is_kept_of_all_devices_together() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    let ours = [1, 3, 4].map(|n| a.malloc(n * LARGE, S).unwrap());
+    let theirs = a.malloc(2 * LARGE, queue(1, 16)).unwrap();
+    ours.iter().chain([&theirs]).for_each(|&base| a.free(base));
+    let kept = |a: &Allocator<&Log>| {
+        [0, 1].map(|device| a.device_stats(device).reserved_bytes.current as usize / LARGE)
+    };
+    a.trim(10 * LARGE as u64);
+    assert_eq!(kept(&a), [8, 2]);
+    a.trim(6 * LARGE as u64);
+    assert_eq!(kept(&a), [4, 2]);
+    a.trim(2 * LARGE as u64);
+    assert_eq!(kept(&a), [1, 0]);
+}
+
+/// A program that is told of no memory would go on with less, and a wait may never end.
+#[test]
+fn an_error_of_cudas_is_told_and_not_taken_for_no_memory() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    a.free(a.malloc(LARGE, S).unwrap());
+    log.take();
+    for error in [Error::Driver, Error::NoContext] {
+        log.no_alloc.set(Some(error));
+        assert_eq!(a.try_malloc(2 * LARGE, S), Err(error));
+    }
+    assert_eq!(log.take(), []);
+    let stats = a.device_stats(0);
+    assert_eq!((stats.retries, stats.failures), (0, 0));
+    log.no_alloc.set(Some(Error::NoMemory));
+    assert_eq!(a.try_malloc(2 * LARGE, S), Err(Error::NoMemory));
+    let stats = a.device_stats(0);
+    assert_eq!((stats.retries, stats.failures), (1, 1));
+}
+
+#[test]
 fn strange_frees_are_left_alone() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     a.free(4096);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
@@ -487,7 +544,7 @@ fn random() -> impl FnMut(u64) -> u64 {
 fn random_programs_never_share_or_forget_a_prefetch() {
     let mut next = random();
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let mut live: Vec<(u64, usize)> = Vec::new();
     // Those that the program itself has discarded lazily, and not prefetched.
     let mut theirs = BTreeSet::new();
@@ -498,6 +555,7 @@ fn random_programs_never_share_or_forget_a_prefetch() {
             .set(half[(next(8) as usize).min(2)].filter(|_| next(8) == 0));
         log.no_prefetch.set(next(2000) == 0);
         log.no_wait.set(next(16) == 0);
+        log.stuck.set(next(2) == 0);
         log.capturing.set(next(16) == 0);
         let free = if next(2) == 0 { 1 << 40 } else { 0 };
         log.memory.set((next(4) > 0).then_some((free, 1 << 40)));
@@ -555,23 +613,4 @@ fn random_programs_never_share_or_forget_a_prefetch() {
         a.stats().reused > 100 && of(|s| s.discards) > 100,
         "{stats:?}"
     );
-}
-
-/// A capture is broken by a wait for what is no part of it.
-#[test]
-fn a_threads_own_stream_does_not_wait_while_it_is_captured() {
-    let (log, own) = (Log::default(), queue(0, 2));
-    let mut a = Allocator::new(&log);
-    let first = a.malloc(4096, own).unwrap();
-    log.capturing.set(true);
-    // Of the second, there is a free part.
-    for _ in 0..2 {
-        let captured = a.malloc(4096, own).unwrap();
-        assert_ne!(first, captured);
-    }
-    assert!(!log.take().iter().any(|did| matches!(did, Wait(..))));
-    // Afterwards it does, for the parts that are left.
-    log.capturing.set(false);
-    a.malloc(4096, own).unwrap();
-    assert!(matches!(log.take()[..], [Wait(..)]));
 }

@@ -2,7 +2,7 @@
 
 //! Prefetches that are done when the call returns, alone and after a discard.
 
-use super::{all_fit, ordinal, Mode, Outcome, Uvm};
+use super::{all_fit, behind_a_discard, ordinal, Backend, Mode, Outcome, Uvm};
 use crate::cuda::{self, Cuda};
 use crate::sys::Sys;
 use crate::{broken, Error, Place, Range, Result};
@@ -13,20 +13,34 @@ impl<S: Sys> Uvm<S> {
     /// page that a range covers in part comes with its contents.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: a range goes over the end of the address space, and
-    /// [`Error::NotSupported`]: nobody discards; nothing has changed. After other errors some
-    /// may be lazily discarded: prefetch all of them before they are used.
+    /// [`Error::Invalid`]: a range goes over the end of the address space;
+    /// [`Error::NotSupported`]: nobody discards; [`Error::NoDevice`]: CUDA, if it is loaded, knows no
+    /// such GPU, which is not asked of it after [`Uvm::use_fd`]; nothing has changed. Where the prefetch fails, the
+    /// ranges are discarded again, [`Mode::Eager`], or brought to the host. Where that fails too, some
+    /// stay lazily discarded: after other errors prefetch all of them before they are used.
     ///
     /// # Safety
     /// As for [`Uvm::discard`] with [`Mode::Eager`], for each range.
     pub unsafe fn discard_and_prefetch_batch(&self, ranges: &[Range], place: Place) -> Result<()> {
-        all_fit(ranges, Range::grown)?;
+        let any = all_fit(ranges, Range::grown)? != 0;
+        // Who gave a descriptor may have a GPU there that CUDA is not to see.
+        let by_cuda = !self.is_given();
+        if any && by_cuda && self.backend() != Backend::None && self.is_nowhere(place) {
+            return Err(Error::NoDevice);
+        }
         let mut outcome = Outcome::default();
         // SAFETY: by our contract; the prefetch makes them usable again.
         match unsafe { self.discard_batch(ranges, Mode::Lazy, &mut outcome) } {
             Err(Error::NotSupported) => Err(Error::NotSupported),
             // Where the discard failed half-way, the first ranges still need it.
-            discarded => discarded.and(self.prefetch_batch(ranges, place)),
+            discarded => {
+                let prefetched = self.prefetch_batch(ranges, place);
+                if prefetched.is_err() {
+                    // The caller is told of the prefetch in any case.
+                    let _ = self.end_lazy(ranges);
+                }
+                discarded.and(prefetched.map_err(behind_a_discard))
+            }
         }
     }
 
@@ -87,6 +101,68 @@ impl<S: Sys> Uvm<S> {
             // Also after an error: those before it are on their way.
             cuda.synchronize(cuda::STREAM_PER_THREAD).and(queued)
         }
+    }
+
+    /// Whether CUDA is there and knows no such place. (UVM may not know one that CUDA knows.)
+    fn is_nowhere(&self, place: Place) -> bool {
+        let cuda = self.sys.cuda();
+        cuda.is_some_and(|cuda| ordinal(cuda, place) == Err(Error::NoDevice))
+    }
+
+    /// Ends a lazy discard whose prefetch has failed. A write through a mapping that stays would not
+    /// be noticed, and lost; the pages are unmapped, so that it faults. Calls nothing of CUDA.
+    ///
+    /// # Errors
+    /// That of the first range that may stay lazily discarded.
+    pub(crate) fn end_lazy(&self, ranges: &[Range]) -> Result<()> {
+        if !matches!(self.backend(), Backend::UvmRust | Backend::Native) {
+            // CUDA's discard is an eager one.
+            return Ok(());
+        }
+        let (mut first, mut rest, mut left) = (Ok(()), ranges, false);
+        while !rest.is_empty() {
+            let mut outcome = Outcome::default();
+            // SAFETY: who has discarded them before has promised that nobody needs the contents.
+            let done = unsafe { self.discard_batch(rest, Mode::Eager, &mut outcome) };
+            left |= outcome.blocks_skipped + outcome.blocks_partial != 0;
+            first = first.and(done);
+            rest = match done {
+                // The others are not lost with the one that failed.
+                Err(error @ (Error::NotManaged | Error::NoMemory | Error::Driver)) => {
+                    if error != Error::NotManaged {
+                        self.move_out(rest.get(outcome.done..=outcome.done).unwrap_or_default());
+                    }
+                    rest.get(outcome.done + 1..).unwrap_or_default()
+                }
+                _ => &[],
+            };
+        }
+        match left {
+            true => first.and(self.end_lazy_in_part(ranges)),
+            false => first,
+        }
+    }
+
+    /// Brings to the host what uvm-rust's driver can not discard eagerly, since a migration ends a lazy
+    /// discard too. Of NVIDIA's driver that is done already ([`Uvm::discard_batch`]).
+    fn move_out(&self, ranges: &[Range]) {
+        if let (Backend::UvmRust, Some(fd)) = (self.backend(), self.uvm_fd()) {
+            // Where that fails too, the error asks the caller for it.
+            let _ = self.migrate_all(fd, ranges, Place::Host);
+        }
+    }
+
+    /// uvm-rust's driver splits no mapping of 2 MiB for an eager discard of a part of it, and has left
+    /// it as it was. There only a migration ends a lazy discard, as it ends others.
+    fn end_lazy_in_part(&self, ranges: &[Range]) -> Result<()> {
+        let fd = self.uvm_fd().ok_or(Error::NotSupported)?;
+        let mut first = Ok(());
+        for range in ranges {
+            for part in range.shrunk()?.in_part() {
+                first = first.and(self.migrate_all(fd, &[part], Place::Host));
+            }
+        }
+        first
     }
 
     /// Prefetches all ranges, which are known to fit, through a descriptor of UVM. Calls nothing

@@ -238,10 +238,16 @@ impl Cuda {
             self.order(STREAM_LEGACY, own)?;
             let done = work(own);
             // Also after an error: some groups may be on their way. They must not come later
-            // than the caller, who sees an error of this, thinks.
+            // than the caller, who sees an error of this, thinks; or the caller is told so.
             let ordered = self.order(own, STREAM_LEGACY);
             ordered
-                .map_err(|error| self.synchronize(own).err().unwrap_or(error))
+                .map_err(|error| match (error, self.synchronize(own)) {
+                    // Another thread has begun a capture since. That alone would say that nothing has
+                    // changed, but a later call may succeed.
+                    (Error::Capture, Ok(())) => Error::Busy,
+                    (error, Ok(())) => behind_a_discard(error),
+                    (_, Err(_)) => Error::Driver,
+                })
                 .and(done)
         }
     }

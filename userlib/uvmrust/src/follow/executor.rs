@@ -64,6 +64,8 @@ pub struct Executor<'p> {
     moves: OnceLock<Option<Moves>>,
     /// The ticket of the last moves.
     last: AtomicU64,
+    /// Tickets of a step.
+    of_a_step: u64,
 }
 
 impl<'p> Executor<'p> {
@@ -74,6 +76,15 @@ impl<'p> Executor<'p> {
             uvm,
             moves: OnceLock::new(),
             last: AtomicU64::new(0),
+            of_a_step: plan.moving(),
+        })
+    }
+
+    /// The same, with this queue in the place of one of its own.
+    pub fn with(plan: &'p Plan, uvm: &'static Uvm, moves: Moves) -> Option<Self> {
+        Some(Self {
+            moves: OnceLock::from(Some(moves)),
+            ..Self::new(plan, uvm)?
         })
     }
 
@@ -110,13 +121,17 @@ impl<'p> Executor<'p> {
         name: &str,
         words: &mut dyn Iterator<Item = u64>,
     ) -> (Pending, Option<u32>) {
-        let mut follower = self.lock();
-        let wanted = match follower.launch(name) {
+        let before = self.lock().launch(name);
+        let wanted = match before {
             Before::Plan(moves) => return (Pending { off: false, moves }, None),
             Before::Off(wanted) => wanted,
         };
+        // Not under the lock: where the program cannot read its own argument, its signal handler may free
+        // memory.
+        let words: Vec<u64> = words.collect();
         let mut moves: Vec<(Allocation, Whereto)> = Vec::new();
-        for found in words.filter_map(|word| follower.allocations().at(word)) {
+        let follower = self.lock();
+        for found in (words.into_iter()).filter_map(|word| follower.allocations().at(word)) {
             if !moves.iter().any(|&(known, _)| known == found) {
                 moves.push((found, Whereto::Gpu));
             }
@@ -128,6 +143,10 @@ impl<'p> Executor<'p> {
     /// waits already. To be called in the order of the stream, just before the launch. Calls
     /// nothing of CUDA. Gives why the first move failed, if one did so far.
     ///
+    /// Where moves take longer than kernels, those that have waited for a whole step are
+    /// forgotten, the oldest first: their kernels are over, and the plan asks for them anew. So
+    /// what waits is a step behind at most, which is the same place in the next one.
+    ///
     /// Memory may be freed, and be others', before a move of it is made, to whom it is advice
     /// like any: nothing is ever discarded.
     pub fn queue(&self, queued: &Queued) -> Option<Failed> {
@@ -138,6 +157,9 @@ impl<'p> Executor<'p> {
         }
         let Ticket(last) = moves.submit(&queued.moves);
         self.last.store(last, Relaxed);
+        if !queued.off {
+            moves.keep_last(self.of_a_step);
+        }
         moves.failed().1
     }
 
@@ -152,5 +174,96 @@ impl<'p> Executor<'p> {
     pub fn errors(&self) -> (u64, Option<Error>) {
         let moves = self.moves.get().and_then(Option::as_ref);
         moves.map_or((0, None), Moves::errors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc::{channel, Receiver};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Carrier, Range, Result, Tier};
+
+    const MIB: u64 = 1 << 20;
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Carries nothing as long as the other end of the channel is there, and then tells.
+    struct Stuck(Mutex<Receiver<()>>, Arc<Mutex<Vec<(u64, bool)>>>);
+
+    impl Carrier for Stuck {
+        fn carry(&self, range: Range, to: Tier) -> Result<()> {
+            let _ = self.0.lock().unwrap().recv();
+            let comes = matches!(to, Tier::Gpu(_));
+            self.1.lock().unwrap().push((range.base / MIB, comes));
+            Ok(())
+        }
+    }
+
+    /// A launch of a kernel, and what is moved before it.
+    fn launch(executor: &Executor<'_>, name: &str) {
+        let (pending, left) = executor.launch(name, &mut core::iter::empty());
+        assert_eq!(left, None);
+        if !pending.is_empty() {
+            assert_eq!(executor.queue(&pending.on([7; 16])), None);
+        }
+    }
+
+    /// To read it may take a signal handler of the program's, which frees memory.
+    #[test]
+    fn an_argument_is_read_where_nothing_is_locked() {
+        let plan = "uvmplan 1\nkernels 1\nspan 4096\nstart 0\nlaunch 0 a\n";
+        let plan = Box::leak(Box::new(Plan::parse(plan).unwrap()));
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let executor = Executor::new(plan, Uvm::process()).unwrap();
+            executor.allocated(MIB, MIB);
+            executor.allocated(2 * MIB, MIB);
+            let read = || {
+                executor.freed(executor.begins(MIB).unwrap());
+                2 * MIB
+            };
+            let words = &mut [MIB].into_iter().chain(core::iter::once_with(read));
+            let (pending, left) = executor.launch("b", words);
+            let _ = tell.send((pending.moves.len(), left));
+        });
+        assert_eq!(told.recv_timeout(LONG), Ok((1, Some(0))));
+    }
+
+    #[test]
+    fn no_more_than_a_step_of_moves_waits() {
+        let plan = "uvmplan 1\nkernels 4\nspan 4194304\nstart 0\n\
+            launch 0 a\nlaunch 1 b\nlaunch 2 c\nlaunch 3 d\ntensor 0 alloc0\ntensor 1 alloc1\n\
+            at 0 prefetch 0 0 1048576\nat 1 evict 1 1048576 1048576 host\n\
+            at 2 evict 0 0 1048576 host\nat 2 prefetch 1 1048576 1048576\n";
+        let plan = Plan::parse(plan).unwrap();
+        let (stuck, waits) = channel();
+        let carried = Arc::new(Mutex::new(Vec::new()));
+        let carrier = Stuck(Mutex::new(waits), Arc::clone(&carried));
+        let moves = Moves::new(carrier).unwrap();
+        let executor = Executor::with(&plan, Uvm::process(), moves).unwrap();
+        executor.allocated(10 * MIB, MIB);
+        executor.allocated(20 * MIB, MIB);
+        let step = || ["a", "b", "c", "d"].map(|name| launch(&executor, name));
+        for _ in 0..2500 {
+            step();
+        }
+        assert!(!executor.wait(Duration::ZERO));
+        drop(stuck);
+        assert!(executor.wait(LONG));
+        let of_a_step = [(10, true), (20, false), (10, false), (20, true)];
+        // Whatever was under way has been made, too.
+        let mut there = std::mem::take(&mut *carried.lock().unwrap());
+        let last = there.split_off(there.len() - 4);
+        assert_eq!(last, of_a_step);
+        assert!(there.len() <= 1, "{there:?}");
+        // From now on the plan is carried out in full.
+        for _ in 0..2 {
+            step();
+            assert!(executor.wait(LONG));
+            assert_eq!(std::mem::take(&mut *carried.lock().unwrap()), of_a_step);
+        }
     }
 }

@@ -51,10 +51,20 @@ enum Source {
 pub(super) struct Faults {
     source: Source,
     tries: Tries,
+    /// Somebody asks UVM now.
+    asking: bool,
+    /// How often UVM was let go.
+    let_go: u64,
+    /// What is to be dropped, where no lock is held.
+    closed: Closed,
     /// Whether the last launch that was begun had a tracker.
     watched: bool,
-    /// The first launch that the descriptor has not been seen to be open behind.
-    seen: u64,
+    /// The first launch that the descriptor has not been seen to be open behind, and when it was looked at.
+    seen: (u64, u64),
+    /// The first launch of those told of that may have run when the descriptor was open no more.
+    unsure: Option<u64>,
+    /// The first launch whose faults are not known, which is to be said.
+    ends: Option<u64>,
     accesses: Accesses,
     launched: Launched,
     /// What the tracker has dropped by the last look.
@@ -63,6 +73,36 @@ pub(super) struct Faults {
     /// What is to be said, where no lock is held.
     pub(super) message: Option<String>,
 }
+
+/// What UVM is to be asked, where no lock is held: whether it tells of faults.
+#[derive(Debug)]
+#[must_use]
+pub struct Question {
+    uvm: &'static Uvm,
+    let_go: u64,
+}
+
+/// What it has answered.
+#[derive(Debug)]
+#[must_use]
+pub struct Answer {
+    tracker: std::io::Result<Tracker>,
+    let_go: u64,
+}
+
+impl Question {
+    /// Asks UVM, which may take its time.
+    pub fn ask(self) -> Answer {
+        let Self { uvm, let_go } = self;
+        let tracker = Tracker::new(uvm);
+        Answer { tracker, let_go }
+    }
+}
+
+/// UVM's tools interface, as far as it is not needed any more. It is closed when this is dropped.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Closed(#[allow(dead_code)] Vec<Tracker>);
 
 /// When UVM is asked again.
 #[derive(Debug, Default)]
@@ -85,8 +125,13 @@ impl Faults {
         Self {
             source: Source::Later(uvm),
             tries: Tries::default(),
+            asking: false,
+            let_go: 0,
+            closed: Closed::default(),
             watched: false,
-            seen: 0,
+            seen: (0, 0),
+            unsure: None,
+            ends: None,
             accesses: Accesses::default(),
             launched: Launched::default(),
             dropped: 0,
@@ -95,68 +140,99 @@ impl Faults {
         }
     }
 
-    /// Says that a launch is about to be made.
-    pub(super) fn begin(&mut self, launch: u64) -> Change {
-        let change = self.change(launch, Tracker::is_open, Tracker::new);
-        self.launched.push(launch, self.watched.then(now));
-        change
+    /// What UVM is to be asked before a launch.
+    pub(super) fn asks(&mut self, launch: u64) -> Option<Question> {
+        self.asks_by(launch, Tracker::is_open)
     }
 
-    /// Looks whether UVM still tells, and asks it where it does not.
-    fn change(
-        &mut self,
-        launch: u64,
-        is_open: impl FnOnce(&Tracker) -> bool,
-        ask: impl FnOnce(&Uvm) -> std::io::Result<Tracker>,
-    ) -> Change {
-        let mut change = Change::default();
-        if launch >= self.seen + LOOK {
-            change.ends = self.look(launch, is_open);
+    fn asks_by(&mut self, launch: u64, is_open: impl FnOnce(&Tracker) -> bool) -> Option<Question> {
+        if launch >= self.seen.0 + LOOK {
+            self.look(launch, is_open);
         }
         let Source::Later(uvm) = self.source else {
-            return change;
+            return None;
         };
-        match self.tries.may(launch).then(|| ask(uvm)) {
-            Some(Ok(tracker)) => {
-                self.source = Source::Uvm(uvm, tracker);
-                self.tries = Tries::default();
-                (self.dropped, self.seen) = (0, launch);
-                change.begins = !self.watched;
-                self.watched = true;
-            }
-            Some(Err(why)) => {
-                if self.watched {
-                    change.ends = Some(launch);
-                }
-                self.lost(&format!("UVM's tools interface does not tell: {why}"));
-            }
-            None => {}
+        if self.asking || !self.tries.may(launch) {
+            return None;
         }
-        change
+        self.asking = true;
+        let let_go = self.let_go;
+        Some(Question { uvm, let_go })
     }
 
-    /// Looks whether the descriptor is open. Gives the launch from which on nobody knows, if it is not.
-    fn look(&mut self, launch: u64, is_open: impl FnOnce(&Tracker) -> bool) -> Option<u64> {
-        let Source::Uvm(uvm, tracker) = &self.source else {
-            return None;
+    /// Takes the answer, before a launch.
+    pub(super) fn answered(&mut self, answer: Answer, launch: u64) {
+        self.asking = false;
+        let Source::Later(uvm) = self.source else {
+            return;
         };
-        let seen = core::mem::replace(&mut self.seen, launch);
-        if is_open(tracker) {
-            return None;
+        match answer.tracker {
+            // It is of a context that has gone meanwhile.
+            Ok(tracker) if answer.let_go != self.let_go => {
+                self.closed.0.push(tracker);
+                self.tries = Tries::default();
+            }
+            Ok(tracker) => {
+                self.source = Source::Uvm(uvm, tracker);
+                self.tries = Tries::default();
+                (self.dropped, self.seen, self.unsure) = (0, (launch, now()), None);
+            }
+            Err(why) => self.lost(&format!("UVM's tools interface does not tell: {why}")),
         }
-        self.source = Source::Later(uvm);
+    }
+
+    /// Says that a launch is about to be made.
+    pub(super) fn begin(&mut self, launch: u64) -> Change {
+        let watches = matches!(self.source, Source::Uvm(..));
+        let was = core::mem::replace(&mut self.watched, watches);
+        self.launched.push(launch, watches.then(now));
+        let ends = self.ends.take();
+        Change {
+            ends: ends.or_else(|| (was && !watches).then_some(launch)),
+            begins: watches && !was,
+        }
+    }
+
+    /// Looks whether the descriptor is open. Where it is not, nobody knows from that launch on which may have
+    /// run behind the last look.
+    fn look(&mut self, launch: u64, is_open: impl FnOnce(&Tracker) -> bool) {
+        let Source::Uvm(uvm, tracker) = &self.source else {
+            return;
+        };
+        let uvm = *uvm;
+        let (seen, _) = self.seen;
+        if is_open(tracker) {
+            (self.seen, self.unsure) = ((launch, now()), None);
+            return;
+        }
+        let may = [self.unsure, self.launched.number()].into_iter().flatten();
+        self.ends = Some(may.fold(seen, u64::min));
+        self.watched = false;
+        self.leave(uvm);
         self.lost("the program has closed the descriptor of UVM's tools interface");
-        Some(seen)
     }
 
     /// The same at the end of the program, behind so many launches.
     pub(super) fn end(&mut self, launches: u64) -> Option<u64> {
-        self.look(launches, Tracker::is_open)
+        self.look(launches, Tracker::is_open);
+        self.ends.take()
+    }
+
+    /// Has no tracker any more: it is to be closed.
+    fn leave(&mut self, uvm: &'static Uvm) {
+        let source = core::mem::replace(&mut self.source, Source::Later(uvm));
+        if let Source::Uvm(_, tracker) = source {
+            self.closed.0.push(tracker);
+        }
+    }
+
+    /// What is to be dropped where no lock is held.
+    pub(super) fn closed(&mut self) -> Closed {
+        core::mem::take(&mut self.closed)
     }
 
     /// Nobody looks for faults now, which is said once.
     fn lost(&mut self, why: &str) {
-        self.watched = false;
         if !core::mem::replace(&mut self.said, true) {
             self.message = Some(format!(
                 "what kernels fault on is not recorded for now, since {why}. What their arguments \
@@ -165,12 +241,12 @@ impl Faults {
         }
     }
 
-    /// Closes the tools interface until the next launch. Whose accesses these were is not known any
-    /// more.
+    /// Has no tools interface until the next launch. Whose accesses these were is not known any more.
     pub(super) fn let_go(&mut self) {
         if let Source::Uvm(uvm, _) = self.source {
-            self.source = Source::Later(uvm);
+            self.leave(uvm);
         }
+        self.let_go += 1;
         self.launched = Launched::default();
         self.accesses = Accesses::default();
     }
@@ -194,6 +270,9 @@ impl Faults {
         uses.extend(self.accesses.between(from, until).map(|a| a.number));
         uses.sort_unstable();
         uses.dedup();
+        if until > self.seen.1 {
+            self.unsure = Some(self.unsure.map_or(launch, |first| first.min(launch)));
+        }
         self.not_timed(launch);
     }
 
@@ -254,6 +333,11 @@ impl Launched {
             self.made.pop_front();
             self.base += 1;
         }
+    }
+
+    /// The number of the first that is waited for.
+    fn number(&self) -> Option<u64> {
+        (!self.made.is_empty()).then_some(self.base)
     }
 
     /// When the first was made.

@@ -12,10 +12,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::kept::Kept;
+use crate::kept::{Identity, Kept};
 
 /// Bytes of the file that are mapped at once: a multiple of every page size.
 const PIECE: usize = 1 << 20;
+/// Files of one number in a folder, at most.
+const MOST_ALIKE: u32 = 10_000;
 
 /// A file that grows by pieces. Behind what was written it has zeros.
 #[derive(Debug)]
@@ -40,6 +42,7 @@ impl Piece {
     /// Maps [`PIECE`] bytes of a file from `offset`, and makes the file as long. Its blocks are
     /// there then: on a full disk the call fails, and no write into memory does.
     fn new(file: &File, offset: usize) -> Result<Self> {
+        may_end_at(offset + PIECE)?;
         let fd = file.as_raw_fd();
         // SAFETY: a system call on a file of ours.
         match unsafe { libc::posix_fallocate(fd, offset as libc::off_t, PIECE as libc::off_t) } {
@@ -64,6 +67,21 @@ impl Piece {
     }
 }
 
+/// Whether a file of the process may be so long (`ulimit -f`). To write more ends a program that
+/// does not expect SIGXFSZ.
+fn may_end_at(end: usize) -> Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the output is writable. After an error there is no limit in it.
+    let _ = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    match end as u64 > limit.rlim_cur {
+        true => Err(Error::from_raw_os_error(libc::EFBIG)),
+        false => Ok(()),
+    }
+}
+
 impl Drop for Piece {
     fn drop(&mut self) {
         // SAFETY: ours, from `new`.
@@ -72,11 +90,32 @@ impl Drop for Piece {
 }
 
 impl Pages {
-    /// An empty file at `path`; what was there is gone.
-    pub(super) fn create(path: &Path) -> Result<Self> {
+    /// A new file in a folder, whose name begins with this number. One of that number may be there already, and
+    /// stays: a program that calls exec keeps its process's number, and processes in containers of their own
+    /// may have the same one.
+    pub(super) fn create(folder: &Path, number: u32) -> Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        Self::of(path, options.open(path)?)
+        options.read(true).write(true).create_new(true);
+        let mut path = folder.join(number.to_string());
+        for next in 1..MOST_ALIKE {
+            match options.open(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    path = folder.join(format!("{number}.{next}"));
+                }
+                opened => return Self::of(&path, opened?),
+            }
+        }
+        Err(ErrorKind::AlreadyExists.into())
+    }
+
+    /// Where the file is, and what it is known again by.
+    pub(super) fn place(&self) -> (&Path, Identity) {
+        (&self.path, self.file.is())
+    }
+
+    /// Bytes that are written.
+    pub(super) fn end(&self) -> u64 {
+        self.end as u64
     }
 
     /// A file that is empty.
@@ -118,8 +157,9 @@ impl Pages {
                     core::ptr::copy_nonoverlapping(now.as_ptr(), piece.0.add(filled), now.len())
                 },
                 None => {
-                    let end = self.end as u64;
-                    self.file()?.write_all_at(now, end)?;
+                    let end = self.end;
+                    may_end_at(end + now.len())?;
+                    self.file()?.write_all_at(now, end as u64)?;
                 }
             }
             self.end += now.len();
@@ -175,8 +215,10 @@ mod tests {
     #[test]
     fn a_file_that_the_program_closes_is_had_anew() {
         let name = |what| format!("uvmrust-{what}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name("closed"));
-        let mut pages = Pages::create(&path).unwrap();
+        let folder = std::env::temp_dir().join(name("closed"));
+        std::fs::create_dir(&folder).unwrap();
+        let mut pages = Pages::create(&folder, 7).unwrap();
+        let path = folder.join("7");
         let line = [b'a'; PIECE / 2];
         pages.write(&line).unwrap();
         let fd = pages.file().unwrap().as_raw_fd();
@@ -203,14 +245,36 @@ mod tests {
             "{failed}"
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_the_same_number_stays_as_it_is() {
+        let folder = std::env::temp_dir().join(format!("uvmrust-alike-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        for text in ["first", "second", "third"] {
+            let mut pages = Pages::create(&folder, 9).unwrap();
+            pages.write(text.as_bytes()).unwrap();
+        }
+        let text = |name| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert!(text("9").starts_with("first\0") && text("9.1").starts_with("second\0"));
+        assert!(text("9.2").starts_with("third\0"));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(Pages::create(&folder, 9).is_err());
     }
 
     #[test]
     fn a_file_that_cannot_grow_is_an_error() {
         let full = Path::new("/dev/full");
         if full.exists() {
-            assert!(Pages::create(full).and_then(|mut p| p.write(b"a")).is_err());
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(full)
+                .unwrap();
+            let mut pages = Pages::of(full, file).unwrap();
+            let error = pages.write(b"a").unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
         }
     }
 }

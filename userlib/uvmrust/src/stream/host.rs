@@ -112,15 +112,30 @@ impl<S: Sys> Uvm<S> {
         Error::from_code(code).map_or(Ok(()), Err)
     }
 
+    /// How many discards have failed so far in the order of streams, all together: what they were of
+    /// may be lazily discarded. That is so after [`Error::NotSupported`] too, where they were before.
+    ///
+    /// A host function may ask, for discards that come before it in its stream.
+    pub fn failed_discards(&self) -> u64 {
+        self.failed_discards.load(Ordering::Relaxed)
+    }
+
     /// Does it now, and calls nothing of CUDA, as a host function must not.
     fn run(&self, ranges: &[Range], task: Task) {
         let done = match task {
             Task::Discard(mode) => self.discard_by_ioctl(ranges, mode),
             Task::Prefetch(place) => self.prefetch_by_ioctl(ranges, place),
-            // The prefetch comes also where the discard has failed half-way.
-            Task::DiscardAndPrefetch(place) => self
-                .discard_by_ioctl(ranges, Mode::Lazy)
-                .and(self.prefetch_by_ioctl(ranges, place)),
+            Task::DiscardAndPrefetch(place) => {
+                let discarded = self.discard_by_ioctl(ranges, Mode::Lazy);
+                // The prefetch comes also where the discard has failed half-way.
+                let prefetched = self.prefetch_by_ioctl(ranges, place);
+                if prefetched.is_err() && discarded != Err(Error::NotSupported) {
+                    // What the stream writes next would be lost.
+                    let _ = self.counted(self.end_lazy(ranges));
+                }
+                discarded.and(prefetched)
+            }
+            Task::EndLazy => self.counted(self.end_lazy(ranges)),
         };
         if let Err(error) = done {
             self.failed_in_stream(error);
@@ -128,14 +143,21 @@ impl<S: Sys> Uvm<S> {
     }
 
     fn discard_by_ioctl(&self, ranges: &[Range], mode: Mode) -> Result<()> {
-        match self.backend() {
+        self.counted(match self.backend() {
             // SAFETY: who enqueued it has promised that for this point of the stream.
             Backend::UvmRust | Backend::Native => unsafe {
                 self.discard_batch(ranges, mode, &mut Outcome::default())
             },
             // The descriptor has gone meanwhile, and CUDA must not be called here.
             Backend::Cuda | Backend::None => Err(Error::NotSupported),
-        }
+        })
+    }
+
+    /// The result of a discard, which [`Uvm::failed_discards`] counts.
+    fn counted(&self, done: Result<()>) -> Result<()> {
+        done.inspect_err(|_| {
+            self.failed_discards.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     fn prefetch_by_ioctl(&self, ranges: &[Range], place: Place) -> Result<()> {
@@ -202,11 +224,21 @@ impl Uvm {
         if let Err(error) = unsafe { cuda.give_to_graph(graph, recorded.cast(), forget) } {
             // SAFETY: the graph has not taken it.
             drop(unsafe { Box::from_raw(recorded) });
-            return Err(error);
+            return Err(no_node(error));
         }
         // SAFETY: the graph owns the data for as long as it can call the function; the stream
         // by our contract. If this fails, the graph frees the data with itself.
-        unsafe { cuda.host_func(stream, on_launch, recorded.cast()) }
+        let added = unsafe { cuda.host_func(stream, on_launch, recorded.cast()) };
+        added.map_err(no_node)
+    }
+}
+
+/// What it means that CUDA refuses good arguments for a node: the body of a conditional node, for one,
+/// has no host nodes.
+fn no_node(error: Error) -> Error {
+    match error {
+        Error::NotSupported | Error::Invalid => Error::Capture,
+        error => error,
     }
 }
 

@@ -153,6 +153,7 @@ impl Script {
             mode,
             granule_shift: granule_shift(64),
         };
+        self.range = 0;
         let mut counts = Counts::default();
         let result = discard(self, &request, &mut counts);
         (result, counts)
@@ -555,6 +556,33 @@ fn a_block_that_is_covered_in_part_counts_as_what_was_done() {
             assert_eq!(script.locked(), [Lock, Facts, Unlock]);
         }
     }
+}
+
+/// A program may write behind an eager discard without a prefetch. Where the discard leaves a mapping it leaves no
+/// clean dirty bit.
+#[test]
+fn what_an_eager_discard_leaves_alone_is_live_again() {
+    for (from, mapped_2m, met, still) in [
+        // Of the block nothing is discarded, as it has one mapping.
+        (0, true, counts(0, 1, 0), 512 - 47),
+        // One granule is, and less than one on either side is not.
+        (0x1000, false, counts(0, 0, 1), 512 - 46 + 16),
+    ] {
+        let mut script = Script::new(2 * MIB);
+        assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
+        script.mapped_2m = mapped_2m;
+        let (result, found) = script.run(BASE + from, 0x2_f000 - from, Mode::Eager);
+        assert_eq!((result, found), (Ok(()), met), "{mapped_2m}");
+        let state = &script.states[0].1;
+        assert_eq!(script.discarded(BASE), still, "{mapped_2m}");
+        assert_eq!(state.status(0x2e), Status::Live, "{mapped_2m}");
+        assert_eq!(state.status(0x2f), Status::Lazy, "{mapped_2m}");
+    }
+    // A lazy discard leaves what was discarded before as it is.
+    let mut script = Script::new(2 * MIB);
+    assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
+    assert_eq!(script.run(BASE, 0x1000, Mode::Lazy).0, Ok(()));
+    assert_eq!(script.discarded(BASE), 512);
 }
 
 /// A kernel without preemption has only rest() to let others run, and only a look at the signals

@@ -89,6 +89,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// What a state says is discarded lazily.
+fn lazy(state: &BlockState) -> PageMask {
+    let mut mask = PageMask::EMPTY;
+    for page in (0..512).filter(|page| state.status(*page) == Status::Lazy) {
+        mask.set(page);
+    }
+    mask
+}
+
 /// Pages of the VA space, all of them often, and a mode.
 fn part(pages: u64) -> impl Strategy<Value = (u64, u64, bool)> {
     let edge = prop_oneof![
@@ -153,10 +162,9 @@ impl World {
         const SHIFT: u32 = 2;
         let before: Vec<_> = (self.blocks.iter())
             .map(|b| {
-                b.sim
-                    .state
-                    .as_ref()
-                    .map_or(PageMask::EMPTY, BlockState::discarded)
+                let state = b.sim.state.as_ref();
+                let all = state.map_or(PageMask::EMPTY, BlockState::discarded);
+                (all, state.map_or(PageMask::EMPTY, lazy))
             })
             .collect();
         (self.range, self.at, self.waited) = (None, None, false);
@@ -177,10 +185,11 @@ impl World {
             let inside = |page: u64| page.clamp(first, first + u64::from(PAGES_OF[b])) - first;
             let (cut, end) = (inside(from) as u16, inside(to) as u16);
             let met = cut < end && self.failed.is_none_or(|(what, at)| met(what, at, b));
-            let mut done = PageMask::EMPTY;
+            let (mut done, mut asked) = (PageMask::EMPTY, PageMask::EMPTY);
             let block = &mut self.blocks[b];
             if met && block.touched && !block.pinned {
                 done = should_discard(PAGES_OF[b], cut, end, mode, block.mapped_2m, SHIFT);
+                asked = Region::new(cut, end).into();
             }
             if met {
                 match (done.count(), end - cut) {
@@ -193,7 +202,12 @@ impl World {
             block.sim.check_invariants();
             let state = block.sim.state.as_ref();
             let now = state.map_or(PageMask::EMPTY, BlockState::discarded);
-            assert_eq!(now, before[b] | done, "block {b}");
+            let (all, lazy) = before[b];
+            let live = match mode {
+                Mode::Eager => lazy & asked,
+                Mode::Lazy => PageMask::EMPTY,
+            };
+            assert_eq!(now, (all - live) | done, "block {b}");
             if mode == Mode::Eager && !done.is_empty() {
                 assert!(!block.sim.maps(done), "block {b} is mapped");
                 let in_vain = matches!(self.failed, Some((Fallible::NoteWork | Fallible::Wait, _)));

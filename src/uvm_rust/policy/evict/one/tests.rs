@@ -103,9 +103,24 @@ fn what_moves_no_bytes_and_always_fails_does_not_keep_used_ones_from_going() {
         for chunk in [2, 3] {
             roots.set(chunk, queue).unwrap();
         }
-        roots.used_first = true;
+        roots.used_comes_first(HOLDER);
         assert!(roots.choose_of(HOLDER, &mut But(&[])).is_some());
     }
+}
+
+/// Another process is not asked for a used chunk, nor does it take that turn from the process whose eviction failed.
+#[test]
+fn a_failed_eviction_of_one_process_says_nothing_of_another() {
+    let mut roots = used(&[HOLDER, HOLDER, 7, 7]);
+    assert_ne!(list_of(HOLDER), list_of(7));
+    roots.set(0, Queue::Discarded).unwrap();
+    roots.set(2, Queue::Discarded).unwrap();
+    assert_eq!(roots.choose_of(HOLDER, &mut But(&[])), Some(0));
+    roots.begin_eviction(0);
+    roots.change(0, Change::Stays).unwrap();
+    roots.eviction_over(0, false).unwrap();
+    assert_eq!(roots.choose_of(7, &mut But(&[])), Some(2));
+    assert_eq!(roots.choose_of(HOLDER, &mut But(&[])), Some(1));
 }
 
 #[test]
@@ -157,6 +172,24 @@ fn what_no_list_shows_is_found_by_its_number() {
     assert_eq!(roots.choose_of(HOLDER, &mut But(&[])), Some(2));
     roots.begin_eviction(2);
     assert_eq!(roots.choose_of(HOLDER, &mut But(&[])), Some(1));
+}
+
+/// A search that another process makes in between leaves this one's where it is.
+#[test]
+fn who_else_searches_by_number_hides_nothing() {
+    let reach = REACH as u32;
+    let mut roots = RootChunks::new(2 * reach).unwrap();
+    let hidden = reach + 5;
+    roots.used_by(hidden, HOLDER).unwrap();
+    roots.change(hidden, Change::Whole(HOLDER)).unwrap();
+    roots.pass_over(hidden, HOLDER);
+    assert_ne!(list_of(HOLDER), list_of(7));
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        found.extend(roots.choose_of(HOLDER, &mut But(&[])));
+        assert_eq!(roots.choose_of(7, &mut But(&[])), None);
+    }
+    assert_eq!(found, [hidden; 2]);
 }
 
 /// The GPU is full, so that the process gets back what it gives up. An instruction may need several blocks at once, and

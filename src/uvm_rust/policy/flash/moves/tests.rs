@@ -34,6 +34,10 @@ struct Script {
     copying: bool,
     /// Blocks that were asked for.
     asked: Vec<u64>,
+    /// The VA space cannot be entered.
+    no_entry: Option<Failed>,
+    /// Too many others copy to a GPU.
+    too_many: bool,
 }
 
 impl Script {
@@ -129,13 +133,17 @@ impl Machine for Script {
         self.give("device");
     }
 
-    fn enter_space(&mut self) {
+    fn enter_space(&mut self) -> Result<(), Failed> {
         let outer: &[_] = if self.writes() {
             &["turn", "buffer"]
         } else {
             &[]
         };
+        if let Some(failed) = self.no_entry {
+            return Err(failed);
+        }
         self.take("space", outer);
+        Ok(())
     }
 
     fn leave_space(&mut self) {
@@ -219,11 +227,14 @@ impl Machine for Script {
         self.fetches.pop().unwrap_or(Fetched::All)
     }
 
-    fn copy(&mut self) -> Fetched {
+    fn copy(&mut self) -> Result<Fetched, Failed> {
         assert_eq!(self.held.last(), Some(&"block"));
         self.said.push("copy");
+        if self.too_many {
+            return Err(Failed::Again);
+        }
         self.copying = true;
-        self.fetches.pop().unwrap_or(Fetched::All)
+        Ok(self.fetches.pop().unwrap_or(Fetched::All))
     }
 
     fn settle(&mut self) -> bool {
@@ -282,6 +293,29 @@ fn who_detaches_is_waited_for_without_the_va_space() {
         assert_eq!(run(&mut m, 0, MIB, to), Err(Failed::Interrupted));
         assert_eq!((m.count("waits"), m.held.len()), (1, 0));
     }
+}
+
+#[test]
+fn who_cannot_enter_has_nothing_left_to_let_go() {
+    let failures = [Failed::Again, Failed::Interrupted, Failed::Unreadable];
+    for (failed, to) in failures.into_iter().zip([To::Device, To::Host, To::Gpu]) {
+        let mut m = Script {
+            no_entry: Some(failed),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, to), Err(failed));
+        assert!(m.held.is_empty() && m.parts.is_empty(), "{to:?}");
+    }
+}
+
+#[test]
+fn too_many_who_copy_are_no_lack_of_memory() {
+    let mut m = Script {
+        too_many: true,
+        ..Script::default()
+    };
+    assert_eq!(run(&mut m, 0, MIB, To::Gpu), Err(Failed::Again));
+    assert!(m.held.is_empty() && m.count("settle") == 1, "V-copies");
 }
 
 /// Terabytes that were never touched are gone through in few steps, and nothing in between is passed over.

@@ -91,6 +91,81 @@ fn a_fault_that_waits_goes_before_others() {
     assert_eq!(p.claim(&other), Some(set));
 }
 
+/// A pool of which a set comes back at some nap.
+struct Napping {
+    pool: Pool<usize>,
+    naps: u32,
+    back_at: u32,
+    lent: Vec<usize>,
+}
+
+impl Napping {
+    fn new(back_at: u32) -> Self {
+        let mut pool = pool(8);
+        let lent = core::iter::from_fn(|| pool.try_take(Who::Others)).collect();
+        Self {
+            pool,
+            naps: 0,
+            back_at,
+            lent,
+        }
+    }
+}
+
+impl Line for Napping {
+    type Set = usize;
+
+    fn with<T>(&mut self, f: impl FnOnce(&mut Pool<usize>) -> T) -> T {
+        f(&mut self.pool)
+    }
+
+    fn progress(&mut self) -> u32 {
+        0
+    }
+
+    fn wait(&mut self, _: u32) {
+        panic!("it waits to be told, and stands in no line");
+    }
+
+    fn nap(&mut self, _: u32) {
+        self.naps += 1;
+        assert!(self.naps < 100, "it waits for ever");
+        if self.naps == self.back_at {
+            let set = self.lent.pop().unwrap();
+            assert!(
+                !self.pool.give_back(Who::Others, set),
+                "nobody stands in line"
+            );
+        }
+    }
+
+    fn tell(&mut self) {}
+}
+
+#[test]
+fn who_may_be_told_to_stop_takes_what_is_free_when_it_looks_again() {
+    let mut line = Napping::new(3);
+    assert!(take_unless(&mut line, Who::Others, |_| false).is_some());
+    assert_eq!(line.naps, 3);
+    // Told to stop, it takes none, though one is free.
+    let mut line = Napping::new(2);
+    assert_eq!(
+        take_unless(&mut line, Who::Others, |line| line.naps == 2),
+        None
+    );
+    assert_eq!((line.naps, line.pool.free()), (2, 7));
+    // Who stands in line comes first.
+    let mut line = Napping::new(99);
+    let first = line.pool.ask(Who::Others).unwrap_err();
+    let set = line.lent.pop().unwrap();
+    assert!(line.pool.give_back(Who::Others, set));
+    assert_eq!(
+        take_unless(&mut line, Who::Others, |line| line.naps == 5),
+        None
+    );
+    assert!(line.pool.claim(&first).is_some());
+}
+
 /// What the threads share.
 struct State {
     pool: Pool<usize>,
@@ -313,6 +388,10 @@ impl Line for Real<'_, '_> {
             self.other();
         }
         panic!("it waits for ever");
+    }
+
+    fn nap(&mut self, _: u32) {
+        self.pause();
     }
 
     fn tell(&mut self) {

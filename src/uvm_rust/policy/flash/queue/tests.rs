@@ -41,6 +41,7 @@ fn grow(queue: &mut Queue<u64>, more: u32) {
 #[derive(Default)]
 struct Nothing {
     no_memory: u32,
+    no_entry: bool,
     untouched: bool,
 }
 impl moves::Machine for Nothing {
@@ -72,7 +73,12 @@ impl moves::Machine for Nothing {
         Ok(())
     }
     fn leave_device(&mut self) {}
-    fn enter_space(&mut self) {}
+    fn enter_space(&mut self) -> Result<(), Failed> {
+        match self.no_entry {
+            true => Err(Failed::Again),
+            false => Ok(()),
+        }
+    }
     fn leave_space(&mut self) {}
     fn is_managed(&mut self, _: u64, _: u64) -> bool {
         true
@@ -102,8 +108,8 @@ impl moves::Machine for Nothing {
     fn fetch(&mut self) -> super::super::drain::Fetched {
         super::super::drain::Fetched::All
     }
-    fn copy(&mut self) -> super::super::drain::Fetched {
-        super::super::drain::Fetched::All
+    fn copy(&mut self) -> Result<super::super::drain::Fetched, Failed> {
+        Ok(super::super::drain::Fetched::All)
     }
     fn settle(&mut self) -> bool {
         true
@@ -237,6 +243,25 @@ fn who_finds_no_memory_on_a_gpu_comes_again_for_some_seconds() {
     assert_eq!(job.step(&mut gpu), Err(Failed::NoMemory));
     let mut job = Job::new(&request(0, 1, To::Host, 2));
     assert_eq!(job.step(&mut no_memory(1)), Err(Failed::NoMemory));
+}
+
+/// Others have a lock, or copy: that is no lack of memory.
+#[test]
+fn who_cannot_begin_comes_again_however_often() {
+    let mut job = Job::new(&request(0, 1, To::Gpu, 0));
+    let mut busy = Nothing {
+        no_entry: true,
+        no_memory: TRIES,
+        ..Nothing::default()
+    };
+    for _ in 0..2 * TRIES {
+        assert_eq!(job.step(&mut busy), Err(Failed::Again));
+    }
+    busy.no_entry = false;
+    for _ in 0..TRIES {
+        assert_eq!(job.step(&mut busy), Err(Failed::Again));
+    }
+    assert_eq!(job.step(&mut busy), Ok(()));
 }
 
 #[test]

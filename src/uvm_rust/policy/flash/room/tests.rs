@@ -137,6 +137,7 @@ fn evictions_gpu_faults_and_the_dying_do_not_wait_where_they_are() {
     assert!(!wait(&mut b, Why::Call, To::Host, true));
     assert!(!wait(&mut b, Why::Eviction, To::Host, false));
     assert!(!wait(&mut b, Why::GpuFault, To::Host, false));
+    assert!(!wait(&mut b, Why::Beside, To::Host, false));
     // The loop of upstream's puts none off.
     assert!(waits(
         &mut b,
@@ -148,4 +149,19 @@ fn evictions_gpu_faults_and_the_dying_do_not_wait_where_they_are() {
     ));
     b.full = false;
     assert!(!wait(&mut b, Why::Call, To::Host, false));
+}
+
+#[test]
+fn what_the_thread_of_all_gpu_faults_services_does_not_wait() {
+    let why = |cause| Why::of(cause, true, true);
+    assert_eq!(why(Cause::Fault), Why::GpuFault);
+    assert_eq!(why(Cause::AccessCounter), Why::Beside);
+    assert_eq!(why(Cause::Eviction), Why::Eviction);
+    // A copy engine's, which nobody repeats.
+    assert_eq!(Why::of(Cause::Fault, false, true), Why::Beside);
+    // Upstream gives a CPU's fault the cause of one that is repeated; the thread that faults services it.
+    assert_eq!(Why::of(Cause::Fault, true, false), Why::Fault);
+    assert_eq!(Why::of(Cause::Api, false, false), Why::Call);
+    // A worker of ours, which serves one tenant.
+    assert_eq!(why(Cause::Api), Why::Call);
 }

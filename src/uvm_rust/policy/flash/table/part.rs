@@ -39,6 +39,8 @@ pub(in super::super) enum Part {
     Quota,
     /// A slot that is being trimmed is not handed out.
     TrimTakesOut,
+    /// What could not be read keeps its place.
+    LostKeepPlaces,
     /// Failed moves give the room back that they were to fill, where it is the last slot's.
     RoomBack,
 }

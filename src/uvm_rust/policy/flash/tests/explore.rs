@@ -78,6 +78,8 @@ pub(super) enum Lack {
     SetWaitsUnlocked,
     /// Of the C: a reader has its set before it locks the VA space.
     ReaderTakesSet,
+    /// What is copied inside the device is compared with its sums before it is written.
+    MoveChecksSums,
 }
 
 impl Lack {
@@ -132,6 +134,7 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
     let w = World::new(seed, slots, quota, lack);
     w.unsure.set([usize::MAX, 16, 3][dice(3, 13)]);
     w.fails.set([usize::MAX, 16, 2][dice(3, 3)]);
+    w.lapses.set([usize::MAX, 64, 8][dice(3, 18)]);
     // One page that cannot be moved.
     if dice(4, 7) == 0 {
         w.bad.set(Some(Place {
@@ -448,6 +451,7 @@ impl world::State {
 
     /// Every page that the block has there is what was written last, as is every other.
     fn fetch_all(&mut self, b: usize) -> Result<(), String> {
+        self.blocks[b].state.read_again();
         let on_flash = self.blocks[b].state.on_flash();
         if !on_flash.is_empty() {
             let state = &mut self.blocks[b].state;
@@ -458,7 +462,8 @@ impl world::State {
             for piece in read.pieces.iter() {
                 for k in 0..piece.pages.pages() {
                     let bytes = self.bytes(piece.place, k);
-                    if bytes.stamp != piece.stamp + u64::from(k) {
+                    let has_its_sum = self.has_its_sum(piece.place, k, &bytes);
+                    if bytes.stamp != piece.stamp + u64::from(k) || !has_its_sum {
                         return Err(format!("block {b} has something else at {piece:?}"));
                     }
                     self.blocks[b].memory[usize::from(piece.pages.first() + k)] = bytes.value;
@@ -550,6 +555,7 @@ fn whatever_is_taken_out_is_noticed() {
         Part::RoomBack,
         Part::Quota,
         Part::TrimTakesOut,
+        Part::LostKeepPlaces,
     ];
     let lacks = [
         Lack::SpillSeesMappings,
@@ -562,6 +568,7 @@ fn whatever_is_taken_out_is_noticed() {
         Lack::FetchOnlyTries,
         Lack::TrimWaits,
         Lack::SetWaitsUnlocked,
+        Lack::MoveChecksSums,
     ];
     // What is noticed where the driver's own code runs, too.
     let of_real = [
@@ -572,6 +579,7 @@ fn whatever_is_taken_out_is_noticed() {
         (Lack::DropLooksAgain, AsItIs::Spill),
         (Lack::SpillOnlyTries, AsItIs::Spill),
         (Lack::SpillWaitsForGpus, AsItIs::Spill),
+        (Lack::MoveChecksSums, AsItIs::Spill),
         (Part::SplitEndsSpill.into(), AsItIs::Split),
         (Part::CutsAnyway.into(), AsItIs::Split),
         (Lack::SpillOnlyTries, AsItIs::Detach),

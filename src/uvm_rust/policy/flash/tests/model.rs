@@ -29,6 +29,7 @@ enum Op {
     EndRead(usize, u16, u16, bool),
     DropClean(usize, u16, u16),
     Forget(usize, u16, u16),
+    ReadAgain(usize),
     Restart(usize),
     Split(usize, u16),
     BeginMove,
@@ -57,6 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|((b, f, o), keep)| Op::EndRead(b, f, o, keep)),
         2 => range.clone().prop_map(|(b, f, o)| Op::DropClean(b, f, o)),
         2 => range.prop_map(|(b, f, o)| Op::Forget(b, f, o)),
+        2 => b.clone().prop_map(Op::ReadAgain),
         1 => b.clone().prop_map(Op::Restart),
         1 => (b, p).prop_map(|(b, at)| Op::Split(b, at)),
         4 => any::<Option<bool>>().prop_map(|m| m.map_or(Op::BeginMove, Op::EndMove)),
@@ -143,6 +145,7 @@ impl World {
                 let mask = PageMask::from(Region::new(f, o));
                 self.blocks[b].state.forget(&mut self.table, &mask);
             }
+            Op::ReadAgain(b) => self.blocks[b].state.read_again(),
             Op::Restart(b) => self.restart(b),
             Op::Split(b, at) => self.split(b, at),
             Op::BeginMove => self.begin_move(),
@@ -155,7 +158,7 @@ impl World {
     /// Whoever uses a page has it in the host first.
     fn use_pages(&mut self, b: usize, region: Region) {
         let block = &mut self.blocks[b];
-        let mask = PageMask::from(region) - block.state.on_flash();
+        let mask = PageMask::from(region) - block.state.on_flash() - block.state.kept();
         block.state.touched(&mask);
         block.state.may_write(&mut self.table, &mask);
         for p in mask.pages() {
@@ -229,7 +232,7 @@ impl World {
         }
     }
 
-    /// Ends the oldest read, of which pages in `bad` fail.
+    /// Ends the oldest read, of which pages in `bad` fail: for good, for now, or as they are something else.
     fn end_read(&mut self, b: usize, bad: Region, keep: bool) {
         let block = &mut self.blocks[b];
         if block.reads.is_empty() {
@@ -254,9 +257,18 @@ impl World {
         } else {
             PageMask::EMPTY
         };
+        let none = PageMask::EMPTY;
+        let (good, [never, fails, wrong]) = match bad.first() % 3 {
+            0 => (all, [failed, none, none]),
+            1 => (all - failed, [none, failed, none]),
+            _ => (all - failed, [none, none, failed]),
+        };
+        let kept = block.state.kept();
+        let lost = block.state.put_off(&read, (&fails, &wrong), self.clock);
+        assert_eq!(block.state.kept(), kept | lost);
         let arrived = block
             .state
-            .end_read(&mut self.table, read, &all, &failed, keep);
+            .end_read(&mut self.table, read, &good, &never, keep);
         for p in arrived.pages() {
             assert_eq!(seen[p as usize], Some(block.value[p as usize]), "page {p}");
         }
@@ -361,7 +373,8 @@ impl World {
                     assert_eq!(before, None, "two pages have {:?}", piece.place);
                 }
             }
-            let held = block.state.on_flash() | block.state.copies();
+            assert!(block.state.kept().is_subset(&block.state.lost()));
+            let held = block.state.on_flash() | block.state.copies() | block.state.kept();
             assert!(held.is_subset(&placed));
             assert!(!block.state.copies().intersects(&block.state.on_flash()));
             assert!(!block.state.copies().intersects(&block.state.spilling()));

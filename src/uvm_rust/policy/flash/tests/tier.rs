@@ -2,6 +2,7 @@
 
 //! The tier against a slow and obvious one, and one test for each sentence about whose turn it is.
 
+use super::super::block::AGAIN_US;
 use super::super::pace::Ns;
 use super::super::pressure::{Pressure, Tried, AGAIN_MS};
 use super::super::tier::{
@@ -9,7 +10,7 @@ use super::super::tier::{
 };
 use super::super::wants::{Asks, Park, Wants};
 use super::{fetch, pages, spill, table};
-use crate::policy::flash::BlockPages;
+use crate::policy::flash::{BlockPages, Table};
 use crate::policy::mask::PageMask;
 use crate::testing::{setting, steps, Dice};
 use std::collections::VecDeque;
@@ -346,9 +347,9 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     let (mut t, mut wants) = (table(4), Wants::default());
     let mut state = BlockPages::new(512);
     spill(&mut t, &mut state, pages(0, 100));
-    assert_eq!(wants.park(&state, &pages(100, 200)), Park::No);
+    assert_eq!(wants.park(&mut state, 0, &pages(100, 200)), Park::No);
     assert_eq!(
-        wants.park(&state, &pages(90, 200)),
+        wants.park(&mut state, 0, &pages(90, 200)),
         Park::Ask(pages(90, 100))
     );
     let (fault, call) = (Asks::Fault, Asks::Call);
@@ -358,15 +359,23 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     assert_eq!(wants.asked(), pages(90, 100) | pages(10, 20));
     wants.tried(true);
     assert!(wants.asked().is_empty());
-    // One fault finds out; the next is put off again.
-    assert_eq!(wants.park(&state, &pages(0, 1)), Park::No);
-    assert_eq!(wants.park(&state, &pages(0, 1)), Park::Ask(pages(0, 1)));
+    // One fault on these finds out, and others wait meanwhile, also of the same batch; the next is put off again.
+    let ask = |first, outer| Park::Ask(pages(first, outer));
+    assert_eq!(wants.park(&mut state, 0, &pages(0, 1)), ask(0, 1));
+    assert_eq!(wants.park(&mut state, 0, &pages(80, 100)), ask(80, 90));
+    assert_eq!(wants.park(&mut state, 0, &pages(90, 100)), Park::No);
+    assert!(!wants.find_out(), "nothing is lost");
+    assert_eq!(wants.park(&mut state, 0, &pages(90, 100)), ask(90, 100));
+    assert_eq!(wants.park(&mut state, 0, &pages(10, 20)), Park::No);
     assert!(wants.ask(&pages(0, 1), fault));
     wants.tried(false);
     // What fails that is wanted later, a fault does not wait for in vain.
     assert!(wants.ask(&pages(0, 1), call) && !wants.is_urgent());
     wants.tried(true);
-    assert_eq!(wants.park(&state, &pages(0, 1)), Park::Ask(pages(0, 1)));
+    assert_eq!(
+        wants.park(&mut state, 0, &pages(0, 1)),
+        Park::Ask(pages(0, 1))
+    );
     assert!(wants.ask(&pages(0, 9), call));
     wants.came(&pages(0, 5));
     assert_eq!(wants.asked(), pages(5, 9), "it may have left again");
@@ -379,11 +388,54 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     // What is discarded while it is read, and what is read.
     let read = state.begin_read(&mut t, &pages(0, 50)).unwrap().unwrap();
     state.forget(&mut t, &pages(0, 10));
-    assert_eq!(wants.park(&state, &pages(0, 5)), Park::Wait);
-    assert_eq!(wants.park(&state, &pages(5, 20)), Park::Ask(pages(10, 20)));
+    assert_eq!(wants.park(&mut state, 0, &pages(0, 5)), Park::Wait);
+    assert_eq!(
+        wants.park(&mut state, 0, &pages(5, 20)),
+        Park::Ask(pages(10, 20))
+    );
     let _ = state.end_read(&mut t, read, &PageMask::FULL, &PageMask::EMPTY, false);
-    assert_eq!(wants.park(&state, &pages(0, 50)), Park::No);
+    assert_eq!(wants.park(&mut state, 0, &pages(0, 50)), Park::No);
     fetch(&mut t, &mut state, PageMask::FULL);
+}
+
+/// Pages that could not be read are read again by who reads for faults, not by the thread that services them.
+#[test]
+fn faults_wait_for_what_may_be_read_again() {
+    let (mut t, mut wants) = (table(4), Wants::default());
+    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    spill(&mut t, &mut state, pages(0, 100));
+    let fails = |t: &mut Table, state: &mut BlockPages, wanted: PageMask, now| {
+        let read = state.begin_read(t, &wanted).unwrap().unwrap();
+        state.put_off(&read, (&wanted, &none), now);
+        let _ = state.end_read(t, read, &none, &none, false);
+    };
+    let lost = pages(0, 10);
+    fails(&mut t, &mut state, lost, 0);
+    assert_eq!(wants.park(&mut state, AGAIN_US - 1, &lost), Park::No);
+    assert!(wants.find_out() && state.lost() == lost);
+    // It is asked for those that are wanted.
+    let (one, again) = (pages(0, 4), Park::Ask(pages(0, 4)));
+    assert_eq!(wants.park(&mut state, AGAIN_US, &one), again);
+    assert!(!wants.find_out());
+    assert_eq!(
+        (state.lost(), state.on_flash()),
+        (lost - one, pages(10, 100) | one)
+    );
+    assert!(wants.ask(&one, Asks::Fault));
+    // They fail again, while what was asked for since is read for long.
+    fails(&mut t, &mut state, one, 2 * AGAIN_US);
+    assert_eq!(wants.park(&mut state, 4 * AGAIN_US, &pages(0, 4)), Park::No);
+    // Others that have failed are asked for also then.
+    let six = pages(6, 7);
+    assert_eq!(wants.park(&mut state, 4 * AGAIN_US, &six), Park::Ask(six));
+    wants.tried(true);
+    // The faults that wait for that find out, however late it is.
+    let late = 8 * AGAIN_US;
+    assert_eq!(wants.park(&mut state, late, &one), Park::No);
+    assert!(wants.find_out() && state.lost().intersects(&one));
+    // The next ones wait.
+    assert_eq!(wants.park(&mut state, late, &one), again);
+    state.release(&mut t);
 }
 
 /// The same, slowly: what each operation is to find.

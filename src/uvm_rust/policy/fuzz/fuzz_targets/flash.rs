@@ -41,6 +41,7 @@ fuzz_target!(|data: &[u8]| {
                     assert!(b.end_spill(&mut t, spill, &mask).is_subset(&mask));
                 }
             }
+            5 if op[1] & 7 == 0 => b.read_again(),
             5 => b.touched(&mask),
             6 | 7 => {
                 if let Ok(Some(read)) = b.begin_read(&mut t, &mask) {
@@ -50,6 +51,10 @@ fuzz_target!(|data: &[u8]| {
             8 | 9 => {
                 if let Some(read) = flying.reads.pop() {
                     let keep = op[1] & 1 == 0;
+                    // What does not come fails, or is something else.
+                    let bad = PageMask::FULL - mask;
+                    let (failed, wrong) = if keep { (bad, none) } else { (none, bad) };
+                    assert!(b.put_off(&read, (&failed, &wrong), 0).is_subset(&bad));
                     let arrived = b.end_read(&mut t, read, &mask, &none, keep);
                     assert!(arrived.is_subset(&mask));
                 }
@@ -72,6 +77,7 @@ fuzz_target!(|data: &[u8]| {
             _ => {}
         }
         let b = &blocks[i].0;
+        assert!(b.kept().is_subset(&b.lost()));
         assert!(!b.on_flash().intersects(&b.lost()));
         assert!(!b.on_flash().intersects(&b.spilling()));
         assert!(!b

@@ -54,6 +54,8 @@ pub(super) enum Part {
     Thrashing,
     /// W-fit: discarded pages stay.
     Discarded,
+    /// W-fit: discarded pages are dropped before a block is pushed out.
+    DropsFirst,
     /// W-fit: after the lock was let go, pages are looked at again.
     LooksAgain,
     /// W-mark: what was brought is marked.
@@ -102,6 +104,7 @@ impl Part {
         Self::Foresees,
         Self::Thrashing,
         Self::Discarded,
+        Self::DropsFirst,
         Self::LooksAgain,
         Self::Marks,
         Self::MarksResident,

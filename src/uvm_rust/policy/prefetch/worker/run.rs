@@ -118,6 +118,16 @@ enum Way {
     Move(PageMask, u32),
 }
 
+/// What became of a va_block that was to be pushed out.
+enum Left {
+    /// Nothing of it is there any more, once its copy is done.
+    Leaves,
+    /// It is needed by now.
+    Needed,
+    /// It holds nothing, or cannot be moved.
+    Stays,
+}
+
 impl<'a, M: Machine> Run<'a, M> {
     pub(super) fn new(worker: &'a Worker, machine: &'a mut M) -> Self {
         Self {
@@ -459,37 +469,62 @@ impl<'a, M: Machine> Run<'a, M> {
         if !self.worker.lacks(Part::Window) {
             self.settle(self.next_copy);
         }
-        let (mut pages, mut begun, mut stays) = (0, false, false);
+        let mut copied = None;
         self.machine.lock(To::Host);
-        let good = loop {
-            let there = self.machine.pages().there;
-            if there.is_empty() {
-                // It left while the lock was let go, or held nothing.
-                break begun;
-            }
-            stays = self.is_needed(chunk);
-            if stays {
-                break false;
-            }
-            pages = pages.max(there.count().into());
-            begun = true;
-            match self.machine.migrate(self.next_copy, &there, To::Host) {
-                Migrated::Again => {}
-                Migrated::Begun => break true,
-                Migrated::NoRoom | Migrated::Failed => break false,
+        let left = loop {
+            if let Some(left) = self.try_to_push_out(chunk, &mut copied) {
+                break left;
             }
         };
         self.machine.unlock();
-        if begun {
-            let what = What::Out(chunk, good);
-            self.note(Copy { pages, what });
-        } else if stays {
-            // It is not chosen again as long as the kernel runs.
-            self.in_vain += 1;
-            return Ok(None);
-        } else {
-            self.pass_over(chunk);
+        let good = matches!(left, Left::Leaves);
+        match (copied, left) {
+            (Some(pages), _) => {
+                let what = What::Out(chunk, good);
+                self.note(Copy { pages, what });
+            }
+            // What is needed is not chosen again as long as the kernel runs, and the chunk of what was dropped is had
+            // without a copy.
+            (None, Left::Leaves | Left::Needed) => {
+                self.in_vain += 1;
+                return Ok(None);
+            }
+            (None, Left::Stays) => self.pass_over(chunk),
         }
         Ok((!good).then_some(Turn::GaveUp))
+    }
+
+    /// Tries to push the locked va_block out of `chunk`. None if another attempt has to follow, as its lock was let go.
+    /// `copied` says whether a copy was begun, and of how many pages.
+    fn try_to_push_out(&mut self, chunk: Chunk, copied: &mut Option<u32>) -> Option<Left> {
+        let Pages {
+            there, discarded, ..
+        } = self.machine.pages();
+        if there.is_empty() {
+            // It left while the lock was let go, or held nothing.
+            let left = copied.map_or(Left::Stays, |_| Left::Leaves);
+            return Some(left);
+        }
+        if self.is_needed(chunk) {
+            return Some(Left::Needed);
+        }
+        let mut leaving = there;
+        if there.intersects(&discarded) && !self.worker.lacks(Part::DropsFirst) {
+            match self.machine.drop_discarded(&there) {
+                Migrated::Begun => leaving -= discarded,
+                Migrated::Again => return None,
+                Migrated::NoRoom | Migrated::Failed => return Some(Left::Stays),
+            }
+        }
+        if leaving.is_empty() {
+            return Some(Left::Leaves);
+        }
+        let pages = u32::from(leaving.count());
+        *copied = Some(copied.map_or(pages, |before| before.max(pages)));
+        match self.machine.migrate(self.next_copy, &leaving, To::Host) {
+            Migrated::Again => None,
+            Migrated::Begun => Some(Left::Leaves),
+            Migrated::NoRoom | Migrated::Failed => Some(Left::Stays),
+        }
     }
 }

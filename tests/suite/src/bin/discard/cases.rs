@@ -8,13 +8,18 @@ use uvm_suite::{ensure, no_leak, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Discard, Op, Process, BLOCK, PAGE};
 
-use crate::both;
+use crate::paper::written;
 use crate::rig::{exactly, zeros_or, Done, Rig, PAGE_WORDS, WORDS};
+use crate::{both, thrashing, NONE};
 
 const OLD: u64 = 0x0100_0000_0000;
 const NEW: u64 = 0x0300_0000_0000;
+/// Of how many pages one is looked at.
+const PAGES_APART: usize = 15;
 /// The least of what `UVM_TEST_VA_RESIDENCY_INFO` says of a mapping that a write may use.
 const MAPPED_FOR_WRITING: u32 = 2;
+/// Who makes the calls of a discard.
+type By = fn(&Rig, &Buffer<u64>, Discard) -> Done;
 
 pub(crate) fn run(suite: &mut Suite) {
     both(suite, "resident on the CPU", cpu_resident);
@@ -23,6 +28,11 @@ pub(crate) fn run(suite: &mut Suite) {
         suite,
         "written to, where a part was read-duplicated",
         duplicated_in_part,
+    );
+    suite.test(
+        "written to, where a part was read-duplicated (eager, by the user library)",
+        NONE,
+        || duplicated_in_parts(Discard::Eager, Rig::discard_by_library),
     );
     both(suite, "accessed by the GPU", accessed_by);
     both(suite, "preferred location CPU", |how| preferred(how, true));
@@ -37,10 +47,17 @@ pub(crate) fn run(suite: &mut Suite) {
         small_pages,
     );
     both(suite, "two GPUs", two_gpus);
-    both(suite, "pinned by thrashing", thrashing);
+    both(suite, "pinned by thrashing", thrashing::pinned);
+    suite.test("dropped where it was pinned", NONE, thrashing::dropped);
+    suite.test("thrashing, and resident nowhere", NONE, thrashing::nowhere);
     both(suite, "the GPU is taken back", unregister);
     both(suite, "the process ends", process_ends);
     both(suite, "eager and lazy in turn", in_turn);
+    suite.test(
+        "eager in a part of what is discarded lazily",
+        NONE,
+        eager_in_part_of_lazy,
+    );
     both(suite, "migration forbidden", not_migratable);
     both(suite, "migration and eviction in flight", in_flight);
 }
@@ -96,14 +113,18 @@ fn read_duplicated(how: Discard) -> Outcome {
 /// is kept, also where the memory is reclaimed. It has several goes, as a driver that leaves them mapped loses the
 /// write in half of them.
 fn duplicated_in_part(how: Discard) -> Outcome {
+    duplicated_in_parts(how, Rig::discard)
+}
+
+fn duplicated_in_parts(how: Discard, discard: By) -> Outcome {
     const GOES: usize = 8;
     for _ in 0..GOES {
-        duplicated_once(how)?;
+        duplicated_once(how, discard)?;
     }
     Ok(Pass::Ok)
 }
 
-fn duplicated_once(how: Discard) -> Done {
+fn duplicated_once(how: Discard, discard: By) -> Done {
     let rig = Rig::new()?;
     let buffer = rig.buffer(1)?;
     rig.process
@@ -128,7 +149,7 @@ fn duplicated_once(how: Discard) -> Done {
     };
     let seen = (copies(0)?, copies(511)?);
     ensure!(seen == (2, 1), "copies of pages 0 and 511: {seen:?}");
-    rig.discard(&buffer, how)?;
+    discard(&rig, &buffer, how)?;
     rig.revive(&buffer, how)?;
     // The last page alone: elsewhere a write may fault, and a fault makes its neighbours live as well.
     last(NEW)?;
@@ -136,7 +157,7 @@ fn duplicated_once(how: Discard) -> Done {
     let lost = (first..WORDS).find(|&i| buffer.get(i) != NEW + i as u64);
     ensure!(lost.is_none(), "what was written to word {lost:?} is lost");
     // And all of it.
-    rig.discard(&buffer, how)?;
+    discard(&rig, &buffer, how)?;
     rig.prefetch(&buffer, rig.gpu.uuid())?;
     rig.gpu_write(&buffer, NEW)?;
     rig.reclaim(&buffer)?;
@@ -360,55 +381,6 @@ fn two_gpus(how: Discard) -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// CPU and GPU take a page from each other until UVM pins it: one has it, and the other maps
-/// it where it is.
-fn thrashing(how: Discard) -> Outcome {
-    let name = "uvm_perf_thrashing_lapse_usec";
-    let lapse = uvm_suite::modules::parameter("nvidia_uvm", name).unwrap_or_default();
-    if lapse.parse::<u64>().is_ok_and(|usec| usec < 100_000) {
-        skip!("an emulated machine is too slow for {name}={lapse}; load with {name}=1000000");
-    }
-    let rig = Rig::new()?;
-    let buffer = rig.buffer(1)?;
-    let add = || rig.on_gpu(Op::atomic_add(&buffer).range(0, PAGE_WORDS).pattern(1, 0));
-    let pinned = || -> Result<bool, Failure> {
-        let there = rig.process.residency(buffer.address())?;
-        let on_both = there.mapping(Uuid::CPU) > 0 && there.mapping(rig.gpu.uuid()) > 0;
-        Ok(there.resident.len() == 1 && on_both)
-    };
-    // As long as it takes: how many rounds are seen as thrashing is the machine's to say.
-    let mut rounds = 0;
-    while !pinned()? {
-        ensure!(
-            rounds < 300,
-            "not pinned after {rounds} rounds of CPU and GPU"
-        );
-        rounds += 1;
-        buffer.set(3, rounds);
-        // A store: for an atomic the GPU wants the page itself.
-        rig.on_gpu(Op::write(&buffer).range(8, 1).pattern(rounds, 0))?;
-    }
-    let seen = (buffer.get(3), buffer.get(8));
-    ensure!(seen == (rounds, rounds), "words 3 and 8 are {seen:?}");
-    ensure!(pinned()?, "a look unpinned it");
-    rig.discard(&buffer, how)?;
-    if how == Discard::Lazy {
-        rig.prefetch(&buffer, rig.gpu.uuid())?;
-    }
-    rig.gpu_write(&buffer, NEW)?;
-    exactly(&buffer, NEW)?;
-    for _ in 0..8 {
-        add()?;
-        buffer.set(5, buffer.get(5) + 1);
-    }
-    let seen = (buffer.get(3), buffer.get(5));
-    ensure!(
-        seen == (NEW + 3 + 8, NEW + 5 + 16),
-        "words 3 and 5 are {seen:x?}"
-    );
-    Ok(Pass::Ok)
-}
-
 fn unregister(how: Discard) -> Outcome {
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
@@ -419,8 +391,16 @@ fn unregister(how: Discard) -> Outcome {
     let live = rig.buffer(1)?;
     rig.gpu_write(&live, NEW)?;
     rig.discard(&buffer, how)?;
+    // It does not go to the host with its GPU, where it would cost memory, and count as live.
+    let is_native = rig.is_native();
     let Rig { process, gpu, .. } = rig;
     gpu.unregister()?;
+    for page in (0..2 * BLOCK / PAGE).step_by(PAGES_APART) {
+        let at = buffer.address() + page * PAGE;
+        let left = process.residency(at)?.resident;
+        ensure!(is_native || left.is_empty(), "page {page} is on {left:?}");
+        ensure!(process.is_discarded(at)?, "page {page} is not discarded");
+    }
     exactly(&live, NEW)?;
     zeros_or(&buffer, &[OLD])?;
     // Back again: what is known of its chunks went with them.
@@ -466,6 +446,26 @@ fn in_turn(how: Discard) -> Outcome {
     ensure!(!rig.is_discarded(&buffer, 0)?, "still discarded");
     rig.reclaim(&buffer)?;
     exactly(&buffer, NEW)?;
+    Ok(Pass::Ok)
+}
+
+/// A program may write behind an eager discard without a prefetch, also where the driver leaves the part alone because
+/// a GPU maps the block with one entry: the write goes unnoticed, and is kept all the same.
+fn eager_in_part_of_lazy() -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = written(&rig, 1)?;
+    rig.discard(&buffer, Discard::Lazy)?;
+    rig.process
+        .discard(buffer.address(), BLOCK / 2, Discard::Eager)?;
+    rig.gpu_write(&buffer, NEW)?;
+    rig.reclaim(&buffer)?;
+    for word in 0..WORDS / 2 {
+        let seen = buffer.get(word);
+        ensure!(
+            seen == NEW + word as u64,
+            "word {word}, of what was discarded eagerly, is {seen:#x}"
+        );
+    }
     Ok(Pass::Ok)
 }
 

@@ -278,7 +278,7 @@ fn suspended() -> Outcome {
         batch.size == given.size && done > 0 && done < given.range_count,
         "{batch:?}"
     );
-    ensure!(counted == done.into(), "{batch:?}");
+    ensure!(counted == u64::from(done), "{batch:?}");
     // Made again, with less of it than a guest does in a second.
     batch.range_count = 100;
     let errno = raw(&rig, &mut batch);

@@ -8,11 +8,13 @@
 //! `--leaks` runs them and fails if they do not.
 
 mod cases;
+mod early;
 mod interface;
 mod native;
 mod paper;
 mod reclaim;
 mod rig;
+mod thrashing;
 
 use std::process::ExitCode;
 
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
     reclaim::run(&mut suite);
     cases::run(&mut suite);
     native::run(&mut suite);
+    suite.test("pushed out ahead of need", NONE, early::pushed_out);
     suite.test("no leak after it all", NONE, no_leak);
     suite.finish()
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A process with one GPU or two, and what the tests ask of it.
 
+use std::os::fd::AsRawFd;
+
 use uvm_suite::{ensure, Failure};
+use uvmrust::{Linux, Mode, Range, Uvm};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::POISON;
 use vgpu_client::{
@@ -106,6 +109,23 @@ impl Rig {
         Ok(self
             .process
             .discard(buffer.address(), buffer.bytes(), how)?)
+    }
+
+    /// By the user library, which makes two of NVIDIA's calls of an eager one.
+    pub(crate) fn discard_by_library(&self, buffer: &Buffer<u64>, how: Discard) -> Done {
+        let uvm = Uvm::new(Linux::new());
+        uvm.use_fd(Some(self.process.uvm_fd().as_raw_fd()));
+        let mode = match how {
+            Discard::Eager => Mode::Eager,
+            Discard::Lazy => Mode::Lazy,
+        };
+        let range = Range {
+            base: buffer.address(),
+            length: buffer.bytes(),
+        };
+        // SAFETY: The buffer is the test's, which has no reference to its words and waits for its GPU's programs.
+        // It writes or prefetches what it then reads, or reads what may hold anything.
+        unsafe { uvm.discard(range, mode) }.map_err(|error| format!("{error:?}").into())
     }
 
     /// UVM_MIGRATE, the prefetch of the paper.

@@ -5,11 +5,13 @@
 //! Needs nvidia-uvm.ko with `uvm_rust_flash=1` and `uvm_enable_builtin_tests=1`,
 //! vgpu.ko, and a block device of at least 256 MiB that is OVERWRITTEN.
 
+mod again;
 mod broken;
 mod copies;
 mod demo;
 mod failures;
 mod interface;
+mod lacking;
 mod mapped;
 mod overlap;
 mod paths;
@@ -154,7 +156,7 @@ fn main() -> ExitCode {
         Some("sweeps") => return broken::child_sweeps(),
         Some("fuzzes") => return interface::child_fuzzes(options.fuzz, options.seed),
         Some("hogs") => return tenants::child_hogs(),
-        Some("spills") => return tenants::child_spills(),
+        Some("spills") => return tenants::child_spills(options.mib),
         Some("changes") => return waits::child_changes(),
         Some("fills") => return tenants::child_fills(),
         Some("counts") => return tenants::child_counts(),
@@ -181,10 +183,12 @@ fn main() -> ExitCode {
     waits::run(&mut suite);
     overlap::run(&mut suite);
     scarce::run(&mut suite);
+    lacking::run(&mut suite);
     wear::run(&mut suite);
     trim::run(&mut suite);
     stripe::run(&mut suite);
     failures::run(&mut suite);
+    again::run(&mut suite);
     mapped::run(&mut suite);
     silent::run(&mut suite);
     broken::run(&mut suite);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Calls whose process' memory is on a device that does not answer: what such a call keeps others from meanwhile.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
@@ -23,6 +23,114 @@ pub(crate) fn run(suite: &mut Suite) {
         SILENT,
         calls,
     );
+    suite.test(
+        "a suspend waits for no lock of a process' memory that one of our calls waits for",
+        SILENT,
+        locked_memory,
+    );
+}
+
+/// What a thread does when it is told to, and what that comes to: an errno, or 0.
+type Step<'a> = Box<dyn FnOnce() -> i32 + Send + 'a>;
+
+/// A thread of the process holds the lock of its memory until the device answers, as the kernel reads a page for it. A
+/// second one waits to change what memory there is. Our calls wait behind that, and a worker comes again.
+fn locked_memory() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    let buffer: Buffer<u64> = Buffer::managed(&process, WORDS)?;
+    let op = Op::write(&buffer).pattern(1, 1).warps(8);
+    gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+    let device = Dm::new()?;
+    let page = Page::of(&device, 0, &[1])?;
+    let (at, base) = (page.0 as u64, buffer.address());
+    let range = DiscardRange {
+        base,
+        length: BLOCK,
+    };
+    let request = [home(base)];
+    let mut submit = submit_of(request.as_ptr() as u64);
+    // One to the device would not come as far, without a device.
+    let mut moved = move_of(base);
+    moved.flags = TO_HOST;
+    let mut batch = batch_of(std::ptr::from_ref(&range) as u64);
+    let mut discard = [base, BLOCK, 1, u64::MAX];
+    let calls = [
+        (uapi::UVM_RUST_FLASH_SUBMIT, place(&mut submit)),
+        (uapi::UVM_RUST_FLASH_MOVE, place(&mut moved)),
+        (uapi::UVM_RUST_DISCARD_BATCH, place(&mut batch)),
+        (DISCARD, place(&mut discard)),
+    ];
+    let memory = File::open("/proc/self/mem")?;
+    let mut steps: Vec<Step<'_>> = vec![
+        Box::new(|| memory.read_at(&mut [0], at).map_or(-1, |_| 0)),
+        Box::new(map_and_unmap),
+    ];
+    let fd = process.uvm_fd().as_raw_fd();
+    for (number, place) in calls {
+        steps.push(Box::new(move || ioctl(fd, number, place)));
+    }
+    // Who submits waits for nothing.
+    let silence = device.suspend()?;
+    let got = one_after_the_other(silence, steps, 2, || {
+        Ok(gpu.suspend(Duration::from_millis(20))?)
+    })?;
+    ensure!(got == [0, 0, 0, libc::ENODEV, 0, 0], "{got:?}");
+    let (done, _) = process.flash_reap(1, 1, 60_000)?;
+    ensure!(done.len() == 1 && done[0].status == 0, "{done:?}");
+    Ok(Pass::Ok)
+}
+
+/// Where something is, for a call that may change it.
+fn place<T>(of: &mut T) -> usize {
+    std::ptr::from_mut(of) as usize
+}
+
+/// Changes what memory the process has.
+fn map_and_unmap() -> i32 {
+    let (access, own) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory, which nobody knows.
+    unsafe {
+        let page = libc::mmap(null_mut(), PAGE as usize, access, own, -1, 0);
+        libc::munmap(page, PAGE as usize)
+    }
+}
+
+/// Has a thread take each step, when the one before sleeps in its step; the one with number `goes_on` does not. Then
+/// does something else. The threads are there before that: a new one needs memory.
+fn one_after_the_other(
+    silence: Silence,
+    steps: Vec<Step<'_>>,
+    goes_on: usize,
+    other: impl FnOnce() -> Done,
+) -> Result<Vec<i32>, Failure> {
+    std::thread::scope(|scope| {
+        let (mut starts, mut threads) = (Vec::new(), Vec::new());
+        for step in steps {
+            let ((start, told_to), (tells, told)) = (channel::<()>(), channel());
+            threads.push(scope.spawn(move || {
+                // SAFETY: it only tells a number.
+                let _ = tells.send(unsafe { libc::gettid() });
+                told_to.recv().map_or(-1, |()| step())
+            }));
+            starts.push((start, told.recv().map_err(|_| "a thread panicked")?));
+        }
+        let result = while_it_is_silent(silence, || {
+            for (n, (start, thread)) in starts.into_iter().enumerate() {
+                start.send(()).map_err(|_| "a thread has gone")?;
+                if n != goes_on {
+                    wait_for_device(thread)?;
+                }
+            }
+            other()
+        });
+        let answers: Result<Vec<_>, _> = threads.into_iter().map(|thread| thread.join()).collect();
+        result?;
+        Ok(answers.map_err(|_| "a thread panicked")?)
+    })
 }
 
 /// A page of a device, of which a process has its own copy once it writes to that.
@@ -217,19 +325,44 @@ fn ask_and_set(calls: &mut Calls<'_>, gpu: &Gpu) -> Done {
 
 /// Those that discard the first block of memory at `base`.
 fn discard(calls: &mut Calls<'_>, base: u64, ranges: &DiscardRange) -> Done {
-    let batch = |ranges| DiscardBatch {
+    let number = uapi::UVM_RUST_DISCARD_BATCH;
+    calls.beside("an array", number, bytes_of(ranges), batch_of, OK)?;
+    let structure = batch_of(std::ptr::from_ref(ranges) as u64);
+    calls.structure("DISCARD_BATCH", number, structure, OK)?;
+    calls.structure("UVM_DISCARD", DISCARD, [base, BLOCK, 1, u64::MAX], OK)
+}
+
+/// A discard of the one range that is at this address.
+fn batch_of(ranges: u64) -> DiscardBatch {
+    DiscardBatch {
         size: size_of::<DiscardBatch>() as u32,
         flags: uapi::UVM_RUST_DISCARD_EAGER,
         ranges,
         range_count: 1,
         range_size: size_of::<DiscardRange>() as u32,
         ..Default::default()
-    };
-    let number = uapi::UVM_RUST_DISCARD_BATCH;
-    calls.beside("an array", number, bytes_of(ranges), batch, OK)?;
-    let structure = batch(std::ptr::from_ref(ranges) as u64);
-    calls.structure("DISCARD_BATCH", number, structure, OK)?;
-    calls.structure("UVM_DISCARD", DISCARD, [base, BLOCK, 1, u64::MAX], OK)
+    }
+}
+
+/// A move of the first block of memory at `base` to the device.
+fn move_of(base: u64) -> uapi::uvm_rust_flash_move_range {
+    uapi::uvm_rust_flash_move_range {
+        size: size_of::<uapi::uvm_rust_flash_move_range>() as u32,
+        base,
+        length: BLOCK,
+        ..Default::default()
+    }
+}
+
+/// The requests that are at this address, of which there is one, or none at address 0.
+fn submit_of(requests: u64) -> FlashSubmit {
+    FlashSubmit {
+        size: size_of::<FlashSubmit>() as u32,
+        requests,
+        request_count: u32::from(requests != 0),
+        request_size: size_of::<FlashRequest>() as u32,
+        ..Default::default()
+    }
 }
 
 /// Those of the SSD tier. Each number of a queue is one call's.
@@ -254,20 +387,11 @@ fn flash(calls: &mut Calls<'_>, base: u64) -> Done {
         ..Default::default()
     };
     calls.structure("FLASH_GET_STATS", uapi::UVM_RUST_FLASH_GET_STATS, stats, OK)?;
-    let range = uapi::uvm_rust_flash_move_range {
-        size: size_of::<uapi::uvm_rust_flash_move_range>() as u32,
-        base,
-        length: BLOCK,
-        ..Default::default()
-    };
-    calls.structure("FLASH_MOVE", uapi::UVM_RUST_FLASH_MOVE, range, NO_DEVICE)?;
+    let number = uapi::UVM_RUST_FLASH_MOVE;
+    calls.structure("FLASH_MOVE", number, move_of(base), NO_DEVICE)?;
     let submit = |requests| FlashSubmit {
-        size: size_of::<FlashSubmit>() as u32,
-        requests,
-        request_count: u32::from(requests != 0),
-        request_size: size_of::<FlashRequest>() as u32,
         queue: 1,
-        ..Default::default()
+        ..submit_of(requests)
     };
     let (number, bytes) = (uapi::UVM_RUST_FLASH_SUBMIT, home(base));
     calls.beside("requests", number, bytes_of(&bytes), submit, OK)?;

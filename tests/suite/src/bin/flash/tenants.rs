@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
 
+use uvm_suite::uvmtop::{self, Metrics};
 use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
 use vgpu_client::{flash, Buffer, Flash, Kernel, Op, Process, BLOCK, PAGE};
 
@@ -68,9 +69,54 @@ fn descriptors() -> Outcome {
         ensure!(stats.pages == 3 * 512, "not one quota: {stats:?}");
         same_in_fdinfo(process)?;
     }
+    // Each has its own part, where the tenant has all.
+    let parts = [(&rig.process, 2), (&other, 1)];
+    for (process, blocks) in parts {
+        let told = process.told("nvidia-uvm-ssd")?;
+        ensure!(
+            told == Some(blocks * BLOCK),
+            "{told:?} bytes are told of {blocks} blocks"
+        );
+    }
+    uvmtop_tells(&rig, 3 * BLOCK, 3 * BLOCK)?;
     check(&mine, 7)?;
+    // What has come back and was not written to is on the device too, and counts for the tenant alone.
+    uvmtop_tells(&rig, BLOCK, rig.stats()?.pages_mine * PAGE)?;
     check(&theirs, 8)?;
     Ok(Pass::Ok)
+}
+
+/// What uvmtop tells of this process's memory on the device, and of its tenant's, as JSON and to Prometheus.
+fn uvmtop_tells(rig: &Rig, own: u64, tenant: u64) -> Done {
+    let sample = uvmtop::sample()?;
+    let mine = uvmtop::own(&sample)?;
+    let all = rig.stats()?.pages * PAGE;
+    let metrics = Metrics::get()?;
+    let pid = std::process::id().to_string();
+    for (shown, name, of_process, told) in [
+        (&mine["bytes_ssd"], "uvm_rust_process_ssd_bytes", true, own),
+        (
+            &mine["bytes_ssd_tenant"],
+            "uvm_rust_process_tenant_ssd_bytes",
+            true,
+            tenant,
+        ),
+        (
+            &sample["ssd"]["all"]["bytes_used"],
+            "uvm_rust_ssd_used_bytes",
+            false,
+            all,
+        ),
+    ] {
+        let labels = [("pid", &*pid)];
+        let labels = if of_process { &labels[..] } else { &[] };
+        let value = metrics.value(name, labels)?;
+        ensure!(
+            shown.as_u64() == Some(told) && value == Some(told),
+            "{name}: {shown} as JSON, {value:?} to Prometheus, and it is {told}"
+        );
+    }
+    Ok(())
 }
 
 /// What a child spills through it counts to who has initialized it.
@@ -110,15 +156,16 @@ fn same_in_fdinfo(process: &Process) -> Done {
 }
 
 /// The user nobody: another tenant than whoever runs the tests.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
-/// Run by the test below: spills so many blocks, says so, and keeps them until its input ends.
-pub(crate) fn child_spills() -> ExitCode {
+/// Run by the test below: spills so many MiB, says so, and keeps them until its input ends.
+pub(crate) fn child_spills(mib: u64) -> ExitCode {
     let Ok(process) = Process::new() else {
         return ExitCode::from(4);
     };
     let work = || -> Done {
-        let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
+        let blocks = (mib << 20) / BLOCK;
+        let buffer = Buffer::<u64>::managed(&process, blocks as usize * WORDS)?;
         write(&buffer, 41);
         process.flash_move(buffer.address(), buffer.bytes(), false)?;
         same_in_fdinfo(&process)?;
@@ -139,7 +186,7 @@ pub(crate) fn child_spills() -> ExitCode {
 /// and what is there then. `None` if nobody may not open UVM.
 fn spilled_by_child(rig: &Rig, user: Option<u32>) -> Result<Option<(u64, u64)>, Failure> {
     let mut command = this_program()?;
-    command.arg("--child-spills");
+    command.args(["--child-spills", "--mib", "8"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     if let Some(user) = user {
         command.uid(user);

@@ -2,15 +2,19 @@
 //! What `UVM_RUST_FLASH_MOVE` writes: how much a tenant may, in how many threads, what counts,
 //! and that nobody who waits is in the way of a suspend.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::sync::Barrier;
 use std::time::Duration;
 
 use uvm_suite::modules::SetParameter;
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Process, BLOCK};
 
 use crate::failures::{has_dmsetup, Dm};
 use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
+use crate::tenants::NOBODY;
 use crate::{FAILING, NONE, SILENT};
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -24,6 +28,7 @@ pub(crate) fn run(suite: &mut Suite) {
     );
     suite.test("writes that fail wear as well", FAILING, failed);
     suite.test("relocation for a move wears as well", SILENT, relocated);
+    suite.test("who goes and comes again still pays", NONE, comes_again);
 }
 
 /// What a tenant may write in a second, in MiB, until this is dropped; 0 is no limit.
@@ -216,6 +221,40 @@ fn long_move() -> Outcome {
     ensure!(stats.pages == 0, "not all came back: {stats:?}");
     check(&buffer, 89)?;
     Ok(Pass::Ok)
+}
+
+/// Another user, all of whose VA spaces have gone, is the same tenant when it comes again, with the same debt.
+fn comes_again() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let _slow = slowly()?;
+    // Sixteen seconds, in one part.
+    if !spilled_by_nobody(16)? {
+        skip!("other users cannot open /dev/nvidia-uvm");
+    }
+    let before = rig.stats()?.throttled;
+    spilled_by_nobody(2)?;
+    let waited = rig.stats()?.throttled - before;
+    ensure!(waited == 1, "it waited {waited} times, not once");
+    no_leak(&rig)?;
+    Ok(Pass::Ok)
+}
+
+/// Another user's process spills so many MiB, and is killed. False if that user may not open UVM.
+fn spilled_by_nobody(mib: u64) -> Result<bool, Failure> {
+    let mut command = this_program()?;
+    command.args(["--child-spills", "--mib", &mib.to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Killed(command.uid(NOBODY).spawn()?);
+    let output = child.0.stdout.take().ok_or("no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    if line.is_empty() && child.0.wait()?.code() == Some(4) {
+        return Ok(false);
+    }
+    ensure!(line.trim() == (mib * 256).to_string(), "it said: {line}");
+    child.0.kill()?;
+    child.0.wait()?;
+    Ok(true)
 }
 
 /// What the device has not taken is paid for, too.

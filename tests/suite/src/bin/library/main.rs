@@ -13,7 +13,8 @@ use std::process::ExitCode;
 
 use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
 use uvmrust::{
-    discard, discard_lazy, Backend, Discarded, Error, Linux, Managed, Mode, Place, Range, Sys, Uvm,
+    discard, discard_lazy, Backend, Discarded, Error, Left, Linux, Managed, Mode, Place, Range,
+    Sys, Uvm,
 };
 use vgpu_client::{driver_version, Buffer, DriverStats, Gpu, Kernel, Op, Process, BLOCK, PAGE};
 
@@ -284,7 +285,7 @@ fn without() -> Outcome {
         skip!("this driver can discard");
     }
     let buffer = rig.written(2, OLD)?;
-    let Err((same, Error::NotSupported)) = discard(&rig.uvm, buffer) else {
+    let Err((Left::Discarded(same), Error::NotSupported)) = discard(&rig.uvm, buffer) else {
         return Err("a discard was not refused".into());
     };
     let Err((same, Error::NotSupported)) = discard_lazy(&rig.uvm, readable(same)) else {

@@ -6,10 +6,8 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass};
+use uvm_suite::{ensure, skip, uvmtop, Failure, Outcome, Pass};
 use vgpu_client::{driver_version, Buffer, Gpu, Kernel, Op, Process, BLOCK};
-
-use crate::top;
 
 /// uvmtop looks at this process, whose memory goes to the GPU and back, each byte once.
 pub(crate) fn counts() -> Outcome {
@@ -36,7 +34,7 @@ pub(crate) fn counts() -> Outcome {
             continue;
         }
         let shown = looking.next()?;
-        let tools = &top::own(&shown)?["tools"];
+        let tools = &uvmtop::own(&shown)?["tools"];
         let of = |name: &str| tools[name].as_u64();
         ensure!(
             [of("bytes_in"), of("bytes_out")] == [Some(data.bytes()); 2],
@@ -107,7 +105,7 @@ struct Looking {
 impl Looking {
     fn new(seconds: &str) -> Result<Self, Failure> {
         let options = ["--json", "--tools", "--interval", seconds];
-        let mut child = top::command(&options)?.stdout(Stdio::piped()).spawn()?;
+        let mut child = uvmtop::command(&options)?.stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or("uvmtop has no output")?;
         Ok(Self {
             child,

@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! `uvmtop` on the real driver: its numbers are the statistics'.
 
-use std::process::Command;
 use std::time::Duration;
 
-use serde_json::{json, Value};
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass};
+use uvm_suite::truth::{agrees, FEATURE_QUOTA};
+use uvm_suite::{ensure, skip, uvmtop, Failure, Outcome, Pass};
+use vgpu_client::uvm::Uuid;
 use vgpu_client::{driver_version, Buffer, Discard, DriverStats, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Bit of `UVM_RUST_GET_VERSION`: the driver has statistics.
 const FEATURE_STATS: u64 = uvm_uapi::UVM_RUST_FEATURE_STATS as u64;
-
-/// The same: a VA space has a maximum of GPU memory.
-const FEATURE_QUOTA: u64 = uvm_uapi::UVM_RUST_FEATURE_QUOTA as u64;
-
-/// The names that uvmtop gives causes and queues, in the order of the uAPI's numbers.
-const CAUSES: [&str; 5] = ["fault", "prefetch", "eviction", "api", "access_counter"];
-const QUEUES: [&str; 5] = ["free", "unused", "discarded", "used", "address"];
 
 /// A program that faults, is evicted and moves memory by call; then both are asked.
 pub(crate) fn equals_statistics() -> Outcome {
@@ -37,37 +30,11 @@ pub(crate) fn equals_statistics() -> Outcome {
     );
     settle(&process, &gpu)?;
 
-    let here = DriverStats::get(&process, gpu.uuid(), false)?;
-    let all = DriverStats::get(&process, gpu.uuid(), true)?;
-    let shown = uvmtop()?;
-    let after = DriverStats::get(&process, gpu.uuid(), true)?;
-    ensure!(
-        (all.faults, all.queued) == (after.faults, after.queued),
-        "something moved meanwhile"
-    );
+    let here = agrees(&process, &gpu, &[&data], None)?.here;
     ensure!(
         here.faults > 0 && here.evicted_chunks() > 0 && here.gpu_to_host[2].bytes > 0,
         "nothing was evicted: {here:?}"
     );
-
-    let whole = shown["gpus"]
-        .as_array()
-        .and_then(|gpus| gpus.iter().find(|g| !g["counts"].is_null()))
-        .ok_or_else(|| Failure::from(format!("no GPU has counts: {shown}")))?;
-    same("the GPU", &whole["counts"], &all)?;
-    for (n, queue) in QUEUES.iter().enumerate() {
-        let (there, told) = (&whole["queued"][*queue], all.queued[n]);
-        ensure!(
-            there == &Value::from(told),
-            "queue {queue}: {there}, not {told}"
-        );
-    }
-    let mine = own(&shown)?;
-    let mut gpus = mine["gpus"].as_object().into_iter().flatten();
-    let (Some((_, counts)), None) = (gpus.next(), gpus.next()) else {
-        return Err(format!("not one GPU of this process: {mine}").into());
-    };
-    same("this process", counts, &here)?;
     println!(
         "# {} faults, {} chunks evicted, {} KiB to the GPU, {} KiB back, told by both",
         here.faults,
@@ -112,37 +79,46 @@ pub(crate) fn thrash_is_shown() -> Outcome {
 
     let last = data.address() + (blocks - 2) * BLOCK;
     process.discard(last, 2 * BLOCK, Discard::Lazy)?;
-    let (here, all, shown) = (stats(false)?, stats(true)?, uvmtop()?);
-    let mine = own(&shown)?;
-    for counts in mine["gpus"]
-        .as_object()
-        .into_iter()
-        .flat_map(|of| of.values())
-    {
-        same("this process", counts, &here)?;
-    }
-    let gpus = shown["gpus"].as_array().into_iter().flatten();
-    for counts in gpus.map(|gpu| &gpu["counts"]).filter(|c| !c.is_null()) {
-        same("the GPU", counts, &all)?;
-    }
-    let only = |of: &Value| {
-        of.as_object()
-            .and_then(|gpus| gpus.values().next()?.as_u64())
-    };
+    // Memory that nobody has touched is nowhere.
+    let untouched = Buffer::<u64>::managed(&process, 3 * BLOCK as usize / 8)?;
+    let mine = [&data, &untouched];
+    let truth = agrees(&process, &gpu, &mine, None)?;
     ensure!(
-        only(&mine["bytes_gpu_discarded"]) == Some(2 * BLOCK) && mine["bytes_gpu_max"] == json!({}),
-        "two blocks are discarded, and there is no maximum: {mine}"
+        truth.discarded() == 2 * BLOCK && truth.here.thrashed > 0,
+        "two blocks are discarded, and some came back: {:?}",
+        truth.all
+    );
+    ensure!(
+        truth.on_gpu() > 0 && truth.host > 0 && truth.on_gpu() + truth.host == data.bytes(),
+        "{} bytes on the GPU and {} on the host are not all",
+        truth.on_gpu(),
+        truth.host
     );
 
     // What is too much leaves at once.
     let max = process.set_quota(gpu.uuid(), 8 * BLOCK)?;
-    let shown = uvmtop()?;
-    let mine = own(&shown)?;
-    let told = ["bytes_gpu", "bytes_gpu_max"].map(|key| only(&mine[key]));
-    ensure!(told == [Some(max); 2], "{max} bytes are the most: {mine}");
-    let page = said(&["--once"])?;
+    let lowered = agrees(&process, &gpu, &mine, Some(max))?;
+    ensure!(lowered.on_gpu() == max, "{max} bytes are the most");
+    // What is discarded went first, and is nowhere now.
+    let (gone, went) = (truth.discarded(), truth.on_gpu() - max);
+    ensure!(
+        lowered.host == truth.host + went - gone,
+        "{went} bytes left the GPU, {gone} of them discarded: {} were on the host, and {} are",
+        truth.host,
+        lowered.host
+    );
+    let page = uvmtop::said(&["--once"])?;
     let mark = format!("{}.0 MiB!", max >> 20);
     ensure!(page.contains(&mark), "no {mark} in the page: {page}");
+
+    // All of it on the host, and then none.
+    process.migrate(data.address(), data.bytes(), Uuid::CPU)?;
+    let home = agrees(&process, &gpu, &mine, Some(max))?;
+    ensure!(home.on_gpu() == 0, "something has stayed on the GPU");
+    println!("# {} KiB are on the host, told by both", home.host >> 10);
+    drop(data);
+    let none = agrees(&process, &gpu, &[&untouched], Some(max))?;
+    ensure!(home.host > 0 && none.host == 0, "what is freed is nowhere");
     Ok(Pass::Ok)
 }
 
@@ -158,80 +134,4 @@ fn settle(process: &Process, gpu: &Gpu) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(200));
     }
     Err("faults come for a minute".into())
-}
-
-/// What uvmtop tells of this process.
-pub(crate) fn own(shown: &Value) -> Result<&Value, Failure> {
-    let pid = Value::from(std::process::id());
-    let mut all = shown["processes"].as_array().into_iter().flatten();
-    all.find(|process| process["pid"] == pid)
-        .ok_or_else(|| format!("this process is not shown: {shown}").into())
-}
-
-/// What uvmtop tells once, as JSON.
-fn uvmtop() -> Result<Value, Failure> {
-    let told = said(&["--once", "--json"])?;
-    serde_json::from_str(&told).map_err(|e| format!("uvmtop's JSON: {e}").into())
-}
-
-/// uvmtop, which is beside this program.
-pub(crate) fn command(options: &[&str]) -> Result<Command, Failure> {
-    let mut command = Command::new(std::env::current_exe()?.with_file_name("uvmtop"));
-    command.args(options);
-    Ok(command)
-}
-
-/// What uvmtop prints with these options; an error if it fails.
-fn said(options: &[&str]) -> Result<String, Failure> {
-    let mut command = command(options)?;
-    let told = command.output().map_err(|e| {
-        let program = command.get_program().to_string_lossy();
-        Failure::from(format!("{program}: {e} (cargo build --release -p uvmtop)"))
-    })?;
-    ensure!(
-        told.status.success(),
-        "uvmtop: {}: {}",
-        told.status,
-        String::from_utf8_lossy(&told.stderr)
-    );
-    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
-}
-
-/// Whether all that uvmtop shows of `whom` is what the driver's statistics say.
-fn same(whom: &str, shown: &Value, told: &DriverStats) -> Result<(), Failure> {
-    let is = |name: &str, shown: &Value, told: u64| {
-        ensure!(
-            shown == &Value::from(told),
-            "{whom}: uvmtop says {name} {shown}, the statistics {told}"
-        );
-        Ok::<(), Failure>(())
-    };
-    is("faults", &shown["faults"], told.faults)?;
-    is("duplicates", &shown["duplicates"], told.duplicates)?;
-    is("batches", &shown["batches"], told.batches)?;
-    is("replays", &shown["replays"], told.replays)?;
-    is("thrashed", &shown["thrashed"], told.thrashed)?;
-    let wasted = told.prefetch_wasted;
-    is("prefetch_wasted", &shown["prefetch_wasted"], wasted)?;
-    for (n, queue) in QUEUES.iter().enumerate() {
-        is(queue, &shown["evictions"][*queue], told.evictions[n])?;
-    }
-    for (n, cause) in CAUSES.iter().enumerate() {
-        is(
-            cause,
-            &shown["host_to_gpu"][*cause],
-            told.host_to_gpu[n].bytes,
-        )?;
-        is(
-            cause,
-            &shown["gpu_to_host"][*cause],
-            told.gpu_to_host[n].bytes,
-        )?;
-        is(
-            cause,
-            &shown["gpu_to_gpu"][*cause],
-            told.gpu_to_gpu[n].bytes,
-        )?;
-    }
-    Ok(())
 }

@@ -5,6 +5,7 @@
 mod quota;
 mod shares;
 mod together;
+mod wasted;
 
 use std::process::ExitCode;
 
@@ -12,7 +13,8 @@ use shares::When;
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--together]
+const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--together] [--only TEXT]
+  --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
   --quota      instead, a process that may hold only so much of the GPU
@@ -28,6 +30,7 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 fn main() -> ExitCode {
     use lexopt::prelude::*;
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
+    let mut only = None;
     match std::env::args().nth(1).as_deref() {
         Some(quota::CHILD) => return quota::child_lowers(),
         Some(quota::LOOPS) => return quota::child_loops(),
@@ -37,6 +40,10 @@ fn main() -> ExitCode {
     while let Ok(Some(argument)) = parser.next() {
         let number = match argument {
             Long("rounds") => parser.value().and_then(|v| v.parse()),
+            Long("only") => {
+                only = parser.value().ok().and_then(|v| v.string().ok());
+                continue;
+            }
             Long("shares") => {
                 shares = true;
                 continue;
@@ -63,7 +70,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    let mut suite = Suite::new("policy", None);
+    let mut suite = Suite::new("policy", only);
     if together {
         for (name, blocks) in [("two", 2), ("three", 3), ("twelve", 12)] {
             let name = format!("{name} blocks that one kernel needs, all others being expected");
@@ -73,6 +80,11 @@ fn main() -> ExitCode {
             "the system sleeps while kernels are expected",
             &[],
             together::sleeps,
+        );
+        suite.test(
+            "what is prefetched and evicted before its kernel is counted",
+            &[],
+            wasted::wasted,
         );
         return suite.finish();
     }

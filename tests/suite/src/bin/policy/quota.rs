@@ -308,7 +308,7 @@ fn in_turn() -> Outcome {
 }
 
 /// Has the next eviction of the block at `address` fail.
-fn inject(process: &Process, address: u64) -> vgpu_client::Result<()> {
+pub(crate) fn inject(process: &Process, address: u64) -> vgpu_client::Result<()> {
     let mut inject = uvm::VaBlockInjectError {
         lookup_address: address,
         eviction_error: 1,

@@ -14,7 +14,7 @@ use uvm_suite::{ensure, skip, Failure, Outcome, Pass};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, DriverStats, Gpu, Kernel, Op, PrefetchStats, Process, BLOCK};
 
-const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_prefetch";
+pub(crate) const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_prefetch";
 
 /// Kernels of the program, and the blocks of each.
 const KERNELS: u64 = 8;
@@ -27,7 +27,7 @@ const APART: u64 = 32 << 10;
 const OTHERS: u64 = 2;
 /// How often the system sleeps.
 const SLEEPS: u64 = 12;
-const BLOCK_WORDS: usize = BLOCK as usize / 8;
+pub(crate) const BLOCK_WORDS: usize = BLOCK as usize / 8;
 
 /// A kernel that needs `together` blocks that nobody expects, each warp one of them.
 pub fn together(together: usize) -> Outcome {
@@ -146,13 +146,17 @@ pub fn sleeps() -> Outcome {
 }
 
 /// Whether the driver prefetches.
-fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     std::fs::read_to_string(PARAMETER).is_ok_and(|on| on.trim() == "Y")
 }
 
 /// How long the worker's counts stand still at least before the worker is at rest: a multiple of what one block takes to
 /// the GPU and back, which depends on the machine.
-fn quiet(process: &Process, gpu: &Gpu, data: &Buffer<u64>) -> vgpu_client::Result<Duration> {
+pub(crate) fn quiet(
+    process: &Process,
+    gpu: &Gpu,
+    data: &Buffer<u64>,
+) -> vgpu_client::Result<Duration> {
     let start = Instant::now();
     process.migrate(data.address(), BLOCK, gpu.uuid())?;
     process.migrate(data.address(), BLOCK, Uuid::CPU)?;
@@ -161,7 +165,7 @@ fn quiet(process: &Process, gpu: &Gpu, data: &Buffer<u64>) -> vgpu_client::Resul
 
 /// Waits until so many announcements were learnt of, and the worker has nothing more to do, as its counts have stood
 /// still for so long.
-fn settled(
+pub(crate) fn settled(
     process: &Process,
     gpu: &Gpu,
     kernels: u64,

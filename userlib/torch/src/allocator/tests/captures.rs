@@ -8,13 +8,13 @@ const POOL: GraphPool = GraphPool(0, 7);
 const OTHER: GraphPool = GraphPool(0, 8);
 
 /// `begin_pool`, and the capture behind it.
-fn begin(a: &mut Allocator<&Log>, log: &Log, pool: GraphPool, queue: Queue, number: u64) {
+fn begin(a: &Allocator<&Log>, log: &Log, pool: GraphPool, queue: Queue, number: u64) {
     a.begin_pool(queue.device, pool);
     log.captured.borrow_mut().insert(queue, number);
 }
 
 /// The end of a capture, and `end_pool` behind it.
-fn end(a: &mut Allocator<&Log>, log: &Log, pool: GraphPool, queue: Queue) {
+fn end(a: &Allocator<&Log>, log: &Log, pool: GraphPool, queue: Queue) {
     log.captured.borrow_mut().remove(&queue);
     a.end_pool(queue.device, pool);
 }
@@ -23,15 +23,15 @@ fn end(a: &mut Allocator<&Log>, log: &Log, pool: GraphPool, queue: Queue) {
 #[test]
 fn two_captures_at_a_time_have_memory_of_their_own_pools() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
-    begin(&mut a, &log, POOL, S, 1);
+    let a = Allocator::new(&log);
+    begin(&a, &log, POOL, S, 1);
     let mut first = vec![a.malloc(LARGE, S).unwrap()];
-    begin(&mut a, &log, OTHER, T, 2);
+    begin(&a, &log, OTHER, T, 2);
     let second = a.malloc(LARGE, T).unwrap();
     // In the first capture, when the second has begun.
     first.push(a.malloc(LARGE, S).unwrap());
-    end(&mut a, &log, OTHER, T);
-    end(&mut a, &log, POOL, S);
+    end(&a, &log, OTHER, T);
+    end(&a, &log, POOL, S);
     a.release_pool(0, OTHER);
     first.iter().chain([&second]).for_each(|&base| a.free(base));
     log.take();
@@ -47,12 +47,31 @@ fn two_captures_at_a_time_have_memory_of_their_own_pools() {
     assert_eq!(log.take().iter().filter(|did| freed(did)).count(), 2);
 }
 
+/// The first has no memory when the second begins, so whose pool it is, is not known.
+#[test]
+fn the_first_of_two_captures_of_a_thread_has_no_memory_of_the_seconds_pool() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    begin(&a, &log, POOL, S, 1);
+    begin(&a, &log, OTHER, T, 2);
+    let first = a.malloc(LARGE, S).unwrap();
+    let second = a.malloc(LARGE, T).unwrap();
+    end(&a, &log, OTHER, T);
+    end(&a, &log, POOL, S);
+    a.release_pool(0, OTHER);
+    [first, second].iter().for_each(|&base| a.free(base));
+    log.take();
+    a.empty_cache();
+    assert_eq!(log.take(), [], "the first's graph is there");
+    assert_ne!(a.malloc(LARGE, S), Some(first));
+}
+
 /// Another thread may begin the capture between a look at the stream and a call that puts
 /// something into it: the graph would discard the memory at each launch, or wait for nothing.
 #[test]
 fn a_free_puts_nothing_into_streams_from_the_beginning_of_a_pool_on() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let [freed, used, other] = [S, S, T].map(|queue| a.malloc(LARGE, queue).unwrap());
     a.record_stream(used, T.stream);
     log.take();
@@ -77,7 +96,7 @@ fn a_free_puts_nothing_into_streams_from_the_beginning_of_a_pool_on() {
 fn a_free_waits_for_the_end_of_a_capture_without_a_pool() {
     for captured in [S, T] {
         let log = Log::default();
-        let mut a = Allocator::new(&log);
+        let a = Allocator::new(&log);
         let base = a.malloc(LARGE, S).unwrap();
         a.record_stream(base, T.stream);
         log.captured.borrow_mut().insert(captured, 1);
@@ -95,7 +114,7 @@ fn a_free_waits_for_the_end_of_a_capture_without_a_pool() {
 fn the_cache_is_not_emptied_for_memory_while_a_pool_is_begun() {
     let log = Log::default();
     log.limit.set(Some(20 << 20));
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     a.begin_pool(0, POOL);
@@ -110,16 +129,16 @@ fn the_cache_is_not_emptied_for_memory_while_a_pool_is_begun() {
 #[test]
 fn a_capture_that_failed_is_forgotten() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
-    begin(&mut a, &log, POOL, T, 1);
+    begin(&a, &log, POOL, T, 1);
     let graphs = a.malloc(LARGE, T).unwrap();
     log.captured.borrow_mut().clear();
     log.take();
     a.free(base);
     assert_eq!(log.take(), [Discard(base, S)]);
     // A later one of the stream is no part of it.
-    begin(&mut a, &log, OTHER, T, 2);
+    begin(&a, &log, OTHER, T, 2);
     a.free(graphs);
     assert_ne!(a.malloc(LARGE, T), Some(graphs));
 }
@@ -128,21 +147,43 @@ fn a_capture_that_failed_is_forgotten() {
 #[test]
 fn a_pool_that_is_gone_is_forgotten_with_its_memory() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
-    let kept = |a: &Allocator<&Log>| format!("{:?}", a.graphs).matches("GraphPool").count();
-    begin(&mut a, &log, POOL, S, 1);
+    let a = Allocator::new(&log);
+    let kept = |a: &Allocator<&Log>| {
+        format!("{:?}", a.graphs().lock())
+            .matches("GraphPool")
+            .count()
+    };
+    begin(&a, &log, POOL, S, 1);
     let base = a.malloc(LARGE, S).unwrap();
-    end(&mut a, &log, POOL, S);
+    end(&a, &log, POOL, S);
     a.release_pool(0, POOL);
     a.empty_cache();
     assert_eq!(kept(&a), 1, "a tensor has its memory");
     a.free(base);
     a.empty_cache();
     assert_eq!(kept(&a), 0);
-    begin(&mut a, &log, POOL, S, 2);
-    end(&mut a, &log, POOL, S);
+    begin(&a, &log, POOL, S, 2);
+    end(&a, &log, POOL, S);
     a.release_pool(0, POOL);
     assert_eq!(kept(&a), 0);
+}
+
+/// Whether a pool has memory is known by its own device.
+#[test]
+fn a_pool_that_is_gone_of_one_device_is_not_forgotten_with_anothers() {
+    let (log, its) = (Log::default(), queue(1, 16));
+    let a = Allocator::new(&log);
+    begin(&a, &log, POOL, its, 1);
+    let base = a.malloc(LARGE, its).unwrap();
+    end(&a, &log, POOL, its);
+    a.release_pool(1, POOL);
+    begin(&a, &log, OTHER, S, 2);
+    end(&a, &log, OTHER, S);
+    a.release_pool(0, OTHER);
+    a.free(base);
+    log.take();
+    a.empty_cache();
+    assert_eq!(log.take(), [DrainAll, Free(base)]);
 }
 
 /// What came of a piece of memory, in a random program.
@@ -187,13 +228,15 @@ impl Model {
 fn random_captures_share_nothing_and_are_left_alone() {
     let mut next = random();
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let mut model = Model::default();
     let mut live: Vec<u64> = Vec::new();
     let pools = [GraphPool(0, 1), GraphPool(3, 0), GraphPool(0, 3)];
     // By stream of capture: the pool, and whether the capture has begun.
     let mut begun: [Option<(GraphPool, bool)>; 2] = [None; 2];
     let mut uses = [0_u32; 3];
+    // A thread has one capture at a time.
+    let threads = [Thread::new(), Thread::new()];
     let (mut number, mut reused) = (0, 0);
     for _ in 0..20_000 {
         let at = next(2) as usize;
@@ -206,7 +249,7 @@ fn random_captures_share_nothing_and_are_left_alone() {
                 // One pool is not begun twice at a time.
                 let mut now = begun.iter().flatten();
                 if !now.any(|(begun, _)| *begun == pools[pool]) {
-                    a.begin_pool(0, pools[pool]);
+                    lock(a.graphs()).begin(0, pools[pool], threads[at]);
                     begun[at] = Some((pools[pool], false));
                     uses[pool] += 1;
                 }
@@ -258,7 +301,7 @@ fn random_captures_share_nothing_and_are_left_alone() {
                 let base = a.malloc(size as usize, queue).unwrap();
                 reused += u64::from(captured) * (a.stats().reused - before);
                 // Where two captures are new, a single thread can not tell them apart.
-                let owner = a.heap.taken(base).unwrap().0.owner;
+                let owner = a.lock(0).heap.taken(base).unwrap().0.owner;
                 let pool = match owner {
                     Owner::Graph(pool) => Some(pool),
                     Owner::SomeGraph | Owner::Stream => None,

@@ -6,7 +6,7 @@ use super::*;
 
 const M: usize = 1 << 20;
 
-fn discarded(a: &mut Allocator<&Log>, base: u64, length: usize) {
+fn discarded(a: &Allocator<&Log>, base: u64, length: usize) {
     let length = length as u64;
     a.discarded_lazily(Range { base, length });
 }
@@ -20,9 +20,9 @@ fn where_all_fits(log: &Log) -> Allocator<&Log> {
 #[test]
 fn it_is_prefetched_before_it_is_given_out() {
     let log = Log::default();
-    let mut a = where_all_fits(&log);
+    let a = where_all_fits(&log);
     let base = a.malloc(LARGE, S).unwrap();
-    discarded(&mut a, base, LARGE);
+    discarded(&a, base, LARGE);
     a.free(base);
     assert_eq!(a.malloc(LARGE, S), Some(base));
     assert_eq!(log.take()[1..], [Prefetch(base, S)]);
@@ -35,12 +35,12 @@ fn it_is_prefetched_before_it_is_given_out() {
 #[test]
 fn of_a_shared_block_its_own_bytes_are_prefetched_when_it_is_freed() {
     let log = Log::default();
-    let mut a = where_all_fits(&log);
+    let a = where_all_fits(&log);
     let [first, base, last] = [3 * M, 4 * M, 3 * M].map(|size| a.malloc(size, S).unwrap());
     assert_eq!((base, last), (first + 3 * M as u64, first + 7 * M as u64));
     // A byte of each block is enough, and the others are not touched by that.
     for at in [base, first + 5 * M as u64, last - 1] {
-        discarded(&mut a, at, 1);
+        discarded(&a, at, 1);
     }
     a.record_stream(base, T.stream);
     log.take();
@@ -54,8 +54,8 @@ fn of_a_shared_block_its_own_bytes_are_prefetched_when_it_is_freed() {
     assert_eq!(log.take(), [Prefetch(block, S)]);
     // Of a part without a whole block that is all.
     let small = a.malloc(4096, S).unwrap();
-    discarded(&mut a, small, 4096);
-    discarded(&mut a, small, 0);
+    discarded(&a, small, 4096);
+    discarded(&a, small, 0);
     log.take();
     a.free(small);
     assert_eq!(log.take(), [Prefetch(small, S)]);
@@ -65,27 +65,27 @@ fn of_a_shared_block_its_own_bytes_are_prefetched_when_it_is_freed() {
 #[test]
 fn only_the_blocks_of_which_some_was_discarded_are_prefetched() {
     let log = Log::default();
-    let mut a = where_all_fits(&log);
+    let a = where_all_fits(&log);
     // Four blocks, and half of one that the other has too.
     let [base, other] = [9 * M, 3 * M].map(|size| a.malloc(size, S).unwrap());
     assert_eq!(other, base + 9 * M as u64);
     let block = |n: u64| base + n * BLOCK;
     for (at, length) in [(block(1) - 1, 2), (block(3) + 7, 9), (block(0), M)] {
-        discarded(&mut a, at, length);
+        discarded(&a, at, length);
     }
     for page in 0..10 {
-        discarded(&mut a, base + page * 8192, 4096);
+        discarded(&a, base + page * 8192, 4096);
     }
     assert_eq!(
-        a.used[&base].lazy.len(),
+        a.lock(0).used[&base].lazy.len(),
         2,
         "blocks are kept, and not each range"
     );
-    let live = a.heap.live(0);
+    let live = a.lock(0).heap.live(0);
     log.take();
     a.free(base);
     assert_eq!(log.take(), [], "nor the end, which shares a block");
-    assert_eq!(a.heap.live(0), live - 3 * BLOCK);
+    assert_eq!(a.lock(0).heap.live(0), live - 3 * BLOCK);
     assert_eq!(a.malloc(9 * M, S), Some(base));
     assert_eq!(log.take(), [Prefetch(block(0), S), Prefetch(block(3), S)]);
     assert_eq!(a.device_stats(0).prefetched_bytes, 3 * BLOCK);
@@ -110,10 +110,10 @@ fn ranges_are_put_together() {
 #[test]
 fn a_range_over_several_is_that_of_each() {
     let log = Log::default();
-    let mut a = where_all_fits(&log);
+    let a = where_all_fits(&log);
     let bases = [4 * M; 3].map(|size| a.malloc(size, S).unwrap());
-    discarded(&mut a, bases[0], 8 * M);
-    discarded(&mut a, bases[2] + 4 * M as u64, 4 * M);
+    discarded(&a, bases[0], 8 * M);
+    discarded(&a, bases[2] + 4 * M as u64, 4 * M);
     log.take();
     bases.into_iter().for_each(|base| a.free(base));
     assert_eq!(a.malloc(12 * M, S), Some(bases[0]));
@@ -123,22 +123,28 @@ fn a_range_over_several_is_that_of_each() {
 }
 
 #[test]
-fn what_can_not_be_prefetched_is_nobodys() {
+fn what_can_not_be_prefetched_is_nobodys_until_it_is() {
     let log = Log::default();
-    let mut a = where_all_fits(&log);
+    let a = where_all_fits(&log);
     let base = a.malloc(4096, S).unwrap();
-    discarded(&mut a, base, 4096);
+    discarded(&a, base, 4096);
+    a.record_stream(base, T.stream);
     log.no_prefetch.set(true);
+    log.take();
     a.free(base);
+    assert_eq!(log.take(), [Wait(S, T)]);
     assert_ne!(a.malloc(4096, S), Some(base));
+    log.no_prefetch.set(false);
+    assert_eq!(a.malloc(4096, S), Some(base));
+    assert_eq!(log.take(), [Prefetch(base, S)], "it has waited already");
 }
 
 #[test]
 fn it_waits_for_the_end_of_a_capture() {
     let log = Log::default();
-    let mut a = where_all_fits(&log);
+    let a = where_all_fits(&log);
     let base = a.malloc(3 * M, S).unwrap();
-    discarded(&mut a, base, 3 * M);
+    discarded(&a, base, 3 * M);
     log.take();
     log.captured.borrow_mut().insert(S, 1);
     a.free(base);
@@ -153,8 +159,8 @@ fn it_waits_for_the_end_of_a_capture() {
 #[test]
 fn a_graphs_is_nobodys_until_the_graph_is_gone() {
     let (log, pool) = (Log::default(), GraphPool(0, 7));
-    let mut a = where_all_fits(&log);
-    let capture = |a: &mut Allocator<&Log>, number| {
+    let a = where_all_fits(&log);
+    let capture = |a: &Allocator<&Log>, number| {
         a.begin_pool(0, pool);
         log.captured.borrow_mut().insert(S, number);
         let base = a.malloc(LARGE, S).unwrap();
@@ -164,13 +170,13 @@ fn a_graphs_is_nobodys_until_the_graph_is_gone() {
         a.end_pool(0, pool);
         base
     };
-    let first = capture(&mut a, 1);
-    let second = capture(&mut a, 2);
+    let first = capture(&a, 1);
+    let second = capture(&a, 2);
     assert_ne!(first, second);
     a.release_pool(0, pool);
     a.release_pool(0, pool);
     // Whoever takes the pool's number again is captured, and nothing is prefetched in a capture.
-    let third = capture(&mut a, 3);
+    let third = capture(&a, 3);
     assert!(third != first && third != second);
     let prefetched = |did: &Did| matches!(did, Prefetch(..));
     assert!(!log.did.borrow().iter().any(prefetched));
@@ -183,27 +189,27 @@ fn a_graphs_is_nobodys_until_the_graph_is_gone() {
 #[test]
 fn a_graphs_that_is_freed_later_is_nobodys_either() {
     let (log, pool) = (Log::default(), GraphPool(0, 7));
-    let mut a = where_all_fits(&log);
-    let begin = |a: &mut Allocator<&Log>, number| {
+    let a = where_all_fits(&log);
+    let begin = |a: &Allocator<&Log>, number| {
         a.begin_pool(0, pool);
         log.captured.borrow_mut().insert(S, number);
     };
-    let end = |a: &mut Allocator<&Log>| {
+    let end = |a: &Allocator<&Log>| {
         log.captured.borrow_mut().clear();
         a.end_pool(0, pool);
     };
     let is_prefetched = || log.take().iter().any(|did| matches!(did, Prefetch(..)));
 
-    begin(&mut a, 1);
+    begin(&a, 1);
     let [base, _other] = [3 * M; 2].map(|size| a.malloc(size, S).unwrap());
-    discarded(&mut a, base, 3 * M);
-    end(&mut a);
+    discarded(&a, base, 3 * M);
+    end(&a);
     a.free(base);
     assert!(!is_prefetched(), "the next launch discards it again");
     // Into the pool of the same graph.
-    begin(&mut a, 2);
+    begin(&a, 2);
     assert_ne!(a.malloc(3 * M, S), Some(base));
-    end(&mut a);
+    end(&a);
 
     // Once both are gone it is free, but its segment has another part that is used. Who takes the pool's number again
     // gets it in a capture, in which it cannot be prefetched.
@@ -211,7 +217,7 @@ fn a_graphs_that_is_freed_later_is_nobodys_either() {
     a.release_pool(0, pool);
     a.empty_cache();
     assert!(is_prefetched(), "it has part of a block, which is free now");
-    begin(&mut a, 3);
+    begin(&a, 3);
     assert_ne!(a.malloc(3 * M, S), Some(base));
     assert!(!is_prefetched(), "in a capture");
 }

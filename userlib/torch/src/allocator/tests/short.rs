@@ -11,7 +11,7 @@ const GPU: (u64, u64) = (160 * M as u64, 160 * M as u64);
 fn all_is_left_alone_while_it_fits() {
     let log = Log::default();
     log.memory.set(Some(GPU));
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     a.free(base);
     assert_eq!(a.malloc(LARGE, S), Some(base));
@@ -25,7 +25,7 @@ fn all_is_left_alone_while_it_fits() {
 fn what_is_free_is_discarded_when_the_rest_no_longer_fits() {
     let log = Log::default();
     log.memory.set(Some(GPU));
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let [free, kept] = [100 * M, 40 * M].map(|size| a.malloc(size, S).unwrap());
     a.free(free);
     log.take();
@@ -46,7 +46,7 @@ fn what_is_free_is_discarded_when_the_rest_no_longer_fits() {
 fn a_full_gpu_is_short_whoever_uses_it() {
     let log = Log::default();
     log.memory.set(Some(GPU));
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(LARGE, S).unwrap();
     log.memory.set(Some((M as u64, GPU.1)));
     let asked = log.asked.get();
@@ -62,7 +62,7 @@ fn a_full_gpu_is_short_whoever_uses_it() {
 fn a_part_of_the_gpu_is_the_budget() {
     let log = Log::default();
     log.memory.set(Some(GPU));
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     a.set_fraction(0, 0.1);
     let [free, _] = [LARGE, LARGE].map(|size| a.malloc(size, S).unwrap());
     a.free(free);
@@ -74,7 +74,7 @@ fn a_part_of_the_gpu_is_the_budget() {
 fn what_is_short_is_one_gpu() {
     let log = Log::default();
     log.memory.set(Some(GPU));
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let other = a.malloc(LARGE, queue(1, 16)).unwrap();
     a.free(other);
     a.set_fraction(0, 0.1);
@@ -88,7 +88,7 @@ fn what_is_short_is_one_gpu() {
 #[test]
 fn parts_are_split_and_merged() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let parts = [3 * M, 5 * M, 4 * M, 7 * M + 512].map(|size| a.malloc(size, S).unwrap());
     let [first, second, third, fourth] = parts;
     assert_eq!(log.take(), [Alloc(first, 20 << 20)]);
@@ -114,7 +114,7 @@ fn parts_are_split_and_merged() {
 #[test]
 fn what_was_never_used_is_not_discarded() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let base = a.malloc(2 * M, S).unwrap();
     a.free(base);
     assert_eq!(a.device_stats(0).discarded_bytes, 2 << 20);
@@ -123,7 +123,7 @@ fn what_was_never_used_is_not_discarded() {
 #[test]
 fn the_cache_is_trimmed_to_a_size() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let sizes = [12 * M, 30 * M, 14 * M];
     let bases = sizes.map(|size| a.malloc(size, S).unwrap());
     let used = a.malloc(16 * M, S).unwrap();
@@ -143,10 +143,73 @@ fn the_cache_is_trimmed_to_a_size() {
     a.free(used);
 }
 
+/// It may have failed for want of memory, which comes back.
+#[test]
+fn after_a_failed_prefetch_one_is_tried_now_and_then() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    let [base, other, free] = [12 * M, 16 * M, 20 * M].map(|size| a.malloc(size, S).unwrap());
+    a.free(base);
+    log.no_prefetch.set(true);
+    assert_ne!(a.malloc(12 * M, S), Some(base));
+    a.free(free);
+    log.take();
+    let free_once = |base| {
+        a.free(base);
+        assert_eq!(a.malloc(16 * M, S), Some(base));
+    };
+    (0..62).for_each(|_| free_once(other));
+    assert_eq!((log.take(), log.prefetches.take()), (vec![], 1));
+    free_once(other);
+    assert_eq!((log.take(), log.prefetches.take()), (vec![], 1));
+    log.no_prefetch.set(false);
+    (0..63).for_each(|_| free_once(other));
+    assert_eq!((log.take(), log.prefetches.take()), (vec![], 0));
+    a.free(other);
+    let mut did = log.take();
+    // A block of the first, then all that is free and may hold data.
+    assert_eq!(did.remove(0), Prefetch(base, S));
+    assert_eq!(did, [Discard(other, S), Discard(free, S)]);
+    assert_eq!(a.malloc(12 * M, S), Some(base));
+    assert_eq!(log.take(), [Prefetch(base, S)]);
+}
+
+#[test]
+fn none_is_tried_while_a_pool_is_begun_or_in_a_captured_stream() {
+    for in_pool in [true, false] {
+        let log = Log::default();
+        let a = Allocator::new(&log);
+        let base = a.malloc(LARGE, S).unwrap();
+        // The block that these share is never free as a whole.
+        let [other, _] = [1000; 2].map(|size| a.malloc(size, T).unwrap());
+        a.free(base);
+        log.no_prefetch.set(true);
+        assert_ne!(a.malloc(LARGE, S), Some(base));
+        log.no_prefetch.set(false);
+        let free_often = || {
+            log.take();
+            for _ in 0..200 {
+                a.free(other);
+                assert_eq!(a.malloc(1000, T), Some(other));
+            }
+            log.take()
+        };
+        if in_pool {
+            a.begin_pool(0, GraphPool(0, 7));
+        } else {
+            log.captured.borrow_mut().insert(S, 1);
+        }
+        assert_eq!(free_often(), [], "{in_pool}");
+        a.end_pool(0, GraphPool(0, 7));
+        log.captured.borrow_mut().clear();
+        assert_eq!(free_often(), [Prefetch(base, S)]);
+    }
+}
+
 #[test]
 fn nothing_is_discarded_once_a_prefetch_has_failed() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let [base, next] = [12 * M, 6 * M].map(|size| a.malloc(size, S).unwrap());
     let behind = a.malloc(6 * M, S).unwrap();
     a.free(next);
@@ -165,7 +228,7 @@ fn nothing_is_discarded_once_a_prefetch_has_failed() {
 #[test]
 fn after_a_failed_prefetch_memory_is_used_again_as_without() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let parts = [6 * M, 6 * M, 6 * M].map(|size| a.malloc(size, S).unwrap());
     a.free(parts[1]);
     log.no_prefetch.set(true);
@@ -183,7 +246,7 @@ fn after_a_failed_prefetch_memory_is_used_again_as_without() {
 #[test]
 fn where_a_prefetch_fails_another_part_is_taken() {
     let log = Log::default();
-    let mut a = Allocator::new(&log);
+    let a = Allocator::new(&log);
     let quarters = [6, 9, 9, 8, 8];
     let parts = quarters.map(|size| a.malloc(size * M / 4, S).unwrap());
     // The second has no block of UVM's as a whole, the fourth is one.
@@ -216,7 +279,7 @@ fn a_discard_with_an_error_is_followed_by_a_prefetch() {
         Error::NoMemory,
     ] {
         let log = Log::default();
-        let mut a = Allocator::new(&log);
+        let a = Allocator::new(&log);
         let base = a.malloc(LARGE, S).unwrap();
         log.half_discard.set(Some(error));
         a.free(base);

@@ -174,20 +174,31 @@ fn no(code: i32) -> std::io::Result<Tracker> {
     Err(std::io::Error::from_raw_os_error(code))
 }
 
+/// A launch before which the descriptor is looked at, and UVM answers what it is asked. Gives whether it was
+/// asked, and what changes.
+fn launch(
+    faults: &mut Faults,
+    launch: u64,
+    open: bool,
+    tracker: impl FnOnce() -> std::io::Result<Tracker>,
+) -> (bool, Change) {
+    let question = faults.asks_by(launch, |_| open);
+    let asked = question.is_some();
+    if let Some(Question { let_go, .. }) = question {
+        let tracker = tracker();
+        faults.answered(Answer { tracker, let_go }, launch);
+    }
+    (asked, faults.begin(launch))
+}
+
 #[test]
 fn where_uvm_does_not_tell_it_is_asked_again_and_that_is_said_once() {
     let mut faults = faults();
     let mut asked = Vec::new();
     let mut messages = Vec::new();
-    for launch in 0..1000 {
-        let change = faults.change(
-            launch,
-            |_| true,
-            |_| {
-                asked.push(launch);
-                no(libc::EMFILE)
-            },
-        );
+    for number in 0..1000 {
+        let (asks, change) = launch(&mut faults, number, true, || no(libc::EMFILE));
+        asked.extend(asks.then_some(number));
         assert_eq!(change, Change::default());
         messages.extend(faults.message.take());
     }
@@ -203,7 +214,7 @@ fn where_uvm_does_not_tell_it_is_asked_again_and_that_is_said_once() {
     // It is let go, and then does not tell.
     faults.watched = true;
     faults.tries = Tries::default();
-    let change = faults.change(2000, |_| true, |_| no(libc::EPERM));
+    let (_, change) = launch(&mut faults, 2000, true, || no(libc::EPERM));
     let ends = Change {
         ends: Some(2000),
         begins: false,
@@ -215,11 +226,13 @@ fn where_uvm_does_not_tell_it_is_asked_again_and_that_is_said_once() {
 #[cfg_attr(miri, ignore = "asks the system")]
 fn where_uvm_does_not_tell_nothing_is_kept() {
     let mut faults = faults();
-    if Tracker::new(Uvm::process()).is_err() {
+    let answer = faults.asks(0).unwrap().ask();
+    if answer.tracker.is_err() {
+        faults.answered(answer, 0);
         assert_eq!(faults.begin(0), Change::default());
         assert!(faults.message.is_some() && faults.launched.made.is_empty());
         faults.let_go();
-        assert!(matches!(faults.source, Source::Later(_)));
+        assert!(matches!(faults.source, Source::Later(_)) && faults.closed.0.is_empty());
     }
 }
 
@@ -228,9 +241,9 @@ fn where_uvm_does_not_tell_nothing_is_kept() {
 #[cfg_attr(miri, ignore = "maps memory")]
 fn a_descriptor_that_is_closed_is_noticed_and_had_anew() {
     let mut faults = faults();
-    let tracker = || Ok(Tracker::of_nothing());
-    let at = |faults: &mut Faults, launch, open| {
-        let change = faults.change(launch, |_| open, |_| tracker());
+    let at = |faults: &mut Faults, number, open| {
+        let (_, change) = launch(faults, number, open, || Ok(Tracker::of_nothing()));
+        faults.not_timed(number);
         (change.ends, change.begins, faults.message.take().is_some())
     };
     assert_eq!(at(&mut faults, 10, false), (None, true, false));
@@ -244,13 +257,86 @@ fn a_descriptor_that_is_closed_is_noticed_and_had_anew() {
         (Some(next), true, false)
     );
     assert!(faults.watched);
+    assert_eq!(faults.closed().0.len(), 2);
     // Another context's memory goes: nothing has changed when the next launch has it anew.
     faults.let_go();
+    assert_eq!(faults.closed().0.len(), 1);
     assert_eq!(at(&mut faults, next + LOOK + 1, true), (None, false, false));
     assert_eq!(faults.end(next + LOOK + 9), None);
-    assert_eq!(
-        faults.look(next + LOOK + 10, |_| false),
-        Some(next + LOOK + 9)
-    );
+    faults.look(next + LOOK + 10, |_| false);
+    assert_eq!(faults.ends, Some(next + LOOK + 9));
+    assert!(!faults.watched && faults.closed().0.len() == 1);
+}
+
+/// Nobody knows when a descriptor was closed that was open at the last look.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn what_may_have_run_behind_the_last_look_is_not_known() {
+    // Launches from 10 on, of which some are told of before the look at 26, the last one that finds the
+    // descriptor open, and some behind it.
+    let ends = |before: &[u64], behind: &[u64], late: bool| {
+        let mut faults = faults();
+        for number in 10..=10 + 2 * LOOK {
+            let open = number < 10 + 2 * LOOK;
+            let (_, change) = launch(&mut faults, number, open, || Ok(Tracker::of_nothing()));
+            if change.ends.is_some() {
+                return change.ends;
+            }
+            let told = match number {
+                25 => before,
+                26 => behind,
+                _ => &[],
+            };
+            let until = if late { now() } else { faults.seen.1 };
+            for &launch in told {
+                assert_eq!(ran(&mut faults, launch, 0, until), []);
+            }
+        }
+        None
+    };
+    let all: Vec<u64> = (10..26).collect();
+    assert_eq!(ends(&all, &[], true), Some(26));
+    // Still waited for.
+    assert_eq!(ends(&all[..9], &[], true), Some(19));
+    // Told of behind the look, at which they had ended, or still ran.
+    assert_eq!(ends(&all[..9], &all[9..], false), Some(26));
+    assert_eq!(ends(&all[..9], &all[9..], true), Some(19));
+    // In the order of another stream.
+    let (even, odd): (Vec<u64>, Vec<u64>) = all.iter().partition(|n| *n % 2 == 0);
+    assert_eq!(ends(&even, &odd, true), Some(11));
+}
+
+/// Others launch while UVM is asked, whose faults nobody knows then.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn who_launches_while_uvm_is_asked_asks_nothing() {
+    let mut faults = faults();
+    let tracker = || Ok(Tracker::of_nothing());
+    let change = |ends, begins| Change { ends, begins };
+    let answer = |let_go| Answer {
+        tracker: tracker(),
+        let_go,
+    };
+    assert!(faults.asks_by(0, |_| true).is_some());
+    assert!(!launch(&mut faults, 0, true, tracker).0);
     assert!(!faults.watched);
+    faults.answered(answer(0), 1);
+    assert_eq!(faults.begin(1), change(None, true));
+    faults.let_go();
+    // The next one asks, and is not the first to be launched.
+    assert!(faults.asks_by(2, |_| true).is_some());
+    assert_eq!(
+        launch(&mut faults, 2, true, tracker),
+        (false, change(Some(2), false))
+    );
+    // Meanwhile the context goes that it has asked for.
+    faults.let_go();
+    drop(faults.closed());
+    faults.answered(answer(1), 3);
+    assert_eq!(faults.closed().0.len(), 1);
+    assert_eq!(faults.begin(3), change(None, false));
+    assert_eq!(
+        launch(&mut faults, 4, true, tracker),
+        (true, change(None, true))
+    );
 }

@@ -5,6 +5,7 @@
 
 use super::super::super::asked::{serve, Machine};
 use super::super::super::fetch::{fetch, Fetched};
+use super::super::super::pool::Who;
 use super::super::super::tier::reads_for;
 use super::super::super::wants::Asks;
 use super::fetch::Whom;
@@ -22,8 +23,9 @@ pub(super) struct Asked {
     told: bool,
     /// There was no room, and nobody who makes some has been told.
     wants_room: bool,
-    /// Which of the fetchers reads it.
+    /// Which of the fetchers reads it, and for whom it has tried to.
     fetcher: u32,
+    whom: Whom,
 }
 
 impl Real<'_, '_> {
@@ -63,7 +65,7 @@ impl Real<'_, '_> {
                 if self.asked.wants_room {
                     self.broken("who makes room is not told that there is none");
                 }
-                self.give_set_of_reader();
+                self.give_set();
                 self.end_turn();
                 self.let_go();
                 served += 1;
@@ -144,17 +146,19 @@ impl Machine for Real<'_, '_> {
             self.broken("A-lock: not open");
         }
         let wants = self.w.of(b, |block| block.wants);
-        if wants.is_urgent() {
-            self.give_set_of_reader();
-            self.end_turn();
-        }
-        self.fetching.whom = match wants.read_by(reads_for(self.asked.fetcher)) {
-            Some(Asks::Fault) => Whom::Fault,
+        let whom = match wants.read_by(reads_for(self.asked.fetcher)) {
+            Some(Asks::Fault) => Whom::Fetcher,
             Some(Asks::Call) => Whom::Reader,
             None => return Some(Fetched::All),
         };
+        // What was waited for for somebody else is of no use.
+        if self.has_set_for().is_some_and(|who| who != whom.who()) {
+            self.give_set();
+            self.end_turn();
+        }
+        (self.fetching.whom, self.asked.whom) = (whom, whom);
         let fetched = fetch(self, &wants.asked()).ok();
-        self.give_set_of_reader();
+        self.give_set();
         fetched
     }
 
@@ -171,9 +175,12 @@ impl Machine for Real<'_, '_> {
         if self.in_space.is_some() || self.open {
             self.broken("A-turn: a turn is waited for with a lock");
         }
-        self.take_turn();
+        let who = self.asked.whom.who();
+        if who == Who::Others {
+            self.take_turn();
+        }
         if !self.w.lacks(Lack::ReaderTakesSet) {
-            self.take_set_of_reader();
+            self.take_set(who);
         }
     }
 }

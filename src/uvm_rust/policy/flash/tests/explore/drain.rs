@@ -110,6 +110,11 @@ impl Machine for Real<'_, '_> {
         self.open = false;
     }
 
+    fn read_again(&mut self) {
+        let b = self.b();
+        self.w.now().blocks[b].state.read_again();
+    }
+
     fn fetch(&mut self) -> Fetched {
         let b = self.b();
         self.needs_space();
@@ -120,6 +125,8 @@ impl Machine for Real<'_, '_> {
         match fetch(self, &pages) {
             Ok(fetch::Fetched::All) => {
                 self.draining.has_all = true;
+                let keeps = self.w.of(b, |block| !block.state.kept().is_empty());
+                self.draining.is_excused |= keeps;
                 Fetched::All
             }
             Ok(fetch::Fetched::Again) => Fetched::Again,

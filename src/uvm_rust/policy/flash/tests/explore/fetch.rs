@@ -6,7 +6,7 @@
 use super::super::super::fetch::{Did, Machine, NeedsTurn};
 use super::super::super::pool::{self, Line, Pool, Who};
 use super::super::super::{BlockPages, Piece, Table};
-use super::spill::Real;
+use super::spill::{Real, FOR_EVER};
 use super::world::{Buffers, Bytes, To};
 use crate::policy::mask::PageMask;
 use std::vec::Vec;
@@ -14,16 +14,17 @@ use std::vec::Vec;
 /// Whom a fetch is for.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Whom {
-    Fault,
     #[default]
     Others,
+    /// Who reads what was asked for, for calls, and for faults.
     Reader,
+    Fetcher,
 }
 
 impl Whom {
-    fn who(self) -> Who {
+    pub(super) fn who(self) -> Who {
         match self {
-            Self::Fault => Who::Fault,
+            Self::Fetcher => Who::Fault,
             Self::Others | Self::Reader => Who::Others,
         }
     }
@@ -52,21 +53,46 @@ impl Line for InLine<'_, '_, '_> {
         assert!(told.is_some(), "a set is waited for for ever");
     }
 
+    fn nap(&mut self, _: u32) {
+        self.0.pause();
+    }
+
     fn tell(&mut self) {
         self.0.w.now().progress += 1;
     }
 }
 
 impl Real<'_, '_> {
-    /// Waits for a set before it locks anything, as a reader that has its turn.
-    pub(super) fn take_set_of_reader(&mut self) {
-        self.fetching.set = Some(pool::take(&mut InLine(self), Who::Others));
+    /// Waits for a set before it locks anything, as a fetcher, or as a reader that has its turn. The reader is told to
+    /// stop where its tenant ends, and has no turn then either.
+    pub(super) fn take_set(&mut self, who: Who) {
+        if who == Who::Fault {
+            self.fetching.set = Some((who, pool::take(&mut InLine(self), who)));
+            return;
+        }
+        let mut naps = FOR_EVER;
+        let set = pool::take_unless(&mut InLine(self), who, |line| {
+            naps -= 1;
+            if naps == 0 {
+                line.0.broken("a set is waited for for ever");
+            }
+            naps == 0 || line.0.w.chance(64)
+        });
+        self.fetching.set = set.map(|set| (who, set));
+        if self.fetching.set.is_none() {
+            self.end_turn();
+        }
     }
 
-    /// Gives a reader's set back, if it was not used.
-    pub(super) fn give_set_of_reader(&mut self) {
-        if let Some(set) = self.fetching.set.take() {
-            pool::give_back(&mut InLine(self), Who::Others, set);
+    /// For whom it has a set, which is not used yet.
+    pub(super) fn has_set_for(&self) -> Option<Who> {
+        self.fetching.set.as_ref().map(|(who, _)| *who)
+    }
+
+    /// Gives the set back, if there is one.
+    pub(super) fn give_set(&mut self) {
+        if let Some((who, set)) = self.fetching.set.take() {
+            pool::give_back(&mut InLine(self), who, set);
         }
     }
 }
@@ -75,7 +101,7 @@ impl Real<'_, '_> {
 #[derive(Default)]
 pub(super) struct Fetching {
     /// Of the pool, between `open` and `close`.
-    set: Option<Buffers>,
+    set: Option<(Who, Buffers)>,
     /// What host memory is kept.
     kept: PageMask,
     /// What was read of each page, and not decrypted.
@@ -105,7 +131,8 @@ impl Machine for Real<'_, '_> {
         self.b();
         let who = self.fetching.whom.who();
         if self.fetching.set.is_none() {
-            self.fetching.set = self.w.now().pool.try_take(who);
+            let set = self.w.now().pool.try_take(who);
+            self.fetching.set = set.map(|set| (who, set));
         }
         self.fetching.set.is_some()
     }
@@ -114,21 +141,19 @@ impl Machine for Real<'_, '_> {
         if self.locked {
             self.broken("F-set: a set is waited for with the block's lock");
         }
-        if matches!(self.fetching.whom, Whom::Reader) {
+        if matches!(self.fetching.whom, Whom::Reader | Whom::Fetcher) {
             self.broken("A-turn: a set is waited for with the VA space's lock");
         }
         let who = self.fetching.whom.who();
-        self.fetching.set = Some(pool::take(&mut InLine(self), who));
+        self.fetching.set = Some((who, pool::take(&mut InLine(self), who)));
     }
 
     fn close(&mut self) {
         if self.fetching.untold {
             self.broken("a read has ended, and those are not told who wait");
         }
-        let of = core::mem::take(&mut self.fetching);
-        if let Some(set) = of.set {
-            pool::give_back(&mut InLine(self), of.whom.who(), set);
-        }
+        self.give_set();
+        self.fetching = Fetching::default();
     }
 
     fn hold(&mut self, pages: &PageMask) -> bool {
@@ -164,8 +189,15 @@ impl Machine for Real<'_, '_> {
         self.w.now().blocks[b].resident |= *pages;
     }
 
-    fn lost(&mut self, _pages: &PageMask) {
-        self.broken("a page is lost");
+    fn lost(&mut self, pages: &PageMask) {
+        let b = self.b();
+        if !self.w.of(b, |block| pages.is_subset(&block.state.kept())) {
+            self.broken("a page is lost");
+        }
+    }
+
+    fn now_us(&mut self) -> u64 {
+        self.w.now_us()
     }
 
     fn unlock(&mut self) {
@@ -180,9 +212,9 @@ impl Machine for Real<'_, '_> {
         self.b();
         match self.fetching.whom {
             _ if self.has_turn => NeedsTurn::No,
-            Whom::Fault => NeedsTurn::No,
             Whom::Others => NeedsTurn::Here,
             Whom::Reader => NeedsTurn::Elsewhere,
+            Whom::Fetcher => NeedsTurn::OnlySet,
         }
     }
 
@@ -217,11 +249,15 @@ impl Machine for Real<'_, '_> {
         if self.w.chance(self.w.fails.get()) {
             return Did::NotNow;
         }
+        if self.w.lapses() {
+            return Did::Failed;
+        }
         let b = self.chosen.unwrap_or_default();
         let to = Some(To::Memory(b, piece.pages.first()));
         let nothing = (0..piece.pages.pages()).map(|_| Bytes::default()).collect();
         let id = self.w.now().submit(piece.place, nothing, to, false);
-        let bytes = self.transfer(id);
+        let mut bytes = self.transfer(id);
+        self.w.garble(piece.place, &mut bytes);
         let pages = piece.pages.first()..;
         self.fetching.bytes.extend(pages.zip(bytes));
         Did::All

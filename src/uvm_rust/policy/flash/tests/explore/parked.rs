@@ -66,8 +66,9 @@ async fn gpu_fault(w: &World, b: usize) {
 /// must_park(), without what is for room in the host.
 fn must_park(w: &World, b: usize, pages: &PageMask) -> bool {
     let park = {
+        let now = w.now_us();
         let block = &mut w.now().blocks[b];
-        block.wants.park(&block.state, pages)
+        block.wants.park(&mut block.state, now, pages)
     };
     if let Park::Ask(wanted) = park {
         ask(w, b, &wanted, Asks::Fault);

@@ -67,6 +67,8 @@ pub(super) struct Real<'a, 'w> {
     kept: Option<PageMask>,
     /// What was encrypted, and not written.
     sealed: Vec<(Place, Vec<Bytes>)>,
+    /// What was read to be copied inside the device.
+    copied: Vec<Bytes>,
     /// The tier said that this worker ends; and was told at its end.
     stopped: bool,
     hoped_for_all: bool,
@@ -99,6 +101,7 @@ impl<'a, 'w> Real<'a, 'w> {
             looked: Looked::default(),
             kept: None,
             sealed: Vec::new(),
+            copied: Vec::new(),
             stopped: false,
             hoped_for_all: false,
             halves: Halves::default(),
@@ -593,17 +596,27 @@ impl Machine for Real<'_, '_> {
         self.kept = None;
     }
 
-    fn copy(&mut self, to_move: &Move) -> bool {
+    fn copy_in(&mut self, to_move: &Move) -> Option<bool> {
         if !self.has_turn {
             self.broken("a copy begins without a turn");
         }
         let nothing = (0..to_move.pages).map(|_| Bytes::default()).collect();
         let bounce = Some(To::Bounce);
         let id = self.w.now().submit(to_move.from, nothing, bounce, false);
-        let data = self.transfer(id);
+        self.copied = self.transfer(id);
+        if self.w.is_bad(to_move.from, to_move.pages) || self.w.lapses() {
+            return None;
+        }
+        self.w.garble(to_move.from, &mut self.copied);
+        let blind = self.w.lacks(Lack::MoveChecksSums);
+        Some(blind || self.w.may_be_copied(to_move.from, &self.copied))
+    }
+
+    fn copy_out(&mut self, to_move: &Move) -> bool {
+        let data = core::mem::take(&mut self.copied);
         let id = self.w.now().submit(to_move.to, data, None, false);
         self.transfer(id);
-        !self.w.chance(self.w.fails.get()) && !self.w.is_bad(to_move.from, to_move.pages)
+        !self.w.chance(self.w.fails.get())
     }
 
     fn is_sound(&mut self) -> bool {

@@ -203,10 +203,14 @@ pub(super) async fn relocate(w: &World) {
         let begun = w.now().table.relocate_begin();
         let Some(m) = begun else { return };
         w.take_turn().await;
-        let data = w.read(m.from, m.pages, To::Bounce).await;
-        w.write(m.to, data).await;
+        let mut data = w.read(m.from, m.pages, To::Bounce).await;
+        w.garble(m.from, &mut data);
+        let is_right = w.lacks(Lack::MoveChecksSums) || w.may_be_copied(m.from, &data);
+        if is_right {
+            w.write(m.to, data).await;
+        }
         w.end_turn();
-        let copied = !w.chance(w.fails.get()) && !w.is_bad(m.from, m.pages);
+        let copied = is_right && !w.chance(w.fails.get()) && !w.is_bad(m.from, m.pages);
         w.until(|_| Some(())).await;
         let _ = w.now().table.relocate_end(m, copied);
         if !copied {
@@ -256,6 +260,8 @@ pub(super) enum Fetched {
 
 /// fetch(), with both locks held (policy/flash/fetch.rs).
 pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask, asks: Asks) -> Fetched {
+    let now = w.now_us();
+    w.now().blocks[b].state.read_again_at(now, &wanted);
     if !has_to_read(w, b, wanted) {
         return begin(w, b, wanted, false).await;
     }
@@ -298,6 +304,10 @@ async fn begin(w: &World, b: usize, wanted: PageMask, turn: bool) -> Fetched {
         let begun = block.state.begin_read(&mut s.table, &wanted);
         (begun, s.progress)
     };
+    // Some of what is wanted may be lost by now.
+    if turn && !matches!(begun, Ok(Some(_))) {
+        w.end_turn();
+    }
     match begun {
         Ok(None) => Fetched::All,
         Ok(Some(read)) => {
@@ -311,10 +321,8 @@ async fn begin(w: &World, b: usize, wanted: PageMask, turn: bool) -> Fetched {
             w.lock_block(b).await;
             Fetched::Again
         }
-        Err(_) => {
-            w.now().blame("a page is lost".into());
-            Fetched::Lost
-        }
+        // It is for now, or World::check() says so.
+        Err(_) => Fetched::Lost,
     }
 }
 
@@ -329,17 +337,22 @@ fn has_to_read(w: &World, b: usize, wanted: PageMask) -> bool {
 async fn fetch_begun(w: &World, b: usize, read: Read, turn: bool) -> Fetched {
     w.unlock_block(b);
     let mut good = NONE;
-    let mut failed = NONE;
+    let (mut failed, mut wrong) = (NONE, NONE);
     for piece in read.pieces.iter() {
+        if w.lapses() {
+            failed |= PageMask::from(piece.pages);
+            continue;
+        }
         let to = To::Memory(b, piece.pages.first());
-        let bytes = w.read(piece.place, piece.pages.pages(), to).await;
+        let mut bytes = w.read(piece.place, piece.pages.pages(), to).await;
+        w.garble(piece.place, &mut bytes);
         // open_pages(): the checksums, then decrypts in place.
         w.until(|_| Some(())).await;
         if w.chance(w.unsure.get()) {
             continue;
         }
         if !w.sums_match(piece, &bytes) {
-            failed |= PageMask::from(piece.pages);
+            wrong |= PageMask::from(piece.pages);
             continue;
         }
         let s = &mut *w.now();
@@ -356,13 +369,13 @@ async fn fetch_begun(w: &World, b: usize, read: Read, turn: bool) -> Fetched {
     let block = &mut s.blocks[b];
     // flash_keeps_copies()
     let keep = block.read_mostly && s.attached;
-    let arrived = block
-        .state
-        .end_read(&mut s.table, read, &good, &failed, keep);
+    let state = &mut block.state;
+    state.put_off(&read, (&failed, &wrong), w.now_us());
+    let arrived = state.end_read(&mut s.table, read, &good, &NONE, keep);
     // flash_arrived()
     block.resident |= arrived;
     s.progress += 1;
-    if good.is_empty() && failed.is_empty() {
+    if good.is_empty() && (failed | wrong).is_empty() {
         Fetched::NoMemory
     } else {
         Fetched::Again
@@ -731,6 +744,7 @@ async fn drain_block(w: &World, b: usize) {
             return;
         }
         if w.try_read_lock(space) {
+            w.now().blocks[b].state.read_again();
             loop {
                 let pages = w.of(b, |block| block.state.on_flash());
                 if fetch(w, b, pages, Asks::Call).await != Fetched::Again {

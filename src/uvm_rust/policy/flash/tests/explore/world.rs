@@ -363,6 +363,14 @@ impl State {
         &mut self.slots[at.slot as usize][usize::from(at.offset + k)]
     }
 
+    /// Whether these are the bytes, of the `k`th page from there on, whose sum is known. It is that of ciphertext and
+    /// stamp: here, of both.
+    pub(super) fn has_its_sum(&self, at: Place, k: u16, bytes: &Bytes) -> bool {
+        let offset = at.offset + k;
+        let sum = self.table.sum(Place { offset, ..at });
+        sum.is_none_or(|sum| sum == sum_of(bytes))
+    }
+
     /// The pages are used where they are: what was written there last is still there.
     pub(super) fn look(&mut self, b: usize, pages: &PageMask) {
         let block = &self.blocks[b];
@@ -419,7 +427,10 @@ impl State {
             let (copies, memory) = (block.state.copies(), block.resident | block.on_gpu);
             let wrong = [
                 (twice, "a page twice on flash"),
-                (!(on | copies).is_subset(&placed), "a page with no place"),
+                (
+                    !(on | copies | block.state.kept()).is_subset(&placed),
+                    "a page with no place",
+                ),
                 (
                     on.intersects(&memory),
                     "a page in memory that is on flash only",
@@ -435,7 +446,7 @@ impl State {
                     "a copy of what is not there",
                 ),
             ];
-            let lost = block.state.lost();
+            let lost = block.state.lost() - block.state.kept();
             if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
                 self.blame(format!("block {b} has {what}"));
             }
@@ -455,6 +466,8 @@ pub(super) struct World {
     /// One piece of a read in so many is neither good nor failed: there was no memory, or the
     /// decryption failed.
     pub(super) unsure: Cell<usize>,
+    /// One read of a piece in so many fails; and of one in so many a page is changed on the way.
+    pub(super) lapses: Cell<usize>,
     /// A page that no move can read, ever.
     pub(super) bad: Cell<Option<Place>>,
     pub(super) arbiter: Arbiter,
@@ -513,6 +526,7 @@ impl World {
             lack,
             fails: Cell::new(usize::MAX),
             unsure: Cell::new(usize::MAX),
+            lapses: Cell::new(usize::MAX),
             bad: Cell::new(None),
             arbiter: Arbiter::new(),
         }
@@ -619,18 +633,37 @@ impl World {
         self.until(|s| s.take_if_done(id)).await
     }
 
+    /// Whether the device fails a read, and has what was to be read all the same.
+    pub(super) fn lapses(&self) -> bool {
+        self.chance(self.lapses.get())
+    }
+
+    /// Some of what was read may have been changed on the way, where that is noticed.
+    pub(super) fn garble(&self, at: Place, bytes: &mut [Bytes]) {
+        if self.lapses() && self.now().table.sum(at).is_some() && !bytes.is_empty() {
+            let k = self.below(bytes.len());
+            bytes[k].value ^= 1 << 31;
+        }
+    }
+
+    /// The time of reads that fail, in microseconds. Between two steps of a thread there is a millisecond.
+    pub(super) fn now_us(&self) -> u64 {
+        self.steps.get() * 1_000
+    }
+
     /// Whether what was read is what the checksum and the stamp say.
     pub(super) fn sums_match(&self, piece: &Piece, read: &[Bytes]) -> bool {
+        let stamps = (piece.stamp..).zip(read);
+        let wrong = stamps.filter(|(stamp, bytes)| bytes.stamp != *stamp);
+        wrong.count() == 0 && self.may_be_copied(piece.place, read)
+    }
+
+    /// Whether what was read has the sums that are known of it. Without sums nobody sees that it is something else:
+    /// who copies it does not decrypt it.
+    pub(super) fn may_be_copied(&self, from: Place, read: &[Bytes]) -> bool {
         let s = self.now();
-        read.iter().enumerate().all(|(k, bytes)| {
-            let place = Place {
-                offset: piece.place.offset + k as u16,
-                ..piece.place
-            };
-            // The sum is that of ciphertext and stamp: here, of both.
-            let sum = s.table.sum(place);
-            sum.is_none_or(|sum| sum == sum_of(bytes)) && bytes.stamp == piece.stamp + k as u64
-        })
+        let mut pages = read.iter().zip(0..);
+        pages.all(|(bytes, k)| s.has_its_sum(from, k, bytes))
     }
 }
 

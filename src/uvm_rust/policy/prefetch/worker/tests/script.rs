@@ -645,6 +645,62 @@ fn not_what_comes_to_be_needed(lack: Option<Part>) {
     assert_eq!(s.count(|did| *did == PushedOut(4)), 1);
 }
 
+/// What is discarded of a block that is pushed out is dropped first, and not copied; not if the block is needed by then.
+fn what_is_discarded_is_dropped(lack: Option<Part>) {
+    let of = |n, discarded| Pages {
+        populated: pages(n),
+        there: pages(n),
+        discarded,
+        ..Pages::default()
+    };
+    let host = |pages| Migrate {
+        copy: 0,
+        pages,
+        to: To::Host,
+    };
+    let begin = |seen: &[Pages]| {
+        let mut s = with_nothing_to_bring(3, 0);
+        s.pages = seen.to_vec().into();
+        s
+    };
+    let w = worker(true, 1, lack);
+    let tries = |s: &Script| {
+        let is = |did: &Did| matches!(did, Drop(_) | Migrate { .. } | PushedOut(_));
+        let tries: Vec<_> = s.did.iter().filter(|did| is(did)).copied().collect();
+        tries
+    };
+    let half = of(4, pages(2));
+    let mut s = begin(&[half]);
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(tries(&s), [Drop(4), host(2), PushedOut(2)]);
+    // Where the lock was let go, it starts over: by then more is discarded, or the rest has left.
+    let mut s = begin(&[half, of(4, pages(3))]);
+    s.drops = [Migrated::Again].into();
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(tries(&s), [Drop(4), Drop(4), host(1), PushedOut(1)]);
+    let mut s = begin(&[half, of(1, pages(1))]);
+    s.migrates = [Migrated::Again].into();
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(tries(&s), [Drop(4), host(2), Drop(1), PushedOut(2)]);
+    // All of it was discarded since it was chosen: it is not copied, and the next one is looked for.
+    let mut s = begin(&[of(4, pages(4))]);
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(tries(&s), [Drop(4), host(4), PushedOut(4)]);
+    // Nothing is copied of a block that keeps what is discarded.
+    let mut s = begin(&[half]);
+    s.drops = [Migrated::Failed].into();
+    assert_eq!(w.turn(&mut s), Turn::GaveUp);
+    assert_eq!(tries(&s), [Drop(4)]);
+    assert_eq!(s.roots.as_ref().unwrap().pick_early(OURS), Some(1));
+    let mut s = begin(&[half]);
+    let fault: Event = Box::new(|s: &mut Script| {
+        s.roots.as_mut().unwrap().used_by(0, OURS).unwrap();
+    });
+    s.event = Some((When::Locking(To::Host), fault));
+    assert_eq!(w.turn(&mut s), Turn::Ready);
+    assert_eq!(tries(&s), [host(4), PushedOut(4)]);
+}
+
 /// What policy keeps, and what is not its own any more, is passed over; a turn looks at a few.
 fn what_stays_is_passed_over(lack: Option<Part>) {
     let mut s = with_nothing_to_bring(40, 0);
@@ -767,6 +823,7 @@ pub(super) const ALL: &[(&str, Test)] = &[
         not_what_the_next_kernel_asked_for,
     ),
     ("not_what_comes_to_be_needed", not_what_comes_to_be_needed),
+    ("what_is_discarded_is_dropped", what_is_discarded_is_dropped),
     ("what_stays_is_passed_over", what_stays_is_passed_over),
     ("it_gives_up", it_gives_up),
     ("foreseen_or_not", foreseen_or_not),

@@ -352,6 +352,8 @@ impl<'a> Model<'a> {
                 !pages.is_subset(&p.there),
                 "it pushes out what is not there",
             ));
+            let discarded = pages.intersects(&p.discarded);
+            wrong.push((discarded, "it copies what is discarded to the host"));
         }
         if new {
             *place = Some(um);
@@ -364,6 +366,17 @@ impl<'a> Model<'a> {
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
             s.blame(format!("{what}: block {b}, {to:?}"));
         }
+    }
+
+    /// The lock of the va_block is let go for memory that its page tables need, and taken again.
+    fn let_go_of(&mut self, b: usize) {
+        self.w.now().blocks[b].locked = false;
+        self.others_run();
+        self.wait("its va_block", |s| {
+            let free = !s.blocks[b].locked;
+            s.blocks[b].locked |= free;
+            free
+        });
     }
 
     /// A chunk for the va_block, if one is free. Otherwise its lock is let go while another
@@ -577,6 +590,31 @@ impl Machine for Model<'_> {
         self.w.now().blocks[self.block?].chunk
     }
 
+    fn drop_discarded(&mut self, leaving: &PageMask) -> Migrated {
+        self.others_run();
+        let Some(b) = self.block.filter(|_| self.locked) else {
+            self.blame("it drops nothing, or without a lock".into());
+            return Migrated::Failed;
+        };
+        if self.w.chance(self.w.fails.get()) {
+            return Migrated::Failed;
+        }
+        if self.w.chance(8) {
+            self.let_go_of(b);
+            return Migrated::Again;
+        }
+        let s = &mut *self.w.now();
+        let p = &mut s.blocks[b].pages;
+        let dropped = *leaving & p.discarded;
+        p.there -= dropped;
+        p.populated -= dropped;
+        // Nobody uses the rest by that.
+        if p.there.is_empty() {
+            s.requeue(b);
+        }
+        Migrated::Begun
+    }
+
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated {
         self.others_run();
         let Some(b) = self.block else {
@@ -595,13 +633,7 @@ impl Machine for Model<'_> {
         }
         // Memory for page tables, for which the lock is let go.
         if self.w.chance(8) {
-            self.w.now().blocks[b].locked = false;
-            self.others_run();
-            self.wait("its va_block", |s| {
-                let free = !s.blocks[b].locked;
-                s.blocks[b].locked |= free;
-                free
-            });
+            self.let_go_of(b);
             return Migrated::Again;
         }
         let s = &mut *self.w.now();

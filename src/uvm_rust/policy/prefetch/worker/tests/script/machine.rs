@@ -23,6 +23,8 @@ pub(super) enum Did {
         pages: u16,
         to: To,
     },
+    /// So many pages of the block leave, of which some are discarded.
+    Drop(u16),
     Settle(u32),
     Brought(Outcome, u32),
     PushedOut(u32),
@@ -76,6 +78,7 @@ pub(super) struct Script {
     /// the host, that are there, when this is used up.
     pub(super) pages: VecDeque<Pages>,
     pub(super) migrates: VecDeque<Migrated>,
+    pub(super) drops: VecDeque<Migrated>,
     pub(super) settles: VecDeque<bool>,
     /// The chunk that the block turns out to be in.
     pub(super) chunk: Option<Chunk>,
@@ -107,6 +110,7 @@ impl Script {
             victims: VecDeque::new(),
             pages: VecDeque::new(),
             migrates: VecDeque::new(),
+            drops: VecDeque::new(),
             settles: VecDeque::new(),
             chunk: None,
             event: None,
@@ -271,6 +275,11 @@ impl Machine for Script {
 
     fn chunk(&mut self) -> Option<Chunk> {
         self.chunk
+    }
+
+    fn drop_discarded(&mut self, leaving: &PageMask) -> Migrated {
+        self.did.push(Drop(leaving.count()));
+        self.drops.pop_front().unwrap_or(Migrated::Begun)
     }
 
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Discard-and-prefetch of which something fails: each part of `both_program.c`, on the stub library.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../tests/harness.rs"]
+mod harness;
+
+use std::process::Command;
+
+use harness::{cc, libraries, source, stub, tmp};
+
+/// Runs a part on the CUDA that the stub is with this flag.
+fn run(part: &str, cuda: &str, driver: &str, set: &[(&str, &str)]) {
+    let Some(lib) = libraries() else { return };
+    let name = format!("both-{part}{cuda}-{driver}");
+    let (stub, program) = (stub(&name, cuda), tmp(&format!("{name}-program")));
+    let search = format!("-L{}", lib.display());
+    let libraries = ["-l:libuvmrust.so.0", stub.to_str().unwrap()];
+    let program_and_search = [&*source("both_program.c"), &*search];
+    cc(&program, &[program_and_search, libraries].concat());
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(&program).arg(part);
+    command
+        .env("LD_PRELOAD", &stub)
+        .env("LD_LIBRARY_PATH", lib)
+        .env("STUB_UVM", driver)
+        .env("UVMRUST_FD", "900")
+        .envs(set.iter().copied());
+    let done = command.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success(),
+        "{cuda} {driver} {part}: {said}{done:?}"
+    );
+}
+
+/// Runs a part on each driver that discards lazily.
+fn lazily(part: &str, set: &[(&str, &str)]) {
+    for driver in ["ours", "native"] {
+        run(part, "-DSTUB", driver, set);
+    }
+}
+
+#[test]
+fn what_is_written_behind_a_prefetch_that_fails_is_kept() {
+    lazily("at-once", &[]);
+    lazily("graph", &[]);
+}
+
+#[test]
+fn what_is_written_behind_a_prefetch_that_cuda_refuses_is_kept() {
+    // Of parts of GPUs, whose prefetch is always CUDA's.
+    lazily("refused", &[("STUB_MIG", "1")]);
+}
+
+#[test]
+fn a_lazy_discard_that_can_not_be_ended_counts_as_failed() {
+    run("counted", "-DSTUB", "native", &[]);
+}
+
+#[test]
+fn a_capture_behind_a_discard_is_not_said_to_have_changed_nothing() {
+    run("captured-behind", "-DSTUB", "old", &[]);
+}
+
+#[test]
+fn of_nothing_nothing_is_wrong() {
+    for cuda in ["-DSTUB", "-DSTUB_NO_DISCARD"] {
+        for driver in ["ours", "native", "old"] {
+            run("nothing", cuda, driver, &[]);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Discard-and-prefetch of which something fails, on the stub library: what is written behind it is
+ * kept. Arguments: what to try; exits with 0 if all is as uvmrust.h says.
+ */
+#include <string.h>
+#define UVMRUST_NO_OLD_NAMES
+#include "cuda.h"
+#include "uvmrust.h"
+
+#define LENGTH ((uint64_t)2 << 20)
+
+static uint8_t gpu[16];
+static void *memory, *stream;
+
+/* A kernel writes a word behind what was queued, and it is still there when the driver takes the memory. */
+static int keeps(void *in, uint64_t value)
+{
+	put(in, memory, LENGTH, value);
+	MUST(cuStreamSynchronize(in));
+	stub_evict(memory, LENGTH);
+	return all_words(memory, LENGTH, value);
+}
+
+/* The tests can fail. */
+static void lazy(void)
+{
+	EXPECT(uvmrust_discard(memory, LENGTH, UVMRUST_LAZY) == 0);
+	memset(memory, 6, LENGTH);
+	stub_evict(memory, LENGTH);
+	EXPECT(!all_words(memory, LENGTH, UINT64_C(0x0606060606060606)));
+	EXPECT(uvmrust_prefetch(memory, LENGTH, NULL) == 0);
+}
+
+/* At once: without room at the destination. */
+static void at_once(void)
+{
+	lazy();
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_discard_and_prefetch(memory, LENGTH, gpu) == UVMRUST_ENOMEMORY);
+	EXPECT(keeps(stream, 7));
+}
+
+/* In a graph, whose second launch has room. */
+static void graph(void)
+{
+	void *recorded, *executable;
+
+	lazy();
+	MUST(cuStreamBeginCapture_v2(stream, 0));
+	EXPECT(uvmrust_discard_and_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	put(stream, memory, LENGTH, 5);
+	MUST(cuStreamEndCapture(stream, &recorded));
+	MUST(cuGraphInstantiateWithFlags(&executable, recorded, 0));
+	stub_fail("UVM_MIGRATE", 1);
+	for (int launched = 0; launched < 2; launched++) {
+		put(stream, memory, LENGTH, 1);
+		MUST(cuGraphLaunch(executable, stream));
+		MUST(cuStreamSynchronize(stream));
+		stub_evict(memory, LENGTH);
+		EXPECT(all_words(memory, LENGTH, 5));
+		EXPECT(uvmrust_stream_error() == (launched ? 0 : UVMRUST_ENOMEMORY));
+	}
+}
+
+/* CUDA refuses the prefetch behind the host function that discards. */
+static void refused(void)
+{
+	lazy();
+	stub_fail("cuMemPrefetchAsync", 1);
+	EXPECT(uvmrust_discard_and_prefetch_async(memory, LENGTH, gpu, stream) ==
+	       UVMRUST_ENOMEMORY);
+	EXPECT(keeps(stream, 8));
+	EXPECT(uvmrust_stream_error() == 0);
+}
+
+/* Where even the second discard fails, it counts as one that failed: what is freed meanwhile goes to nobody. */
+static void counted(void)
+{
+	void *recorded, *executable, *freed, *other;
+
+	EXPECT(uvmrust_backend() == UVMRUST_BACKEND_NATIVE);
+	EXPECT(g10_alloc(&freed, LENGTH, NULL) == 0);
+	MUST(cuStreamBeginCapture_v2(stream, 0));
+	EXPECT(uvmrust_discard_and_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	MUST(cuStreamEndCapture(stream, &recorded));
+	MUST(cuGraphInstantiateWithFlags(&executable, recorded, 0));
+	stub_fail("UVM_MIGRATE", 1);
+	stub_fail("UVM_DISCARD", 2);
+	MUST(cuGraphLaunch(executable, stream));
+	EXPECT(g10_free(freed, stream) == 0);
+	MUST(cuStreamSynchronize(stream));
+	EXPECT(uvmrust_stream_error() == UVMRUST_ENOMEMORY);
+	/* CUDA does not take it back yet, so that its address is no other's. */
+	stub_fail("cuMemFree_v2", 1);
+	EXPECT(g10_alloc(&other, LENGTH, NULL) == 0 && other != freed);
+}
+
+/* CUDA's own discard, in the legacy stream, behind which another thread begins a capture. */
+static void captured_behind(void)
+{
+	void *buffer;
+
+	EXPECT(uvmrust_backend() == UVMRUST_BACKEND_CUDA);
+	/* Before the discard, nothing has changed. */
+	put(NULL, memory, LENGTH, 3);
+	stub_fail("cuStreamWaitEvent captured", 1);
+	EXPECT(uvmrust_discard_async(memory, LENGTH, 0, NULL) == UVMRUST_ECAPTURE);
+	MUST(cuCtxSynchronize());
+	EXPECT(all_words(memory, LENGTH, 3));
+	stub_fail("cuStreamWaitEvent captured", 2);
+	EXPECT(uvmrust_discard_async(memory, LENGTH, 0, NULL) == UVMRUST_EBUSY);
+	EXPECT(!all_words(memory, LENGTH, 3));
+	EXPECT(strstr(uvmrust_strerror(UVMRUST_EBUSY), "another thread began a capture") != NULL);
+	stub_fail("cuStreamWaitEvent captured", 2);
+	EXPECT(uvmrust_discard_and_prefetch_async(memory, LENGTH, gpu, NULL) == UVMRUST_EBUSY);
+	EXPECT(keeps(NULL, 4));
+	/* The buffer is not lost. */
+	EXPECT(g10_alloc(&buffer, LENGTH, NULL) == 0);
+	stub_fail("cuStreamWaitEvent captured", 2);
+	EXPECT(g10_free(buffer, NULL) == UVMRUST_EBUSY);
+	EXPECT(g10_free(buffer, NULL) == 0);
+}
+
+/* Of nothing, nothing can be wrong: as of length 0, of a part of a page, and of an empty batch. */
+static void nothing(void)
+{
+	static const uint8_t unknown[16] = { 1, 2, 3 };
+	const struct uvmrust_batch none = UVMRUST_BATCH(NULL, 0);
+	void *captured, *streams[] = { NULL, (void *)2, stream }, *graph;
+	char *p = memory;
+
+	MUST(cuStreamCreate(&captured, 0));
+	streams[2] = captured;
+	MUST(cuStreamBeginCapture_v2(captured, 2));
+	for (size_t i = 0; i < sizeof(streams) / sizeof(*streams); i++) {
+		EXPECT(uvmrust_discard_async(p, 0, 0, streams[i]) == 0);
+		EXPECT(uvmrust_discard_async(p + 1, 100, UVMRUST_LAZY, streams[i]) == 0);
+		EXPECT(uvmrust_discard_batch_async(&none, streams[i]) == 0);
+		EXPECT(uvmrust_prefetch_async(p, 0, unknown, streams[i]) == 0);
+		EXPECT(uvmrust_prefetch_batch_async(&none, streams[i]) == 0);
+		EXPECT(uvmrust_discard_and_prefetch_async(p, 0, unknown, streams[i]) == 0);
+		EXPECT(uvmrust_discard_and_prefetch_batch_async(&none, streams[i]) == 0);
+	}
+	MUST(cuStreamEndCapture(captured, &graph));
+	/* At once: CUDA's own discard is done in the thread's own stream. */
+	MUST(cuStreamBeginCapture_v2((void *)2, 2));
+	EXPECT(uvmrust_discard(p, 0, 0) == 0);
+	EXPECT(uvmrust_discard(p + 1, 100, 0) == 0);
+	EXPECT(uvmrust_prefetch(p, 0, unknown) == 0);
+	EXPECT(uvmrust_discard_and_prefetch(p, 0, unknown) == 0);
+	MUST(cuStreamEndCapture((void *)2, &graph));
+	EXPECT(uvmrust_stream_error() == 0);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} parts[] = {
+		{ "at-once", at_once }, { "graph", graph }, { "refused", refused },
+		{ "counted", counted }, { "captured-behind", captured_behind },
+		{ "nothing", nothing },
+	};
+	const char *what = argc > 1 ? argv[1] : "";
+
+	use_device(0);
+	MUST(uvmrust_device_uuid(0, gpu));
+	memory = managed(LENGTH);
+	/* With NVIDIA's driver and CUDA 13 a host function discards in the legacy stream alone. */
+	if (strcmp(what, "refused"))
+		MUST(cuStreamCreate(&stream, 0));
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		if (!strcmp(parts[i].name, what)) {
+			parts[i].run();
+			EXPECT(stub_violations() == 0);
+			return failed;
+		}
+	return 2;
+}
