@@ -30,7 +30,7 @@ pub(crate) fn run(suite: &mut Suite) {
         duplicated_in_part,
     );
     suite.test(
-        "written to, where a part was read-duplicated (eager, by the user library)",
+        "written to, where the user library discarded a read-duplicated part (eager)",
         NONE,
         || duplicated_in_parts(Discard::Eager, Rig::discard_by_library),
     );
