@@ -36,7 +36,7 @@ SHELL := /bin/bash
 #|   UVM_SRC=/path            take the driver's source from here; for make test-versions, from
 #|                            several places, with spaces or colons between them
 #|   UVM_RUST_WHOLE=0|1       in 580 and later, which discard by themselves: statistics and the
-#|                            batch call alone, or all of ours  (580: 1; 590 and 595: 0)
+#|                            batch call alone, or all of ours  (1)
 #|   UVM_RUST_MASKS=0         build the driver without uvm_rust_masks.h
 #|   DEPS_REMOVE=yes|no       what make deps may do where apt removes packages (asks)
 #|   UVM_RUST_CACHE=/path     where sources and builds are kept  (~/.cache/uvm-rust)

@@ -7,8 +7,8 @@
 #   seam.sh --knows TREE does the seam know that version of upstream? Says so if not
 #   seam.sh --patched    list the files that hooks change, relative to DIR
 #
-# Environment: UVM_RUST_WHOLE=0 or 1 (in an upstream that discards by itself: only what counts, and the batch
-# call, or all of ours; all from 580 on, and only that from 590 on, if unset).
+# Environment: UVM_RUST_WHOLE=0 or 1 (in an upstream that discards by itself, 580 and later: only what counts, and
+# the batch call, or all of ours; all, if unset).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
@@ -51,13 +51,11 @@ new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
 
 # What is so in this upstream: where the headers and the hooks for it are. From 580 on it discards by itself:
-# there only counting and the batch call can be built, which need few hooks. They alone are where nobody has
-# run all of ours (590 on).
+# there counting and the batch call can be built alone, which need few hooks.
 facts=$("$TOP/scripts/base.sh" "$tree" | paste -sd' ')
 is() { [[ " $facts " == *" $1 "* ]]; }
 native=
-if is alloc_list; then whole=0; else whole=1; fi
-if is native_discard && [ "${UVM_RUST_WHOLE:-$whole}" = 0 ]; then
+if is native_discard && [ "${UVM_RUST_WHOLE:-1}" = 0 ]; then
 	native=1
 	hooks=$hooks/native
 fi

@@ -10,8 +10,7 @@
 # What becomes of a test: ok; wrong (data, or an assertion of the driver's); crash (the kernel
 # died); hang (not done in a minute; for one that takes a minute, in five); skipped, with the reason.
 #
-# Environment: BASES="550 570" (of upstream.sh, one after the other; or UVM_VERSION or UVM_SRC, for one),
-# UVM_RUST_WHOLE=1 (all mends on 590 and later, too), KERNEL.
+# Environment: BASES="550 570" (of upstream.sh, one after the other; or UVM_VERSION or UVM_SRC, for one), KERNEL.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$TOP/scripts/bugs.sh"

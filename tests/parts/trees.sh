@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What the trees of NVIDIA's driver in UVM_SRC are. Here, and only here, there may be several, with spaces or colons
 # between them. Prints a line for each, of fields with tabs between them: its version, or "given" if it says none
-# that is known; "whole" if all of ours is built into it, "native" if that is so beside a discard of its own, and has
-# been run; "part" if not, and "unknown" if the seam does not know it; why not; and the tree.
+# that is known; "whole" if all of ours is built into it, "native" if that is so beside a discard of its own,
+# "part" if nobody can say, and "unknown" if the seam does not know it; why not; and the tree.
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 
@@ -31,11 +31,8 @@ is_known() {
 		printf 'unknown\t%s' "${why#error: }"
 		return
 	fi
-	# With an array of lists (590 and later) all of ours was not run, and only a part of it is built unless all is
-	# asked for.
 	facts=$("$TOP/scripts/base.sh" "$tree" 2>/dev/null) || { printf 'part\t'; return; }
 	case $'\n'$facts$'\n' in
-	*$'\n'alloc_list$'\n'*) printf 'part\t' ;;
 	*$'\n'native_discard$'\n'*) printf 'native\t' ;;
 	*) printf 'whole\t' ;;
 	esac

@@ -26,12 +26,10 @@ fits_as() {
 	[ "$(grep -c UVM_RUST_NATIVE "$work/build/uvm-rust/nvidia-uvm-c/uvm_rust_version.h")" = "$3" ]
 }
 
-# fits TREE: the hooks for what is built without a wish, which is only counting where all was not run, and, where
-# there is a choice, those for either.
+# fits TREE: the hooks for what is built without a wish, which is all of ours, and, where there is a choice, those
+# for either.
 fits() {
-	local without=0
-	if is_so "$1" alloc_list; then without=1; fi
-	fits_as "$1" '' $without || return
+	fits_as "$1" '' 0 || return
 	if is_so "$1" native_discard; then fits_as "$1" 0 1 && fits_as "$1" 1 0; else fits_as "$1" 0 0; fi
 }
 
