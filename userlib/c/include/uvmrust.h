@@ -246,7 +246,7 @@ int uvmrust_discard_and_prefetch_batch(const struct uvmrust_batch *batch);
  *
  * With UVMRUST_EINVALID, UVMRUST_ENOTSUPPORTED, UVMRUST_ENODEVICE and UVMRUST_ECAPTURE nothing has
  * changed, and nothing will. Where another thread begins a capture during a call in the legacy stream,
- * and CUDA has discarded by then, it is UVMRUST_EBUSY. Where nothing is to be done, as of length 0, nothing
+ * and a discard is there by then, it is UVMRUST_EBUSY. Where nothing is to be done, as of length 0, nothing
  * else is looked at: that is a success. After another error, some of the ranges may have been worked on, or
  * be about to be. After it, and after one that uvmrust_stream_error() tells, memory that was to be
  * discarded must be prefetched before it is used, as after an error of uvmrust_discard().
@@ -295,9 +295,10 @@ int uvmrust_prefetch_batch_async(const struct uvmrust_batch *batch, uvmrust_stre
  * @stream:   the stream
  *
  * What comes behind in the stream may write the memory. Where the prefetch fails, it is discarded
- * once more, as uvmrust_discard_and_prefetch() says, before the stream goes on. That is so where the
- * call fails, and at each launch of a graph. Outside a capture the prefetch is CUDA's: where CUDA finds
- * only later that it can not do it, nobody is told, and what is written next may be lost.
+ * once more, as uvmrust_discard_and_prefetch() says, before the stream goes on, and
+ * uvmrust_stream_error() tells it; so it is at each launch of a graph. A GPU that this process does not use
+ * is such a failure too. To a part of a GPU (MIG), and where CUDA 13 does both, the prefetch is CUDA's.
+ * One that CUDA can not do after all, nobody is told of; what is written next is kept there too.
  */
 int uvmrust_discard_and_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
 				       uvmrust_stream stream);
