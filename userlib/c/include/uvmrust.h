@@ -457,7 +457,8 @@ int uvmrust_moves_error(void);
 /*
  * The names that these calls had in version 1. They stay, and do the same. UvmDiscard() is also
  * the name of a function of NVIDIA's uvm.h, with three arguments: where both headers are wanted,
- * define UVMRUST_NO_OLD_NAMES.
+ * define UVMRUST_NO_OLD_NAMES. A program's own functions of these names take the place of the
+ * library's, which calls none of them; so it is with libuvmrust.a, where they are weak.
  */
 #ifndef UVMRUST_NO_OLD_NAMES
 
@@ -514,7 +515,8 @@ const char *UvmRustStrError(int error);
 
 /*
  * The names that moves and buffers had before version 3: G10's, after the paper. They stay, and do
- * the same; where somebody else's code has such names, define UVMRUST_NO_G10_NAMES.
+ * the same; where somebody else's code has such names, define UVMRUST_NO_G10_NAMES. As with those of
+ * version 1, a program's own functions take the place of the library's.
  */
 #ifndef UVMRUST_NO_G10_NAMES
 
