@@ -31,6 +31,7 @@ enum Did {
     DrainAll,
     Marked(Queue),
 }
+    Reached(Queue),
 use Did::*;
 
 #[derive(Default)]
@@ -234,6 +235,11 @@ impl Device for &Log {
             (Some(&number), _) => Capture::Into(number),
             (None, true) => Capture::Into(self.number.get()),
             (None, false) => Capture::None,
+    fn reach(&self, mark: Mark) -> Result<()> {
+        let marked = queue(mark.context as c_int, mark.event);
+        self.write(Reached(marked), &self.no_drain)
+    }
+
         }
     }
 
