@@ -48,6 +48,8 @@ struct Log {
     half_discard: Cell<Option<Error>>,
     no_prefetch: Cell<bool>,
     /// How many prefetches were tried.
+    /// A byte whose prefetch fails, also where others' do not.
+    bad: Cell<u64>,
     prefetches: Cell<u32>,
     no_wait: Cell<bool>,
     no_drain: Cell<bool>,
@@ -202,6 +204,9 @@ impl Device for &Log {
         self.there(queue);
         self.prefetches.set(self.prefetches.get() + 1);
         self.write(Prefetch(range.base, queue), &self.no_prefetch)?;
+        if (range.base..range.base + range.length).contains(&self.bad.get()) {
+            return Err(Error::Driver);
+        }
         for block in blocks(range) {
             self.lazy.borrow_mut().remove(&block);
         }
