@@ -338,10 +338,19 @@ install_pytorch() {
 	echo "$pytorch" >"$env/version"
 }
 
-# pip_pytorch VENV: without pip's cache, which would take another 3 GB. What did not come whole is of no use.
+# pip_pytorch VENV: without pip's cache, which would take another 3 GB. What did not come whole is of no use. Who
+# shows the progress ends this shell alone, which ends pip then, and takes away what that has fetched.
 pip_pytorch() {
-	"$1/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir --only-binary :all: "$pytorch" && return 0
-	rm -rf "$1"
+	local env=$1 pip rc=0
+	mkdir -p "$env/tmp"
+	trap 'kill "$pip" 2>/dev/null || :; wait "$pip" || :; rm -rf "$env"; exit 1' TERM
+	TMPDIR=$env/tmp "$env/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir --only-binary :all: "$pytorch" &
+	pip=$!
+	wait "$pip" || rc=$?
+	trap - TERM
+	rm -rf "$env/tmp"
+	[ "$rc" != 0 ] || return 0
+	rm -rf "$env"
 	echo "error: $pytorch did not come: it takes 3 GB from PyPI and 7 GB of disk; the same command again begins anew," \
 		"or UVMRUST_TORCH_PYTHON names a Python that has it"
 	return 1

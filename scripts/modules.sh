@@ -13,7 +13,8 @@
 # All are linked in one go: what ours needs of nvidia.ko must be there, or the build fails.
 #
 # Environment: KDIR=/path (a kernel's headers, or its build folder; that of the running kernel),
-# RELEASE=0 (NVIDIA's build with asserts; default 1), UVM_RUST_KERNEL=own|linux.
+# RELEASE=0 (NVIDIA's build with asserts; default 1), UVM_RUST_KERNEL=own|linux, UVM_RUST_ROOT=/path
+# (where /sys is looked for: the tests' root).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
@@ -30,6 +31,10 @@ kernel=${KDIR:-/lib/modules/$(uname -r)/build}
 	die "$kernel has no Module.symvers: KDIR=/path to the headers of the kernel that the modules are for"
 kernel=$(realpath "$kernel")
 version=$(driver_version "$open")
+# CUDA's library has the version of the driver that is loaded, and refuses another's.
+loaded=$(cat "${UVM_RUST_ROOT:-}/sys/module/nvidia/version" 2>/dev/null || echo "$version")
+[ "$loaded" = "$version" ] ||
+	say "these modules are of NVIDIA's $version, and the nvidia.ko that is loaded here is $loaded: with the libraries of $loaded they do not work"
 crate=$("$TOP/src/uvm_rust/kernel/build/probe.sh" "$kernel")
 type=release
 [ "${RELEASE:-1}" != 0 ] || type=develop

@@ -50,10 +50,12 @@ find_nvidia() {
 # conf KERNEL: NVIDIA's modules come first, as ours needs the versions of their symbols; and for a
 # kernel that NVIDIA's are not built for, ours are left out as well, or DKMS would fail for
 # want of them, and with it the installation of that kernel. Where ours is disabled, none is
-# built by itself: `uvm-rust enable` builds what is missing. Lines for a shell.
+# built by itself: `uvm-rust enable` builds what is missing. Nor is one that has failed, while nothing that it
+# depends on is another: DKMS would try it again at each boot. Lines for a shell.
 conf() {
-	local file var
+	local file var by_itself=1
 	find_nvidia
+	if [ -e "$state/disabled" ] || { (find_symvers "$1") 2>/dev/null && tried "$1"; }; then by_itself=; fi
 	printf 'BUILD_DEPENDS[0]=%q\n' "$name"
 	(
 		set +eu
@@ -65,7 +67,7 @@ conf() {
 		done
 		BUILD_EXCLUSIVE_KERNEL_MAX=${BUILD_EXCLUSIVE_KERNEL_MAX:-$OBSOLETE_BY}
 		# shellcheck disable=SC2034
-		[ ! -e "$state/disabled" ] || AUTOINSTALL=
+		[ -n "$by_itself" ] || AUTOINSTALL=
 		for var in AUTOINSTALL BUILD_EXCLUSIVE_{KERNEL,KERNEL_MIN,KERNEL_MAX,CONFIG}; do printf '%s=%q\n' "$var" "${!var}"; done
 	)
 }
@@ -121,6 +123,9 @@ attempt() {
 	cat "$here/package.sum" 2>/dev/null || echo "a package without its sum"
 	(against "$1" | sha256sum) 2>/dev/null || :
 }
+
+# tried KERNEL: has it failed already, with the same of all that a build depends on?
+tried() { [ -e "$state/failed/$1" ] && [ "$(attempt "$1" | sed 's/^/tried: /')" = "$(grep '^tried: ' "$state/failed/$1")" ]; }
 
 # stage: what upstream builds nvidia-uvm.ko from, here beside our sources. Common headers
 # need conftests that only nvidia.ko registers: list those too, without building it.
@@ -194,7 +199,7 @@ try() {
 case ${1:-} in
 --conf) conf "$2" ;;
 --check) check "$2" && echo "$say" ;;
---tried) [ -e "$state/failed/$2" ] && [ "$(attempt "$2" | sed 's/^/tried: /')" = "$(grep '^tried: ' "$state/failed/$2")" ] ;;
+--tried) tried "$2" ;;
 --sync)
 	command -v uvm-rust >/dev/null || exit 0
 	uvm-rust sync "$2"

@@ -150,6 +150,20 @@ wanted=$(sed -n 's/^pytorch=torch==//p' "$(dirname "$0")/../../scripts/deps.sh")
 [ -n "$wanted" ] && wheel "$wanted" && wheel 99.0 && pytorch "$work/wheels" && "$torch/bin/python" -c \
 	"import importlib.metadata as m, sys; sys.exit(m.version('torch') != '$wanted')"
 check "the pinned PyTorch is installed, in an environment of its own"
+[ ! -e "$torch/tmp" ]
+check "with nothing left of what pip has unpacked"
+# A pip that goes on for as long as nobody ends it.
+mkdir -p "$work/slow/bin"
+# shellcheck disable=SC2016
+printf '#!/bin/bash\necho "$TMPDIR" >"%s/where"\necho $$ >"%s/pip"\nexec sleep 600\n' "$work" "$work" >"$work/slow/bin/pip"
+chmod +x "$work/slow/bin/pip"
+# shellcheck disable=SC2016
+bash -c '. "$0"/scripts/deps.sh; progress pip "$FAKE_DIR/pip.log" pip_pytorch "$FAKE_DIR/slow"' "$(dirname "$0")/../.." >"$work/said" 2>&1 &
+shows=$!
+for ((i = 0; i < 600; i++)); do [ ! -s "$work/pip" ] || break; sleep 0.1; done
+kill -TERM "$shows"
+! wait "$shows" && ! kill -0 "$(cat "$work/pip")" 2>/dev/null && [ "$(cat "$work/where")" = "$work/slow/tmp" ] && [ ! -e "$work/slow" ]
+check "a pip that is stopped with what shows its progress is over, and leaves nothing"
 touch "$torch/kept"
 pytorch "$work/bin" && [ -e "$torch/kept" ]
 check "and left alone once it is whole"

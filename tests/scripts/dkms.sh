@@ -173,6 +173,8 @@ machine
 rm -r "$root/var/lib/dkms/nvidia-current-open"
 fails 'apt install nvidia-open-kernel-dkms'
 check "no driver: what to install"
+! grep -q nvidia-kernel-open-dkms "$top/packaging/debian/control"
+check "and the package does not take NVIDIA's own package for one that it finds"
 conf && conf_has BUILD_DEPENDS= && conf_has AUTOINSTALL=yes && conf_has 'BUILD_EXCLUSIVE_ARCH=^x86_64$' && ! grep -q error "$work/said"
 check "and dkms.conf is whole without one"
 
@@ -203,8 +205,14 @@ fails 'error\[E0308\]: mismatched types' && grep -q 'make: \*\*\*' "$failed_file
 check "of a build that fails, the first error is the reason, and the rest is kept"
 "$pkg/build.sh" --tried $k
 check "it counts as tried"
+conf && conf_has AUTOINSTALL= && conf_has BUILD_DEPENDS=nvidia-current-open
+check "and DKMS does not build it by itself, as it would at each boot"
+mv "$root/var/lib/dkms/nvidia-current-open/550.163.01/$k" "$work/kept"
+conf && conf_has AUTOINSTALL=yes
+check "but once NVIDIA's is built anew"
+mv "$work/kept" "$root/var/lib/dkms/nvidia-current-open/550.163.01/$k"
 rustc_is 1.90.0
-! "$pkg/build.sh" --tried $k
+! "$pkg/build.sh" --tried $k && conf && conf_has AUTOINSTALL=yes
 check "but not with another compiler"
 rustc_is 1.85.1
 "$pkg/build.sh" --tried $k && echo "the sum of another" >"$pkg/package.sum" && ! "$pkg/build.sh" --tried $k

@@ -78,6 +78,21 @@ done
 ! "$top/scripts/seam.sh" --knows "$UVM_SRC" 2>"$work/said" && refuses "no Rust for nvidia-uvm.ko 545.29.06: the seam knows 535, 550 to 575"
 check "nor does the seam know it"
 
+# modules.sh, for a kernel that is refused before anything is made.
+# modules LOADED: with this version of nvidia.ko on the machine.
+modules() {
+	mkdir -p "$UVM_SRC/nvidia" "$work/root/sys/module/nvidia"
+	touch "$UVM_SRC/Makefile" "$UVM_SRC/conftest.sh" "$UVM_SRC/nvidia/nvidia.Kbuild"
+	echo "$1" >"$work/root/sys/module/nvidia/version"
+	UVM_RUST_ROOT=$work/root KERNEL_OPEN=$UVM_SRC "$top/scripts/modules.sh" >"$work/said" 2>&1
+}
+tree 550.163.01
+kernel CFI_CLANG
+! modules 580.95.05 && grep -q "modules are of NVIDIA's 550.163.01, and the nvidia.ko that is loaded here is 580.95.05" "$work/said"
+check "modules of another version than the one that is loaded are said to be that, before they are built"
+! modules 550.163.01 && ! grep -q 'is loaded here' "$work/said"
+check "and those of the same are not"
+
 for version in 550.163.01 570.211.01 580.142 590.48.01 595.45.04; do
 	tree $version
 	kernel

@@ -74,6 +74,17 @@ static void refused(void)
 	EXPECT(uvmrust_stream_error() == 0);
 }
 
+/* A prefetch that can not be done when the stream comes there, whoever does it. Of CUDA's own nobody is told. */
+static void later(void)
+{
+	lazy();
+	stub_fail("cuMemPrefetchAsync later", 1);
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_discard_and_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	EXPECT(keeps(stream, 9));
+	EXPECT(uvmrust_stream_error() == (getenv("STUB_MIG") ? 0 : UVMRUST_ENOMEMORY));
+}
+
 /* Where even the second discard fails, it counts as one that failed: what is freed meanwhile goes to nobody. */
 static void counted(void)
 {
@@ -122,6 +133,17 @@ static void captured_behind(void)
 	EXPECT(g10_free(buffer, NULL) == 0);
 }
 
+/* A host function discards in the legacy stream, and another thread begins a capture before CUDA's prefetch. */
+static void captured_between(void)
+{
+	put(NULL, memory, LENGTH, 3);
+	stub_fail("cuMemPrefetchAsync captured", 1);
+	EXPECT(uvmrust_discard_and_prefetch_async(memory, LENGTH, gpu, NULL) == UVMRUST_EBUSY);
+	MUST(cuCtxSynchronize());
+	EXPECT(!all_words(memory, LENGTH, 3));
+	EXPECT(keeps(NULL, 4));
+}
+
 /* Of nothing, nothing can be wrong: as of length 0, of a part of a page, and of an empty batch. */
 static void nothing(void)
 {
@@ -160,8 +182,9 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} parts[] = {
 		{ "at-once", at_once }, { "graph", graph }, { "refused", refused },
-		{ "counted", counted }, { "captured-behind", captured_behind },
-		{ "nothing", nothing },
+		{ "later", later }, { "counted", counted },
+		{ "captured-behind", captured_behind },
+		{ "captured-between", captured_between }, { "nothing", nothing },
 	};
 	const char *what = argc > 1 ? argv[1] : "";
 
@@ -169,7 +192,7 @@ int main(int argc, char **argv)
 	MUST(uvmrust_device_uuid(0, gpu));
 	memory = managed(LENGTH);
 	/* With NVIDIA's driver and CUDA 13 a host function discards in the legacy stream alone. */
-	if (strcmp(what, "refused"))
+	if (strcmp(what, "refused") && strcmp(what, "later"))
 		MUST(cuStreamCreate(&stream, 0));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
 		if (!strcmp(parts[i].name, what)) {

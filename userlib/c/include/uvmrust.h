@@ -246,7 +246,7 @@ int uvmrust_discard_and_prefetch_batch(const struct uvmrust_batch *batch);
  *
  * With UVMRUST_EINVALID, UVMRUST_ENOTSUPPORTED, UVMRUST_ENODEVICE and UVMRUST_ECAPTURE nothing has
  * changed, and nothing will. Where another thread begins a capture during a call in the legacy stream,
- * and CUDA has discarded by then, it is UVMRUST_EBUSY. Where nothing is to be done, as of length 0, nothing
+ * and a discard is there by then, it is UVMRUST_EBUSY. Where nothing is to be done, as of length 0, nothing
  * else is looked at: that is a success. After another error, some of the ranges may have been worked on, or
  * be about to be. After it, and after one that uvmrust_stream_error() tells, memory that was to be
  * discarded must be prefetched before it is used, as after an error of uvmrust_discard().
@@ -295,9 +295,10 @@ int uvmrust_prefetch_batch_async(const struct uvmrust_batch *batch, uvmrust_stre
  * @stream:   the stream
  *
  * What comes behind in the stream may write the memory. Where the prefetch fails, it is discarded
- * once more, as uvmrust_discard_and_prefetch() says, before the stream goes on. That is so where the
- * call fails, and at each launch of a graph. Outside a capture the prefetch is CUDA's: where CUDA finds
- * only later that it can not do it, nobody is told, and what is written next may be lost.
+ * once more, as uvmrust_discard_and_prefetch() says, before the stream goes on, and
+ * uvmrust_stream_error() tells it; so it is at each launch of a graph. A GPU that this process does not use
+ * is such a failure too. To a part of a GPU (MIG), and where CUDA 13 does both, the prefetch is CUDA's.
+ * One that CUDA can not do after all, nobody is told of; what is written next is kept there too.
  */
 int uvmrust_discard_and_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
 				       uvmrust_stream stream);
@@ -456,7 +457,8 @@ int uvmrust_moves_error(void);
 /*
  * The names that these calls had in version 1. They stay, and do the same. UvmDiscard() is also
  * the name of a function of NVIDIA's uvm.h, with three arguments: where both headers are wanted,
- * define UVMRUST_NO_OLD_NAMES.
+ * define UVMRUST_NO_OLD_NAMES. A program's own functions of these names take the place of the
+ * library's, which calls none of them; so it is with libuvmrust.a, where they are weak.
  */
 #ifndef UVMRUST_NO_OLD_NAMES
 
@@ -513,7 +515,8 @@ const char *UvmRustStrError(int error);
 
 /*
  * The names that moves and buffers had before version 3: G10's, after the paper. They stay, and do
- * the same; where somebody else's code has such names, define UVMRUST_NO_G10_NAMES.
+ * the same; where somebody else's code has such names, define UVMRUST_NO_G10_NAMES. As with those of
+ * version 1, a program's own functions take the place of the library's.
  */
 #ifndef UVMRUST_NO_G10_NAMES
 

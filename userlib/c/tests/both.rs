@@ -56,6 +56,12 @@ fn what_is_written_behind_a_prefetch_that_cuda_refuses_is_kept() {
 }
 
 #[test]
+fn what_is_written_behind_a_prefetch_that_fails_later_is_kept() {
+    lazily("later", &[]);
+    lazily("later", &[("STUB_MIG", "1")]);
+}
+
+#[test]
 fn a_lazy_discard_that_can_not_be_ended_counts_as_failed() {
     run("counted", "-DSTUB", "native", &[]);
 }
@@ -63,6 +69,7 @@ fn a_lazy_discard_that_can_not_be_ended_counts_as_failed() {
 #[test]
 fn a_capture_behind_a_discard_is_not_said_to_have_changed_nothing() {
     run("captured-behind", "-DSTUB", "old", &[]);
+    lazily("captured-between", &[("STUB_MIG", "1")]);
 }
 
 #[test]

@@ -194,16 +194,16 @@ impl Going {
         }
     }
 
-    /// Takes whether CUDA has destroyed the context. Of the memory that was there the part stays
-    /// that CUDA still knows: another context's.
+    /// Takes whether CUDA has destroyed the context. Of the memory that was there the part goes of which CUDA
+    /// says that nothing is there. Where CUDA does not tell, it may be another context's, and stays: what is made
+    /// of it then is a move in vain, and of what was taken out nothing would be known any more.
     pub(crate) fn went(self, real: &Real, destroyed: bool) {
         planned::ended(self.planned, false);
         if !destroyed {
             return;
         }
-        let gone = |allocation: &Allocation| {
-            !matches!(id_of(&real.cuda, allocation.range.base), Asked::Id(_))
-        };
+        let gone =
+            |allocation: &Allocation| id_of(&real.cuda, allocation.range.base) == Asked::Nothing;
         self.followed
             .into_iter()
             .filter(gone)

@@ -175,8 +175,8 @@ fn prefetch(
 /// Discards ranges and prefetches them behind that, as one call. Where the prefetch is refused, they
 /// are discarded all the same, and a write is kept. `to` is as for `prefetch`.
 ///
-/// A success leaves them lazily discarded where the prefetch fails later: at a launch of a graph, which
-/// only `check` tells, or by CUDA, which tells nobody.
+/// A success leaves them lazily discarded where the prefetch fails when the stream comes there, and what
+/// is to end the discard then as well. Only `check` tells it.
 ///
 /// `False`: nobody discards here, and nothing has changed.
 #[pyfunction]

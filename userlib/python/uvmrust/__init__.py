@@ -93,9 +93,9 @@ def discard_and_prefetch(*memory, to=None, stream=None):
 
     A lazy discard and the prefetch that it needs, in the order of `stream`: one call, which looks
     at the place before it discards. Where the prefetch is refused behind the discard, the contents are
-    gone, and the memory is discarded once more, not lazily: a write is kept. Where CUDA finds only
-    later that it can not prefetch, nobody is told, and a write may be lost. Returns whether anybody
-    discarded; the prefetch is asked for in any case.
+    gone, and the memory is discarded once more, not lazily: a write is kept. If that fails as well,
+    `check` tells it, and a write may be lost. Returns whether anybody discarded; the prefetch is asked
+    for in any case.
 
     Raises what `discard` and `prefetch` raise. Memory of several streams or GPUs is several
     calls, of which some may be done when another is refused.

@@ -10,7 +10,7 @@ mod harness;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use harness::{have_cc, stub};
+use harness::{have_cc, stub, tmp};
 
 /// Runs it with the stub and these variables; gives the status and the page.
 fn run(flag: &str, driver: &str, variables: &[(&str, &str)]) -> (Option<i32>, String) {
@@ -178,6 +178,8 @@ fn a_stuck_child_holds_up_nobody_who_reads_what_is_said() {
         return;
     }
     let library = stub("selftest-readers", "-DSTUB");
+    let log = tmp("selftest-readers.log");
+    let _ = std::fs::remove_file(&log);
     let mut uvmrun = Command::new(env!("CARGO_BIN_EXE_uvmrun"))
         .arg("--selftest")
         .env("LD_PRELOAD", &library)
@@ -185,6 +187,7 @@ fn a_stuck_child_holds_up_nobody_who_reads_what_is_said() {
         .env("STUB_UVM", "ours")
         .env("UVMRUST_FD", "900")
         .env("STUB_STUCK", "descriptors")
+        .env("STUB_LOG", &log)
         .env("UVMRUST_SELFTEST_MS", "1200000")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -195,7 +198,14 @@ fn a_stuck_child_holds_up_nobody_who_reads_what_is_said() {
     let mut said = String::new();
     let mut errors = uvmrun.stderr.take().unwrap();
     errors.read_to_string(&mut said).unwrap();
-    assert_eq!(said, "the stub begins\n", "it ends half a minute later");
+    let noted = std::fs::read_to_string(&log).unwrap();
+    let child = noted.lines().find_map(|line| line.strip_prefix("keeps "));
+    let ended = Command::new("kill")
+        .arg("-KILL")
+        .arg(child.unwrap())
+        .status();
+    assert!(ended.unwrap().success(), "it is there all the time");
+    assert_eq!(said, "the stub begins\n", "it ends twenty minutes later");
 }
 
 /// A discard that is done while the graph is captured is no part of it.

@@ -32,6 +32,8 @@ static CUresult prefetch_one(CUdeviceptr p, size_t size, struct location to, voi
 		code = INVALID_VALUE;
 	if (!code && !is_location(to))
 		code = INVALID_DEVICE;
+	if (!code && fails("cuMemPrefetchAsync captured"))
+		code = CAPTURE_IMPLICIT;
 	if (!code)
 		code = enqueue_after(stream, (struct work){ PREFETCH, .base = p, .length = size },
 				     behind_discards(stream));

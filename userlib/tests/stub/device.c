@@ -87,18 +87,22 @@ static bool stuck(const char *where)
 
 EXPORT CUresult cuInit(unsigned int flags)
 {
+	pid_t child;
+
 	pthread_mutex_lock(&lock);
 	initialised = true;
 	owner = getpid();
 	pthread_mutex_unlock(&lock);
 	if (stuck("descriptors")) {
 		fprintf(stderr, "the stub begins\n");
-		/* As a thread that no signal ends keeps what is open; but not for ever. */
-		if (!fork()) {
-			sleep(30);
+		/* As a thread that no signal ends keeps what is open: longer than any test takes, which ends it. */
+		child = fork();
+		if (!child) {
+			sleep(1200);
 			dprintf(STDERR_FILENO, "the stub ends\n");
 			_exit(0);
 		}
+		note("keeps %d", child);
 	}
 	return SUCCESS;
 }

@@ -114,6 +114,23 @@ EXPORT CUresult cuEventQuery(struct event *event)
 }
 
 /*
+ * "Waits until the completion of all work currently captured in hEvent." (Driver API, cuEventSynchronize)
+ * That it is unsafe during a capture is said at cuStreamSynchronize().
+ */
+EXPORT CUresult cuEventSynchronize(struct event *event)
+{
+	CUresult code = enter(false);
+
+	must_be_there(event);
+	if (!code)
+		code = event->capture ? CAPTURE_UNSUPPORTED : safe_in_capture();
+	if (!code)
+		wait_for(event->point);
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/*
  * "If cuEventRecord() has not been called on either event then CUDA_ERROR_INVALID_HANDLE is
  * returned. If cuEventRecord() has been called on both events but one or both of them has not
  * yet been completed ..., CUDA_ERROR_NOT_READY is returned. If either event was created with the

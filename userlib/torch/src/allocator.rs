@@ -239,13 +239,21 @@ impl<D: Device + Copy> Allocator<D> {
         &self.waits[place(device)]
     }
 
-    /// Waits for the streams that frees of a device's memory wait for. What is not done after that
-    /// stays. A stream that only another thread can name is waited for with all of the device: that
-    /// thread may be over.
+    /// Waits for what others had to do with a device's memory when it was freed. What is not done after
+    /// that stays. Their streams may be another device's, where a capture may begin meanwhile, of
+    /// which nothing must become part: so nothing is put into them. A stream that only another thread can
+    /// name is waited for with all of the device: that thread may be over.
     fn drain_others(&self, device: c_int) {
-        let others = self.lock(device).waited_for(device);
-        for queue in others {
-            let _ = self.device.drain(queue);
+        let marked = self.lock(device).marked(device);
+        for base in marked {
+            // Whoever looks meanwhile finds the others, and no event that is waited for.
+            let Some(waiting) = self.lock(device).take_marked(base) else {
+                continue;
+            };
+            for mark in waiting.marks_but_guesses(device) {
+                let _ = self.device.reach(mark);
+            }
+            self.lock(device).put_back_marked(waiting);
         }
         let unnamed = self.lock(device).take_unnamed(device);
         if !unnamed.is_empty() {

@@ -73,6 +73,9 @@ pub trait Device {
     /// Whether all that was marked is done, without a wait. A mark that has passed is not used
     /// again.
     fn passed(&self, mark: Mark) -> bool;
+    /// Waits until all that was marked is done, and puts nothing into a queue for that. The mark is asked
+    /// by nobody else meanwhile.
+    fn reach(&self, mark: Mark) -> Result<()>;
     /// Which capture the queue is part of. An error that says nothing of captures counts as
     /// none: the calls that follow meet it too.
     fn capture(&self, queue: Queue) -> Capture;
@@ -377,6 +380,17 @@ impl Device for &CudaDevice {
             Ok(!left)
         });
         passed.unwrap_or(false)
+    }
+
+    fn reach(&self, mark: Mark) -> Result<()> {
+        let context = core::ptr::with_exposed_provenance_mut(mark.context);
+        let event: cuda::Event = core::ptr::with_exposed_provenance_mut(mark.event);
+        self.inside(context, |cuda| {
+            let call = cuda.event_synchronize().ok_or(Error::NotSupported)?;
+            // SAFETY: the event is one of `mark`, which only `passed` destroys, and nobody calls that
+            // meanwhile.
+            check(cuda.unordered(|| unsafe { call(event) }))
+        })
     }
 
     fn capture(&self, queue: Queue) -> Capture {

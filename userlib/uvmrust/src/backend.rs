@@ -438,10 +438,11 @@ pub(crate) fn half_way(done: &[Range], error: Error) -> Error {
 }
 
 /// An error of a prefetch that was to follow a discard: none of those that say that nothing has
-/// changed.
+/// changed. A capture that forbids the prefetch was begun behind the discard, and ends.
 pub(crate) fn behind_a_discard(error: Error) -> Error {
     match error {
-        Error::NotSupported | Error::Invalid | Error::NoDevice | Error::Capture => Error::Driver,
+        Error::NotSupported | Error::Invalid | Error::NoDevice => Error::Driver,
+        Error::Capture => Error::Busy,
         other => other,
     }
 }

@@ -197,6 +197,8 @@ functions! {
     event_record = c"cuEventRecord": fn(Event, Stream);
     /// cuEventQuery(event) asks whether all is done that the event stands behind.
     event_query = c"cuEventQuery": fn(Event);
+    /// cuEventSynchronize(event) waits until all is done that the event stands behind.
+    event_synchronize = c"cuEventSynchronize": fn(Event);
     /// cuEventDestroy(event) may be called before the event is complete.
     event_destroy = c"cuEventDestroy_v2": fn(Event);
     /// cuEventElapsedTime(out milliseconds, start, end), its first version.

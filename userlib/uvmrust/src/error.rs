@@ -34,7 +34,7 @@ pub enum Error {
     Capture = -9,
     /// The driver took no call for as long as [`crate::Linux`] waits: it stayed busy,
     /// or the system was about to sleep. Or another thread began a capture, behind a discard in the
-    /// legacy stream by [`crate::Backend::Cuda`], and the contents are gone. A later call may succeed.
+    /// legacy stream, that forbids what CUDA was to do next, and the contents are gone. A later call may succeed.
     Busy = -10,
 }
 

@@ -8,10 +8,14 @@
 //!
 //! | | discard | prefetch | discard and prefetch |
 //! |---|---|---|---|
-//! | uvm-rust's driver | host function | CUDA | host function, then CUDA's prefetch |
+//! | uvm-rust's driver | host function | CUDA | host function |
 //! | NVIDIA's | host function | CUDA | CUDA 13, but not in the legacy stream; else as above |
 //! | no UVM to be found | CUDA 13's discard and prefetch, to the stream's GPU | CUDA | CUDA 13 |
 //! | in a capture | host function | host function | host function |
+//!
+//! The host function that does both sees whether the prefetch has failed, and ends the lazy discard then. CUDA
+//! tells nobody of a prefetch that fails after its call, so that one which only CUDA can do, to a part
+//! of a GPU (MIG), comes behind an eager discard.
 //!
 //! `cuMemDiscardBatchAsync`, CUDA 13's discard alone, is called by nobody: a GPU loses
 //! what was written behind it in a stream (`cuda::batches`).
@@ -38,15 +42,13 @@ enum Task {
     Discard(Mode),
     Prefetch(Place),
     DiscardAndPrefetch(Place),
-    /// Behind a lazy discard whose prefetch CUDA has refused ([`Uvm::end_lazy`]).
-    EndLazy,
 }
 
 impl Task {
     /// Whereto, if it brings memory to somewhere.
     fn place(self) -> Option<Place> {
         match self {
-            Self::Discard(_) | Self::EndLazy => None,
+            Self::Discard(_) => None,
             Self::Prefetch(place) | Self::DiscardAndPrefetch(place) => Some(place),
         }
     }
@@ -54,7 +56,7 @@ impl Task {
     /// How ranges are made to fit pages for it. (Of both, the prefetch touches more.)
     fn fit(self) -> fn(Range) -> Result<Range> {
         match self {
-            Self::Discard(_) | Self::EndLazy => Range::shrunk,
+            Self::Discard(_) => Range::shrunk,
             Self::Prefetch(_) | Self::DiscardAndPrefetch(_) => Range::grown,
         }
     }
@@ -149,8 +151,10 @@ impl Uvm {
     /// there, [`Mode::Eager`], so that what comes behind in the stream is kept. Where that fails
     /// too, some ranges stay lazily discarded: prefetch all of them before they are used.
     ///
-    /// Outside a capture the prefetch is CUDA's. Where CUDA finds only later that it can not do it,
-    /// nobody is told, and the ranges stay lazily discarded.
+    /// Where UVM's descriptor is known, a GPU that this process does not use is an error that
+    /// [`Uvm::take_stream_error`] tells. The prefetch is CUDA's to a part of a GPU (MIG), and where CUDA 13 does
+    /// both. One that CUDA can not do after all, nobody is told of; what comes behind in the stream is kept
+    /// there too.
     ///
     /// # Safety
     /// As for [`Uvm::discard_async`] with [`Mode::Eager`].
@@ -211,7 +215,7 @@ impl Uvm {
                     false => cuda.captured_into(stream)?,
                 };
                 match graph {
-                    Some(_) if !self.may_be_a_node(cuda, task, backend) => Err(Error::Capture),
+                    Some(_) if !self.is_by_ioctls(cuda, task, backend) => Err(Error::Capture),
                     Some(graph) => self.record(cuda, ranges, task, stream, graph),
                     None => self.enqueue(cuda, ranges, task, backend, device, stream),
                 }
@@ -220,11 +224,11 @@ impl Uvm {
     }
 
     /// Whether a host function can do it, by ioctls alone.
-    fn may_be_a_node(&self, cuda: &Cuda, task: Task, backend: Backend) -> bool {
+    fn is_by_ioctls(&self, cuda: &Cuda, task: Task, backend: Backend) -> bool {
         let discards = matches!(backend, Backend::UvmRust | Backend::Native);
         let comes = |place| self.uvm_fd().is_some() && !is_part(cuda, place);
         match task {
-            Task::Discard(_) | Task::EndLazy => discards,
+            Task::Discard(_) => discards,
             Task::Prefetch(place) => comes(place),
             Task::DiscardAndPrefetch(place) => discards && comes(place),
         }
@@ -272,14 +276,11 @@ impl Uvm {
         // SAFETY: by our contract.
         unsafe {
             match task {
-                Task::DiscardAndPrefetch(_) => {
-                    self.call_later(cuda, ranges, Task::Discard(Mode::Lazy), stream)?;
+                Task::DiscardAndPrefetch(_) if !self.is_by_ioctls(cuda, task, backend) => {
+                    // A prefetch that fails later is told to nobody, so it has nothing to end.
+                    self.call_later(cuda, ranges, Task::Discard(Mode::Eager), stream)?;
                     let prefetched = cuda.prefetch_all(ranges, device, stream);
-                    prefetched.map_err(|error| {
-                        // The discard comes all the same.
-                        let _ = self.call_later(cuda, ranges, Task::EndLazy, stream);
-                        behind_a_discard(error)
-                    })
+                    prefetched.map_err(behind_a_discard)
                 }
                 task => self.call_later(cuda, ranges, task, stream),
             }

@@ -22,6 +22,15 @@ pub(super) struct Deferred {
     marks: Vec<(Queue, Mark)>,
 }
 
+impl Deferred {
+    /// The marks of a block of this device's memory, without those of default streams of other devices.
+    pub(super) fn marks_but_guesses(&self, device: c_int) -> impl Iterator<Item = Mark> + '_ {
+        let known = move |queue: &Queue| !is_guess(device, queue);
+        let marks = self.marks.iter().filter(move |(queue, _)| known(queue));
+        marks.map(|&(_, mark)| mark)
+    }
+}
+
 /// A segment that is idle.
 #[derive(Debug)]
 pub(super) struct Idle {
@@ -110,7 +119,9 @@ impl<D: Device> State<D> {
         // the others may go on only after what this thread, or another, does next. That holds for
         // another device's default stream too, which is here for a guess: it may wait for this one.
         let waits = pool.owner == Owner::Stream
-            && !others.iter().any(|other| is_guess(pool, other))
+            && !others
+                .iter()
+                .any(|other| is_guess(pool.queue.device, other))
             && others
                 .iter()
                 .all(|&other| self.device.wait(pool.queue, other).is_ok());
@@ -233,31 +244,34 @@ impl<D: Device> State<D> {
         }
     }
 
-    /// The queues that frees of a device's memory wait for, but for guesses; none while a capture may
-    /// be under way, which a wait for a stream of it would break. A thread's own stream may be another
-    /// thread's here, which is waited for by the legacy one.
-    pub(super) fn waited_for(&mut self, device: c_int) -> Vec<Queue> {
+    /// The blocks of a device's memory that wait for marks, by their addresses; none while a capture may
+    /// be under way, whose end such a wait could hold up.
+    pub(super) fn marked(&mut self, device: c_int) -> Vec<u64> {
         self.settle();
         if self.underway() {
             return Vec::new();
         }
-        let mut queues: Vec<Queue> = Vec::new();
-        for waiting in &self.deferred {
-            let named = |queue: Queue| {
-                let stream = queue.stream.shared();
-                [queue, Queue { stream, ..queue }]
-            };
-            let marks = waiting.marks.iter().flat_map(|&(queue, _)| named(queue));
-            match self.heap.taken(waiting.base) {
-                Some((pool, _)) if pool.queue.device == device => {
-                    queues.extend(marks.filter(|queue| !is_guess(pool, queue)));
-                }
-                _ => {}
-            }
-        }
-        queues.sort_unstable();
-        queues.dedup();
-        queues
+        let of_device = |base| {
+            let taken = self.heap.taken(base);
+            taken.is_some_and(|(pool, _)| pool.queue.device == device)
+        };
+        let waiting = self.deferred.iter().map(|waiting| waiting.base);
+        waiting.filter(|&base| of_device(base)).collect()
+    }
+
+    /// Takes out one of [`Self::marked`], if it still waits: its marks are not asked, and so are there, until it
+    /// is put back.
+    pub(super) fn take_marked(&mut self, base: u64) -> Option<Deferred> {
+        let at = self
+            .deferred
+            .iter()
+            .position(|waiting| waiting.base == base)?;
+        Some(self.deferred.remove(at))
+    }
+
+    /// Gives back what [`Self::take_marked`] took.
+    pub(super) fn put_back_marked(&mut self, waiting: Deferred) {
+        self.deferred.push(waiting);
     }
 
     /// Takes out the blocks that wait for a device's own stream of another thread, which has made no
@@ -341,10 +355,10 @@ fn is_own(queue: &Queue) -> bool {
     queue.stream == StreamId::PER_THREAD
 }
 
-/// Whether a queue that uses a block of the pool is the default stream of another device, which
+/// Whether a queue that uses memory of a device is the default stream of another device, which
 /// nobody has named: it is asked, and nothing waits for it.
-fn is_guess(pool: Pool, other: &Queue) -> bool {
-    other.device != pool.queue.device && other.stream.is_special()
+fn is_guess(device: c_int, other: &Queue) -> bool {
+    other.device != device && other.stream.is_special()
 }
 
 /// What ranges have of the bytes from one address to another.

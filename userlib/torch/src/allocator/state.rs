@@ -44,9 +44,18 @@ pub(super) struct Gpu {
     pub(super) pressure: Pressure,
     /// What is free is being discarded: memory is short, and no capture under way.
     short: bool,
-    /// A prefetch has failed: nothing is discarded, since it could not be used again. The number
-    /// counts the frees since then, or since the last try.
-    no_discard: Option<u32>,
+    /// A prefetch has failed: nothing is discarded, since it could not be used again.
+    no_discard: Option<Failed>,
+}
+
+/// What has become of a prefetch that failed.
+#[derive(Debug, Default)]
+struct Failed {
+    /// Frees since then, or since the last try.
+    frees: u32,
+    /// Where the part begins that was tried last; 0: none was. The next is another one, as what fails may be of
+    /// the part or its stream.
+    tried: u64,
 }
 
 /// So many frees after a prefetch has failed, one is tried again.
@@ -161,26 +170,35 @@ impl<D: Device> State<D> {
     /// After a prefetch that failed, as for want of memory, tries one now and then, of a block that
     /// nobody uses. Once that is done, all that is free is looked at anew.
     fn try_again(&mut self, device: c_int) {
-        let Some(frees) = &mut self.gpu(device).no_discard else {
+        let Some(failed) = &mut self.gpu(device).no_discard else {
             return;
         };
-        *frees += 1;
-        if *frees < TRY_AGAIN || self.underway() {
+        failed.frees += 1;
+        let (due, tried) = (failed.frees >= TRY_AGAIN, failed.tried);
+        if !due || self.underway() {
             return;
         }
-        self.gpu(device).no_discard = Some(0);
-        let free = self.heap.free_parts(device).into_iter();
-        let mut blocks = free.map(|(part, queue)| (self.heap.whole_blocks(part), queue));
-        let block =
-            blocks.find(|(blocks, queue)| blocks.length != 0 && !self.device.capturing(*queue));
-        let Some((Range { base, .. }, queue)) = block else {
-            return;
-        };
-        let length = BLOCK;
-        if self.prefetch(Range { base, length }, queue) {
+        let block = self.block_to_try(device, tried);
+        let tried = block.map_or(tried, |(block, _)| block.base);
+        self.gpu(device).no_discard = Some(Failed { frees: 0, tried });
+        if block.is_some_and(|(block, queue)| self.prefetch(block, queue)) {
             let gpu = self.gpu(device);
             (gpu.no_discard, gpu.short) = (None, false);
         }
+    }
+
+    /// A block that nobody uses: the first of the free part behind the one that was tried last, or of the first
+    /// part of all.
+    fn block_to_try(&self, device: c_int, tried: u64) -> Option<(Range, Queue)> {
+        let free = self.heap.free_parts(device).into_iter();
+        let blocks = free.map(|(part, queue)| (self.heap.whole_blocks(part), queue));
+        let mut blocks: Vec<_> = blocks.filter(|(blocks, _)| blocks.length != 0).collect();
+        blocks.sort_unstable_by_key(|(blocks, _)| (blocks.base <= tried, blocks.base));
+        let mut blocks = blocks.into_iter();
+        let (Range { base, .. }, queue) =
+            blocks.find(|(_, queue)| !self.device.capturing(*queue))?;
+        let length = BLOCK;
+        Some((Range { base, length }, queue))
     }
 
     /// Asks how much is free on a GPU.
@@ -280,7 +298,7 @@ impl<D: Device> State<D> {
         for range in self.heap.to_prefetch(Range { base, length }) {
             if !self.prefetch(range, pool.queue) {
                 // Without a prefetch it must not be used. It waits to be given back.
-                self.gpu(device).no_discard = Some(0);
+                self.gpu(device).no_discard = Some(Failed::default());
                 return self.reuse(pool, length);
             }
         }

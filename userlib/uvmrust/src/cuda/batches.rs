@@ -241,12 +241,9 @@ impl Cuda {
             // than the caller, who sees an error of this, thinks; or the caller is told so.
             let ordered = self.order(own, STREAM_LEGACY);
             ordered
-                .map_err(|error| match (error, self.synchronize(own)) {
-                    // Another thread has begun a capture since. That alone would say that nothing has
-                    // changed, but a later call may succeed.
-                    (Error::Capture, Ok(())) => Error::Busy,
-                    (error, Ok(())) => behind_a_discard(error),
-                    (_, Err(_)) => Error::Driver,
+                .map_err(|error| match self.synchronize(own) {
+                    Ok(()) => behind_a_discard(error),
+                    Err(_) => Error::Driver,
                 })
                 .and(done)
         }

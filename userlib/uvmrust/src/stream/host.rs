@@ -135,7 +135,6 @@ impl<S: Sys> Uvm<S> {
                 }
                 discarded.and(prefetched)
             }
-            Task::EndLazy => self.counted(self.end_lazy(ranges)),
         };
         if let Err(error) = done {
             self.failed_in_stream(error);

@@ -167,11 +167,29 @@ fn after_a_failed_prefetch_one_is_tried_now_and_then() {
     assert_eq!((log.take(), log.prefetches.take()), (vec![], 0));
     a.free(other);
     let mut did = log.take();
-    // A block of the first, then all that is free and may hold data.
-    assert_eq!(did.remove(0), Prefetch(base, S));
+    // A block of the next, then all that is free and may hold data.
+    assert_eq!(did.remove(0), Prefetch(other, S));
     assert_eq!(did, [Discard(other, S), Discard(free, S)]);
     assert_eq!(a.malloc(12 * M, S), Some(base));
     assert_eq!(log.take(), [Prefetch(base, S)]);
+}
+
+/// What fails may be of one part alone, or of its stream.
+#[test]
+fn after_a_failed_prefetch_a_part_that_fails_again_is_not_the_only_one_that_is_tried() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    let [base, other] = [12 * M, 16 * M].map(|size| a.malloc(size, S).unwrap());
+    a.free(base);
+    log.bad.set(base);
+    assert_ne!(a.malloc(12 * M, S), Some(base));
+    log.take();
+    for _ in 0..2 * 64 {
+        a.free(other);
+        assert_eq!(a.malloc(16 * M, S), Some(other));
+    }
+    let did = log.take();
+    assert!(did.contains(&Discard(other, S)), "{did:?}");
 }
 
 #[test]

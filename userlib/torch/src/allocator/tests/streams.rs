@@ -19,7 +19,7 @@ fn a_recorded_default_stream_is_that_of_each_device_in_use() {
     a.free(base);
     assert_eq!(log.take(), [Marked(queue(0, 0)), Marked(queue(1, 0))]);
     a.empty_cache();
-    assert_eq!(log.take(), [Drain(queue(0, 0))]);
+    assert_eq!(log.take(), [Reached(queue(0, 0))]);
     assert_ne!(a.malloc(LARGE, S), Some(base));
     log.stuck.set(false);
     assert_eq!(a.malloc(LARGE, S), Some(base));
@@ -67,7 +67,7 @@ fn what_another_devices_frees_wait_for_is_not_waited_for_with_no_memory() {
     assert_eq!(a.malloc(LARGE, S), None);
     assert_eq!(log.take(), []);
     assert_eq!(a.malloc(LARGE, its[0]), None);
-    assert_eq!(log.take(), [Drain(its[1])]);
+    assert_eq!(log.take(), [Reached(its[1])]);
 }
 
 /// Its handle means another stream in each thread, and the legacy one waits for them all.
@@ -158,8 +158,8 @@ fn who_frees_in_a_capture_is_who_marks_its_own_stream() {
     assert_eq!(log.take(), [Marked(own)]);
     a.end_pool(0, GraphPool(0, 7));
     other.act(|| a.trim(0));
-    // The legacy stream is behind all threads' own ones.
-    assert_eq!(log.take(), [Drain(legacy), Drain(own)]);
+    // By what was marked: the handle means another stream here.
+    assert_eq!(log.take(), [Reached(own)]);
     log.stuck.set(false);
     other.act(|| a.trim(u64::MAX));
     assert_eq!(log.take(), [Wait(legacy, T), Discard(base, legacy)]);
@@ -195,6 +195,31 @@ fn what_its_own_stream_can_not_be_asked_of_is_asked_by_the_thread_that_freed() {
         );
         assert!(log.named.borrow().iter().all(|&by| by == frees));
     }
+}
+
+/// An event that has passed is destroyed, which whoever waits for it must not meet. Others are asked.
+#[test]
+fn a_mark_that_is_waited_for_is_asked_by_nobody_else() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    let bases = [LARGE; 2].map(|size| a.malloc(size, S).unwrap());
+    log.no_wait.set(true);
+    log.stuck.set(true);
+    for (base, other) in bases.into_iter().zip([T, queue(0, 48)]) {
+        a.record_stream(base, other.stream);
+        a.free(base);
+    }
+    assert_eq!(a.lock(0).marked(0), bases);
+    let waiting = a.lock(0).take_marked(bases[0]).unwrap();
+    log.stuck.set(false);
+    log.asked.set(0);
+    a.lock(0).settle();
+    assert_eq!(log.asked.get(), 1);
+    a.lock(0).put_back_marked(waiting);
+    a.lock(0).settle();
+    let mut again = [LARGE; 2].map(|size| a.malloc(size, S).unwrap());
+    again.sort_unstable();
+    assert_eq!(again, bases);
 }
 
 /// A block freed by a thread whose own stream is captured, and that is over.
