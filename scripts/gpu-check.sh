@@ -197,6 +197,8 @@ tools() {
 	facts register '.' 8
 	part top 0 while_busy "$KIT/bin/uvmtop" --once --interval 2
 	facts top '.' 24
+	part top-tools 0 while_busy "$KIT/bin/uvmtop" --tools --once --interval 2
+	facts top-tools '.' 24
 	part top-json 0 while_busy as_json "$KIT/bin/uvmtop" --once --json --interval 2
 	part top-listen 0 while_busy scraped
 	facts top-listen '^uvm_|samples' 14

@@ -6,8 +6,12 @@
 cd "$TOP"
 dir=$TOP/out/test/host/crates
 rm -rf "$dir"
+mkdir -p "$dir"
+log=$dir/package.log
 # There can be no lock file of crates that are not published yet.
-cargo package --offline --quiet --no-verify --allow-dirty --exclude-lockfile --target-dir "$dir" -p uvmsim-plan -p uvm-uapi -p uvmrust
+cargo package --offline --no-verify --allow-dirty --exclude-lockfile --target-dir "$dir" \
+	-p uvmsim-plan -p uvm-uapi -p uvmrust 2>&1 | tee "$log"
+! grep -q '^warning' "$log" || die "cargo package warns of what it packages"
 for crate in "$dir"/package/*.crate; do tar -C "$dir" -xzf "$crate"; done
 # Workspaces of their own, so that the one around them does not take them for its members.
 for crate in "$dir"/uvm*/Cargo.toml; do printf '\n[workspace]\n' >>"$crate"; done

@@ -84,6 +84,11 @@ check "it has each file that a part of it names"
 OUT=$work/out PYTHON=$work/python "$built/gpu-check.sh" --kit "$built" --only '^check$' >"$work/said" 2>&1 &&
 	grep -q '^ok 1 - check' "$work/said" && grep -q 'it was started' "$work/out/check.log"
 check "and runs from there"
+# What it was asked is what the stand-in says.
+printf '#!/bin/sh\necho "asked: $*"\n' >"$built/bin/uvmtop"
+OUT=$work/out PYTHON=$work/python "$built/gpu-check.sh" --kit "$built" --only '^top-tools$' >"$work/said" 2>&1 &&
+	grep -q '^ok 1 - top-tools' "$work/said" && grep -q '^asked: --tools --once --interval' "$work/out/top-tools.log"
+check "uvmtop is asked for UVM's tools, too"
 for failing in launch_program uvmsim uvmrust-preload libuvmrust.so.0; do
 	[ "$failing" != libuvmrust.so.0 ] || printf '#!/bin/sh\nexit 1\n' >"$work/bin/make"
 	! build FAILS="$failing" && grep -q '^error: ' "$work/said"

@@ -172,15 +172,60 @@ pub fn program(package: &str) -> PathBuf {
 pub const NO_TORCH: &str =
     "no PyTorch (Debian: python3-torch; UVMRUST_TORCH_PYTHON names a Python that has it)";
 
-/// A Python with PyTorch: `UVMRUST_TORCH_PYTHON`, that of the path, or the system's.
-pub fn python_with_torch() -> Option<PathBuf> {
-    let named = std::env::var_os("UVMRUST_TORCH_PYTHON").map(PathBuf::from);
-    let others = ["python3", "/usr/bin/python3"].map(PathBuf::from);
-    let has = |python: &PathBuf| {
-        let asked = Command::new(python).args(["-c", "import torch"]).output();
-        asked.is_ok_and(|done| done.status.success())
+/// A PyTorch, by the Python that has it.
+pub struct PyTorch {
+    pub python: PathBuf,
+    /// Its version and its folder, for people.
+    pub name: String,
+    /// Whether it is built for CUDA, without which it runs as well.
+    pub for_cuda: bool,
+}
+
+/// Each PyTorch that there is, once: that of `UVMRUST_TORCH_PYTHON` alone where this is set, else those of the path's
+/// Python, of the system's, and of the cache, where `scripts/deps.sh --all` installs one for CUDA 12.
+pub fn pytorches() -> Vec<PyTorch> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from);
+    let pythons = match set("UVMRUST_TORCH_PYTHON") {
+        Some(named) => vec![named],
+        None => {
+            let cached = cache().map(|cache| cache.join("torch/venv/bin/python"));
+            let others = ["python3", "/usr/bin/python3"].map(PathBuf::from);
+            others.into_iter().chain(cached).collect()
+        }
     };
-    named.into_iter().chain(others).find(has)
+    let mut found: Vec<PyTorch> = Vec::new();
+    for torch in pythons.into_iter().filter_map(pytorch_of) {
+        if !found.iter().any(|other| other.name == torch.name) {
+            found.push(torch);
+        }
+    }
+    found
+}
+
+/// A Python with PyTorch, of those that there are.
+pub fn python_with_torch() -> Option<PathBuf> {
+    pytorches().into_iter().next().map(|torch| torch.python)
+}
+
+/// The cache of this user, as `scripts/lib.sh` has it.
+fn cache() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from);
+    let of_home = || Some(set("HOME")?.join(".cache"));
+    let of_user = || Some(set("XDG_CACHE_HOME").or_else(of_home)?.join("uvm-rust"));
+    set("UVM_RUST_CACHE").or_else(of_user)
+}
+
+/// The PyTorch of a Python, if it has one.
+fn pytorch_of(python: PathBuf) -> Option<PyTorch> {
+    let ask = "import torch; print(torch.version.cuda, torch.__version__, torch.__path__[0])";
+    let asked = Command::new(&python).args(["-c", ask]).output().ok()?;
+    let said = String::from_utf8(asked.stdout).ok()?;
+    let (cuda, name) = said.trim().split_once(' ')?;
+    asked.status.success().then(|| PyTorch {
+        python,
+        name: name.to_owned(),
+        for_cuda: cuda != "None",
+    })
 }
 
 /// A folder that has the Python package uvmrust as a wheel would install it.

@@ -298,23 +298,13 @@ fn c_programs_work_on_every_backend() {
     }
 }
 
-/// `examples/scratch.cu` agrees with the header: by nvcc where there is one, else as far as a C++
-/// compiler sees it, with the launches made calls.
+/// `examples/scratch.cu` agrees with the header, as far as a C++ compiler sees it, with the launches made calls.
 #[test]
 fn the_cuda_example_compiles() {
-    let example = top().join("userlib/examples/scratch.cu");
-    let include = top().join("userlib/c/include");
-    let folder = tmp("example");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut nvcc = Command::new("nvcc");
-    nvcc.arg("-c").arg(&example).arg("-I").arg(&include);
-    if let Ok(done) = nvcc.arg("-o").arg(folder.join("scratch.o")).output() {
-        assert!(done.status.success(), "{done:?}");
-        return;
-    }
+    let (example, include) = example();
     let text = std::fs::read_to_string(&example).unwrap();
     assert!(text.contains("<<<256, 256>>>"));
-    let source = folder.join("scratch.cpp");
+    let source = tmp("scratch.cpp");
     std::fs::write(&source, text.replace("<<<256, 256>>>", "")).unwrap();
     let done = Command::new("c++")
         .args(["-std=c++17", "-Wall", "-Werror", "-fsyntax-only", "-I"])
@@ -323,12 +313,36 @@ fn the_cuda_example_compiles() {
         .arg(include)
         .arg(&source)
         .output();
-    let Ok(done) = done else {
-        return skipped("no C++ compiler");
-    };
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    match done {
+        Ok(done) => compiled("c++", &done),
+        Err(_) => skipped("no C++ compiler"),
+    }
+}
+
+/// The same by the compiler that it is for.
+#[test]
+fn the_cuda_example_compiles_by_nvcc() {
+    let (example, include) = example();
+    let mut nvcc = Command::new("nvcc");
+    nvcc.arg("-c").arg(&example).arg("-I").arg(&include);
+    match nvcc.arg("-o").arg(tmp("scratch.o")).output() {
+        Ok(done) => compiled("nvcc", &done),
+        Err(_) => skipped("no nvcc (Debian: nvidia-cuda-toolkit)"),
+    }
+}
+
+/// The example in CUDA, and the folder of the header.
+fn example() -> (PathBuf, PathBuf) {
+    let userlib = top().join("userlib");
+    (
+        userlib.join("examples/scratch.cu"),
+        userlib.join("c/include"),
+    )
+}
+
+/// Says by which compiler the example was compiled, which must have succeeded.
+fn compiled(compiler: &str, done: &Output) {
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{compiler}: {said}");
+    println!("scratch.cu is compiled by {compiler}");
 }

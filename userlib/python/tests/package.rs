@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use harness::{have_cc, program, python_package, python_with_torch, skipped, top, NO_TORCH};
+use harness::{have_cc, program, python_package, pytorches, skipped, top, NO_TORCH};
 
 /// Whether Python runs this; says what it lacks if not.
 #[track_caller]
@@ -106,14 +106,32 @@ fn the_package_with_a_real_rmm() {
 
 #[test]
 fn a_plan_is_followed_inside_a_real_pytorch() {
-    let Some(python) = python_with_torch() else {
+    let pytorches = pytorches();
+    if pytorches.is_empty() {
         return skipped(NO_TORCH);
-    };
-    let mut python = Command::new(python);
-    python
-        .env("UVMSIM", program("uvmsim"))
-        // Empty where none is given, as make has it.
-        .env("SEED", std::env::var("SEED").unwrap_or_default())
-        .env("OMP_NUM_THREADS", "1");
-    println!("{}", run_by(python, "torch_offload.py", &[]));
+    }
+    for torch in pytorches {
+        let mut python = Command::new(torch.python);
+        python
+            .env("UVMSIM", program("uvmsim"))
+            // Empty where none is given, as make has it.
+            .env("SEED", std::env::var("SEED").unwrap_or_default())
+            .env("OMP_NUM_THREADS", "1");
+        let said = run_by(python, "torch_offload.py", &[]);
+        println!("PyTorch {}: {said}", torch.name);
+    }
+}
+
+/// What a PyTorch that has no GPU is told: of its tensors, and where it is built without CUDA of the allocator.
+#[test]
+fn a_pytorch_without_a_gpu_is_told_so() {
+    let pytorches = pytorches();
+    if pytorches.is_empty() {
+        return skipped(NO_TORCH);
+    }
+    for torch in pytorches {
+        // Where it is built for CUDA there may be a GPU, for which the allocator is.
+        let only: &[&str] = if torch.for_cuda { &["Tensors"] } else { &[] };
+        run_by(Command::new(torch.python), "torch_cpu.py", only);
+    }
 }

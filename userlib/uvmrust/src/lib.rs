@@ -20,6 +20,11 @@
 //!
 //! C programs find the same in `uvmrust.h` (crate `uvmrust-c`).
 
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod backend;
 mod broken;
 pub mod cuda;
