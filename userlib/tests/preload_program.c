@@ -40,7 +40,13 @@ int cuGraphDestroy(void *);
 int cuDevicePrimaryCtxRetain(void **, int);
 int cuCtxPushCurrent_v2(void *);
 int cuCtxPopCurrent_v2(void **);
+int cuCtxCreate_v2(void **, unsigned int, int);
+int cuCtxDestroy_v2(void *);
+int cuDevicePrimaryCtxReset_v2(int);
+int cuMemAllocManaged(void **, size_t, unsigned int);
 int cuMemAllocAsync(void **, size_t, void *);
+int cuMemFreeAsync(void *, void *);
+void stub_place(void *);
 int cuMemAllocFromPoolAsync(void **, size_t, void *, void *);
 int cuMemGetInfo_v2(size_t *, size_t *);
 struct pool_props;
@@ -249,6 +255,49 @@ static int pools_of_two_devices(void)
 	return cuCtxPushCurrent_v2(context) || in_each_stream(stream) || cuCtxPopCurrent_v2(&context);
 }
 
+/*
+ * Memory in a stream's order is there when a context is gone: one of the program's own, in its default
+ * stream; one that is current, in a stream of another; and where none is current.
+ */
+static int contexts(void)
+{
+	unsigned char *own, *others, *nobodys;
+	void *context, *stream, *now;
+
+	if (cuStreamCreate(&stream, 1) || cuCtxCreate_v2(&context, 0, 0) ||
+	    cuMemAllocAsync((void **)&own, LARGE, NULL) ||
+	    cuMemAllocAsync((void **)&others, LARGE, stream) || cuCtxDestroy_v2(context))
+		return 1;
+	*own = *others = 1;
+	if (cuCtxPopCurrent_v2(&now) || cuMemAllocAsync((void **)&nobodys, LARGE, stream))
+		return 1;
+	*nobodys = 1;
+	if (cuMemFreeAsync(own, stream) || cuMemFreeAsync(others, stream) ||
+	    cuMemFreeAsync(nobodys, stream))
+		return 1;
+	return cuCtxPushCurrent_v2(now);
+}
+
+/* What a device's reset has taken is not freed again, whoever has its address by then. */
+static int reset(void)
+{
+	void *context;
+	unsigned char *p, *anew;
+
+	if (cuDevicePrimaryCtxRetain(&context, 1) || cuCtxPushCurrent_v2(context) ||
+	    cuMemAllocAsync((void **)&p, LARGE, NULL) || cuCtxPopCurrent_v2(&context) ||
+	    cuDevicePrimaryCtxReset_v2(1))
+		return 1;
+	stub_place(p);
+	/* What is CUDA's own is there still, and so nothing else is. */
+	if (cuMemAllocManaged((void **)&anew, LARGE, 1))
+		return cuMemFreeAsync(p, NULL);
+	if (anew != p || !cuMemFreeAsync(p, NULL))
+		return 1;
+	*anew = 1;
+	return cudaFree(anew);
+}
+
 int main(void)
 {
 	unsigned char *large, *small, *pitched, *later, *waited, *kept, *pooled, *few;
@@ -307,6 +356,12 @@ int main(void)
 	/* What CUDA does not allocate during a capture, nobody allocates as managed memory. */
 	if (cuStreamBeginCapture_v2(stream, 0) || cudaMalloc((void **)&kept, LARGE) != 900 ||
 	    !cuStreamEndCapture(stream, &graph))
+		return 1;
+	section("contexts");
+	if (contexts())
+		return 1;
+	section("reset");
+	if (reset())
 		return 1;
 	section("pool");
 	if (cuMemAllocFromPoolAsync((void **)&pooled, LARGE, &pool, NULL) ||

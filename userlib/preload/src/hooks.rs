@@ -489,6 +489,9 @@ fn with_memory(real: &Real, call: impl FnOnce() -> Code) -> Code {
     record::events_go(&real.cuda);
     let code = call();
     going.went(real, code == SUCCESS);
+    if code == SUCCESS {
+        memory::forget_gone(real);
+    }
     code
 }
 
@@ -512,7 +515,7 @@ pub(crate) unsafe extern "C" fn green_destroy(context: *mut c_void) -> Code {
     // SAFETY: the output is writable. After an error nobody has written it.
     let _ = (real.cuda.device_count()).map(|call| unsafe { call(&mut count) });
     let active: Vec<c_int> = (0..count)
-        .filter(|&device| is_active(real, device))
+        .filter(|&device| real.is_active(device))
         .collect();
     // SAFETY: the caller's argument, passed on.
     releasing(real, &active, || unsafe { call(context) })
@@ -528,19 +531,13 @@ fn releasing(real: &Real, devices: &[c_int], call: impl FnOnce() -> Code) -> Cod
     let code = call();
     KERNELS.get().forget();
     // Others may hold it still.
-    let held = devices.iter().all(|&device| is_active(real, device));
+    let held = devices.iter().all(|&device| real.is_active(device));
     if !held {
         record::memory_goes();
     }
     going.went(real, code == SUCCESS && !held);
+    if code == SUCCESS && !held {
+        memory::forget_gone(real);
+    }
     code
-}
-
-/// Whether a device has a primary context now, as far as CUDA tells.
-fn is_active(real: &Real, device: c_int) -> bool {
-    let mut active = 0;
-    // SAFETY: the outputs are writable; CUDA checks the device.
-    let asked =
-        (real.cuda.primary_state()).map(|state| unsafe { state(device, &mut 0, &mut active) });
-    asked == Some(SUCCESS) && active != 0
 }

@@ -31,8 +31,9 @@ const NOT_FOUND: Code = 500;
 /// Bytes to which rows are aligned; CUDA's own choice on all GPUs with UVM.
 const PITCH: usize = 512;
 
-/// Addresses that we have made managed. One that a context took with it when it was destroyed
-/// stays, which does no harm: what CUDA has there later is freed by the same call.
+/// Addresses that we have made managed. One that a context took with it when it was destroyed is
+/// forgotten ([`forget_gone`]), if CUDA tells that nothing is there: `cuMemFreeAsync` of it would
+/// free what somebody else may have there later.
 static MANAGED: PerProcess<Mutex<HashSet<u64, FxBuildHasher>>> = PerProcess::new(Mutex::default);
 
 fn with<T>(work: impl FnOnce(&mut HashSet<u64, FxBuildHasher>) -> T) -> T {
@@ -84,8 +85,13 @@ unsafe fn alloc_by(
 /// The same, of an allocation in a stream's order, which `call` makes where it is left to CUDA:
 /// what is captured becomes part of the graph.
 ///
+/// "cuCtxDestroy() will not destroy memory allocations by cuMemCreate(), cuMemAllocAsync() and
+/// cuMemAllocFromPoolAsync()" (CUDA Driver API, cuCtxDestroy), and managed memory goes with its context. So it
+/// is made in the context of the stream, and only where that is the device's primary one, which is there
+/// until the program lets go of the device.
+///
 /// # Safety
-/// As for [`alloc`]; `stream` is a stream of the current context, or a special one; and `call`
+/// As for [`alloc`]; `stream` is a stream, of whichever context, or a special one; and `call`
 /// has written the address where it succeeds.
 pub(crate) unsafe fn alloc_in(
     real: &Real,
@@ -94,15 +100,51 @@ pub(crate) unsafe fn alloc_in(
     stream: Stream,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    // SAFETY: by our contract.
-    unsafe {
-        if capturing(real, stream) {
-            return call();
-        }
-        // CUDA allows it during others' captures.
-        let unordered = |make: &mut dyn FnMut() -> Code| real.cuda.unordered(make);
-        alloc_by(real, out, size, unordered).unwrap_or_else(|| left_as_it_is(call(), out, size))
+    let mut captured = false;
+    // SAFETY: by our contract; the stream's context is current inside.
+    let made = unsafe {
+        real.cuda.in_context_of(stream, || {
+            captured = is_capturing(&real.cuda, stream);
+            let wanted = Config::get().managed_min.is_some_and(|min| size >= min);
+            if captured || !wanted || !in_primary_context(real) {
+                return Ok(None);
+            }
+            // CUDA allows it during others' captures.
+            let unordered = |make: &mut dyn FnMut() -> Code| real.cuda.unordered(make);
+            Ok(alloc_by(real, out, size, unordered))
+        })
+    };
+    match made {
+        Ok(Some(code)) => code,
+        _ if captured => call(),
+        // SAFETY: CUDA has left the output so, by our contract.
+        _ => unsafe { left_as_it_is(call(), out, size) },
     }
+}
+
+/// Whether the current context is the primary one of its device. An error counts as no.
+fn in_primary_context(real: &Real) -> bool {
+    let (Some(current), Some(retain), Some(release)) = (
+        real.cuda.ctx_current(),
+        real.cuda.primary_retain(),
+        real.primary_release,
+    ) else {
+        return false;
+    };
+    let Ok(device) = real.cuda.current_device() else {
+        return false;
+    };
+    // To ask for one that is not there would make it.
+    if !real.is_active(device) {
+        return false;
+    }
+    let (mut ours, mut primary) = (core::ptr::null_mut(), core::ptr::null_mut());
+    // SAFETY: the outputs are writable; the device is CUDA's own number of it, and what is taken here is
+    // given back.
+    real.cuda.unordered(|| unsafe {
+        let asked = current(&mut ours) == SUCCESS && retain(&mut primary, device) == SUCCESS;
+        asked && release(device) == SUCCESS && ours == primary
+    })
 }
 
 /// The same for `height` rows of `width` bytes.
@@ -256,13 +298,19 @@ impl Leaving {
     }
 }
 
+/// Forgets memory that is gone with its context.
+pub(crate) fn forget_gone(real: &Real) {
+    // Whoever has such an address anew adds it behind this.
+    with(|managed| managed.retain(|&base| id_of(&real.cuda, base) != Asked::Nothing));
+}
+
 /// Frees, after all that is in `stream`, memory that CUDA can not free in a stream's
-/// order, being managed: so it waits for the stream. What is not ours `call` frees, CUDA's own;
+/// order, being managed: so it waits for the stream, in its context. What is not ours `call` frees, CUDA's own;
 /// also while the stream is being captured, where CUDA knows best (a graph frees only what it has
 /// allocated) and a wait would break the capture.
 ///
 /// # Safety
-/// `stream` is a stream of the current context, or a special one.
+/// `stream` is a stream, of whichever context, or a special one.
 pub(crate) unsafe fn free_async(
     real: &Real,
     base: u64,
@@ -270,19 +318,26 @@ pub(crate) unsafe fn free_async(
     call: impl FnOnce() -> Code,
 ) -> Code {
     // SAFETY: by our contract.
-    if unsafe { capturing(real, stream) } {
+    let captured =
+        unsafe { (real.cuda).in_context_of(stream, || Ok(is_capturing(&real.cuda, stream))) };
+    // CUDA knows best what is wrong with a stream, too.
+    if captured != Ok(false) {
         return call();
     }
     let leaving = Leaving::new(base);
-    let code = match real.free.filter(|_| leaving.managed) {
-        // SAFETY: by our contract; the address is from cuMemAllocManaged.
-        Some(free) => unsafe {
-            match real.cuda.drain_code(stream) {
+    let free = real.free.filter(|_| leaving.managed);
+    // SAFETY: by our contract; the address is from cuMemAllocManaged.
+    let freed = free.map(|free| unsafe {
+        (real.cuda).in_context_of(stream, || {
+            Ok(match real.cuda.drain_code(stream) {
                 SUCCESS => real.cuda.unordered(|| free(base)),
                 error => error,
-            }
-        },
-        None => call(),
+            })
+        })
+    });
+    let code = match freed {
+        Some(Ok(code)) => code,
+        _ => call(),
     };
     leaving.freed(code)
 }
@@ -294,20 +349,11 @@ pub(crate) fn with_host(free: &mut usize, total: &mut usize) {
     *total = total.saturating_add(host.total as usize);
 }
 
-/// Whether memory allocated in `stream` would become part of a graph.
-///
-/// # Safety
-/// As for [`free_async`].
-pub(crate) unsafe fn capturing(real: &Real, stream: Stream) -> bool {
-    // SAFETY: by our contract.
-    unsafe { is_capturing(&real.cuda, stream) }
-}
-
 /// Whether what is put into `stream` becomes part of a graph. An error counts as yes: then
 /// nothing is to be put there.
 ///
 /// # Safety
-/// As for [`free_async`].
+/// `stream` is a stream of the current context, or a special one.
 pub(crate) unsafe fn is_capturing(cuda: &Cuda, stream: Stream) -> bool {
     let mut status = 0;
     match cuda.stream_is_capturing() {
@@ -331,14 +377,16 @@ pub(crate) mod tests {
         if id == 0 {
             // SAFETY: as above.
             unsafe { libc::alarm(10) };
-            child();
+            // A thread that panics as the last one of a process has that end with 0.
+            let child = std::panic::AssertUnwindSafe(child);
+            let failed = std::panic::catch_unwind(child).is_err();
             // SAFETY: as above.
-            unsafe { libc::_exit(0) };
+            unsafe { libc::_exit(failed.into()) };
         }
         let mut status = 0;
         // SAFETY: the output is writable.
         assert_eq!(unsafe { libc::waitpid(id, &mut status, 0) }, id);
-        assert_eq!(status, 0, "it waits for ever");
+        assert_eq!(status, 0, "it waits for ever, or has found something wrong");
     }
 
     #[test]

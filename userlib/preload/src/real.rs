@@ -229,4 +229,13 @@ impl Real {
         let found = unsafe { Self::from_symbols(|name| dlsym(handle, name.as_ptr())) };
         Some(REAL.get_or_init(|| found))
     }
+
+    /// Whether a device has a primary context now, as far as CUDA tells.
+    pub fn is_active(&self, device: c_int) -> bool {
+        let mut active = 0;
+        // SAFETY: the outputs are writable; CUDA checks the device.
+        let asked =
+            (self.cuda.primary_state()).map(|state| unsafe { state(device, &mut 0, &mut active) });
+        asked == Some(SUCCESS) && active != 0
+    }
 }

@@ -5,12 +5,38 @@
 //! The program may have closed that, filled it, or given its other end to nobody. Then nothing is
 //! said, and the program goes on: no panic ends it, as `eprintln` would where C has called, and no
 //! signal. Nothing is locked meanwhile, as who reads the other end may be a thread of the same program.
+//!
+//! A daemon closes its standard error, and the next file that it opens, its data perhaps, has the number. So
+//! nothing is said in a file that was not there when the program began.
 
 use core::fmt::Display;
 use core::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+use uvmrust::{identity, Identity};
+
+/// The file that was standard error when the program began, if it had one.
+static AT_FIRST: OnceLock<Option<Identity>> = OnceLock::new();
+
+/// What the loader runs before the program.
+#[used]
+#[link_section = ".init_array"]
+static REMEMBER: extern "C" fn() = remember;
+
+extern "C" fn remember() {
+    let _ = AT_FIRST.set(identity(libc::STDERR_FILENO));
+}
 
 /// Says a line. Not to be called where something is locked that other threads may wait for.
 pub(crate) fn say(what: impl Display) {
+    say_in(AT_FIRST.get().copied().flatten(), what);
+}
+
+/// Says a line if standard error is this file still.
+fn say_in(file: Option<Identity>, what: impl Display) {
+    if file.is_none() || identity(libc::STDERR_FILENO) != file {
+        return;
+    }
     let line = format!("uvmrust: {what}\n");
     let mut left = line.as_bytes();
     let _quiet = NoPipeSignal::new();
@@ -93,8 +119,8 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
-    /// A C program's SIGPIPE ends it.
-    fn where_nobody_reads(then: impl FnOnce()) {
+    /// A C program's SIGPIPE ends it. What is run takes what standard error is.
+    fn where_nobody_reads(then: impl FnOnce(Option<Identity>)) {
         in_child(|| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             drop(theirs);
@@ -103,14 +129,14 @@ mod tests {
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                 libc::dup2(ours.as_raw_fd(), libc::STDERR_FILENO);
             }
-            then();
+            then(identity(libc::STDERR_FILENO));
         });
     }
 
     #[test]
     fn a_line_that_nobody_reads_ends_nothing() {
-        where_nobody_reads(|| {
-            (0..3).for_each(say);
+        where_nobody_reads(|file| {
+            (0..3).for_each(|number| say_in(file, number));
             // Nor does it wait for the program to take it.
             assert!(!is_pending());
             let mut mask = of_pipes();
@@ -125,14 +151,31 @@ mod tests {
 
     #[test]
     fn the_programs_own_signal_stays_its_own() {
-        where_nobody_reads(|| {
+        where_nobody_reads(|file| {
             // SAFETY: the sets are ours.
             unsafe {
                 libc::pthread_sigmask(libc::SIG_BLOCK, &of_pipes(), core::ptr::null_mut());
                 libc::raise(libc::SIGPIPE);
             }
-            say("a line");
+            say_in(file, "a line");
             assert!(is_pending());
         });
+    }
+
+    /// As of a daemon that has closed its first three descriptors.
+    #[test]
+    fn nothing_is_said_in_a_file_of_the_programs_that_has_the_number_later() {
+        let name = format!("uvmrust-say-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let data = std::fs::File::create(&path).unwrap();
+        in_child(|| {
+            // SAFETY: the child says nothing else.
+            unsafe { libc::dup2(data.as_raw_fd(), libc::STDERR_FILENO) };
+            say("a line");
+            assert_eq!(data.metadata().unwrap().len(), 0);
+            say_in(identity(libc::STDERR_FILENO), "a line");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "uvmrust: a line\n");
+        });
+        std::fs::remove_file(&path).unwrap();
     }
 }

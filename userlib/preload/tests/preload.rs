@@ -215,6 +215,36 @@ fn what_cuda_does_not_free_is_still_managed() {
     assert!(broken && !last.is_empty(), "{rest:?}");
 }
 
+/// A context that is not its device's primary one is the program's to destroy, and its memory would go
+/// with it.
+#[test]
+fn memory_in_a_streams_order_outlives_contexts() {
+    if !have_cc() {
+        return;
+    }
+    let run = run("ours", &[]);
+    let expected = [
+        "device 4194304",
+        "managed 4194304",
+        "destroy",
+        "managed 4194304",
+        "free device",
+        "free managed",
+        "free managed",
+    ];
+    assert_eq!(run.of("contexts"), expected);
+    let expected = [
+        "managed 4194304",
+        "free managed",
+        "reset",
+        "managed 4194304",
+        // By CUDA, which refuses it.
+        "VIOLATION: cuMemFreeAsync of managed memory",
+        "free managed",
+    ];
+    assert_eq!(run.of("reset"), expected);
+}
+
 #[test]
 fn a_pools_memory_is_managed_as_others_is() {
     if !have_cc() {

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -74,19 +75,26 @@ fn code(status: ExitStatus) -> u8 {
 struct Folder(PathBuf);
 
 impl Folder {
+    /// A new folder beside a file, by its absolute path, as the program may go elsewhere before it is used.
+    /// Who may rename what is beside the file can have a link in the folder's place at any time, and
+    /// what the link points to is not to be removed with the folder: so no link is followed from here on.
     fn new(beside: &Path) -> Result<Self, String> {
-        let mut name = beside.as_os_str().to_owned();
+        let mut name = beside.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}", std::process::id()));
-        let folder = PathBuf::from(name);
         let told = |error: io::Error| {
             format!(
                 "{}: {error}; --record needs a file in a folder that you may write to",
-                folder.display()
+                beside.with_file_name(&name).display()
             )
         };
-        fs::create_dir(&folder).map_err(told)?;
-        // The program may go elsewhere before it is used.
-        folder.canonicalize().map(Self).map_err(told)
+        let parent = match beside.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let folder = parent.canonicalize().map_err(told)?.join(&name);
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700).create(&folder).map_err(told)?;
+        Ok(Self(folder))
     }
 }
 

@@ -514,11 +514,26 @@ EXPORT CUresult cuMemGetMemPool(struct pool **out, const struct location *place,
 	return cuMemGetDefaultMemPool(out, place, kind);
 }
 
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *stream)
+/*
+ * "cuCtxDestroy() will not destroy memory allocations by cuMemCreate(), cuMemAllocAsync() and
+ * cuMemAllocFromPoolAsync(). These memory allocations are not associated with any CUDA context and need
+ * to be destroyed explicitly." (Driver API, cuCtxDestroy). No sentence asks for a current context, but
+ * for that of a default stream.
+ */
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *handle)
 {
-	note("device %zu", size);
-	*out = (CUdeviceptr)malloc(size);
-	return *out ? SUCCESS : OUT_OF_MEMORY;
+	struct stream *stream;
+	CUresult code = enter(false);
+
+	if (!code)
+		code = find_stream(handle, &stream);
+	if (!code) {
+		note("device %zu", size);
+		*out = (CUdeviceptr)malloc(size);
+		code = *out ? SUCCESS : OUT_OF_MEMORY;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
 }
 
 /* CU_MEM_ALLOCATION_TYPE_MANAGED */
@@ -651,7 +666,7 @@ static struct pool *pool_of(CUdeviceptr p)
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, void *handle)
 {
 	struct stream *stream;
-	CUresult code = enter(true);
+	CUresult code = enter(false);
 
 	if (!code)
 		code = find_stream(handle, &stream);

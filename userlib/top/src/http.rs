@@ -2,13 +2,14 @@
 
 //! The counts over HTTP, for Prometheus: one request a connection, each with little time and
 //! little room. Of connections that have not asked yet, the oldest is closed where there are too
-//! many: whoever asks at once is answered, whatever others hold open.
+//! many, and of those that are answered, too: whoever asks at once, and reads the answer, gets it, whatever
+//! others hold open.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The longest request that is read.
@@ -23,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The most connections that have not asked yet.
 const SILENT: usize = 64;
 
+/// The most connections that have asked, and are answered or wait for that.
+const ANSWERED: usize = 64;
+
 /// The most that wait for a look at the machine, which may never end.
 const WAITING: usize = 64;
 
@@ -30,8 +34,11 @@ const WAITING: usize = 64;
 /// machine's, and tells what happens from one moment to the next, which is more than Prometheus asks for.
 const NEW: Duration = Duration::from_secs(1);
 
-/// Serves what `text` gives until the process is ended.
-pub(crate) fn listen(address: SocketAddr, text: impl FnMut() -> String + Send) -> io::Result<()> {
+/// Serves what `text` gives until the process is ended; `None` is answered by an error.
+pub(crate) fn listen(
+    address: SocketAddr,
+    text: impl FnMut() -> Option<String> + Send,
+) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     eprintln!("uvmtop: http://{address}/metrics");
@@ -39,49 +46,82 @@ pub(crate) fn listen(address: SocketAddr, text: impl FnMut() -> String + Send) -
 }
 
 /// Serves all who connect, side by side, until the listener fails.
-fn serve_all<F: FnMut() -> String + Send>(
+fn serve_all<F: FnMut() -> Option<String> + Send>(
     listener: &TcpListener,
     pages: &Pages<F>,
 ) -> io::Result<()> {
-    let mut silent: VecDeque<(TcpStream, Arc<AtomicBool>)> = VecDeque::new();
+    let mut open = Connections::default();
     std::thread::scope(|scope| loop {
-        let accepted = listener.accept();
-        silent.retain(|(_, asked)| !asked.load(Relaxed));
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let stream = match listener.accept() {
+            Ok((stream, _)) => Arc::new(stream),
             Err(error) if is_passing(&error) => {
-                close(silent.pop_front());
+                open.close_one();
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             }
             Err(error) => return Err(error),
         };
-        if silent.len() == SILENT {
-            close(silent.pop_front());
-        }
         // Who goes away, or is too slow, has lost his answer; nobody else has.
-        let Ok(other) = stream.try_clone() else {
-            continue;
-        };
-        let asked = Arc::new(AtomicBool::new(false));
-        silent.push_back((other, Arc::clone(&asked)));
+        let asked = open.add(&stream);
         let serves = move || {
-            let _ = serve(stream, pages, &asked);
-            // Also of one that has said nothing.
-            asked.store(true, Relaxed);
+            let _ = serve(&stream, pages, &asked);
         };
-        if std::thread::Builder::new()
-            .spawn_scoped(scope, serves)
-            .is_err()
-        {
-            silent.pop_back();
-        }
+        // One that has no thread is closed.
+        let _ = std::thread::Builder::new().spawn_scoped(scope, serves);
     })
 }
 
-/// Ends a connection that has said nothing, if there is one; the thread that serves it notices.
-fn close(silent: Option<(TcpStream, Arc<AtomicBool>)>) {
-    if let Some((stream, _)) = silent {
+/// Connections that are open, the oldest first.
+#[derive(Default)]
+struct Connections(VecDeque<Connection>);
+
+struct Connection {
+    /// The thread that serves it has it.
+    stream: Weak<TcpStream>,
+    /// The request has come in full.
+    asked: Arc<AtomicBool>,
+}
+
+impl Connections {
+    /// Adds a connection, and closes those that are too many then. Gives what is to be set when it has asked.
+    fn add(&mut self, stream: &Arc<TcpStream>) -> Arc<AtomicBool> {
+        let asked = Arc::new(AtomicBool::new(false));
+        self.limit(false, SILENT - 1);
+        self.limit(true, ANSWERED);
+        self.0.push_back(Connection {
+            stream: Arc::downgrade(stream),
+            asked: Arc::clone(&asked),
+        });
+        asked
+    }
+
+    /// Closes the oldest of those that have asked, or have not, until there are no more than `most` of them.
+    fn limit(&mut self, asked: bool, most: usize) {
+        self.0
+            .retain(|connection| connection.stream.strong_count() != 0);
+        let is_one = |connection: &Connection| connection.asked.load(Relaxed) == asked;
+        let count = self.0.iter().filter(|connection| is_one(connection));
+        for _ in most..count.count() {
+            if let Some(at) = self.0.iter().position(is_one) {
+                close(self.0.remove(at));
+            }
+        }
+    }
+
+    /// Closes one, where the process has no room for another: the oldest that has not asked, or else the
+    /// oldest of all.
+    fn close_one(&mut self) {
+        let is_silent = |connection: &Connection| !connection.asked.load(Relaxed);
+        self.0
+            .retain(|connection| connection.stream.strong_count() != 0);
+        let at = self.0.iter().position(is_silent).unwrap_or(0);
+        close(self.0.remove(at));
+    }
+}
+
+/// Ends a connection, if there is one; the thread that serves it notices.
+fn close(connection: Option<Connection>) {
+    if let Some(stream) = connection.and_then(|connection| connection.stream.upgrade()) {
         let _ = stream.shutdown(Shutdown::Both);
     }
 }
@@ -97,7 +137,7 @@ struct Pages<F> {
     local: bool,
 }
 
-impl<F: FnMut() -> String> Pages<F> {
+impl<F: FnMut() -> Option<String>> Pages<F> {
     const fn new(text: F, local: bool) -> Self {
         Self {
             counts: Mutex::new((text, None)),
@@ -106,19 +146,26 @@ impl<F: FnMut() -> String> Pages<F> {
         }
     }
 
-    /// The counts; `None`: too many wait for them already.
-    fn counts(&self) -> Option<String> {
+    /// The counts, or why there are none.
+    fn counts(&self) -> Result<String, &'static str> {
         let before = self.waiting.fetch_add(1, Relaxed);
-        let counts = (before < WAITING).then(|| {
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            let (text, last) = &mut *counts;
-            match last {
-                Some((at, text)) if at.elapsed() < NEW => text.clone(),
-                _ => last.insert((Instant::now(), text())).1.clone(),
-            }
-        });
+        let counts = match before < WAITING {
+            true => self.look().ok_or("no descriptor is left\n"),
+            false => Err("many are waiting\n"),
+        };
         self.waiting.fetch_sub(1, Relaxed);
         counts
+    }
+
+    /// The counts of the last look, if that is new, or of one that is made now. One that failed is
+    /// no look.
+    fn look(&self) -> Option<String> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (text, last) = &mut *counts;
+        match last {
+            Some((at, text)) if at.elapsed() < NEW => Some(text.clone()),
+            _ => Some(last.insert((Instant::now(), text()?)).1.clone()),
+        }
     }
 
     fn is_for(&self, host: Option<&[u8]>) -> bool {
@@ -163,18 +210,18 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// Answers one request: it has [`PATIENCE`] to come, and the answer as long to go, however slowly their
 /// bytes do.
-fn serve<F: FnMut() -> String>(
-    stream: TcpStream,
+fn serve<F: FnMut() -> Option<String>>(
+    stream: &TcpStream,
     pages: &Pages<F>,
     asked: &AtomicBool,
 ) -> io::Result<()> {
-    let done = talk(&stream, pages, asked);
-    // To close it is not enough: `serve_all` has it open too.
+    let done = talk(stream, pages, asked);
+    // To close it is not enough: `serve_all` may have it open too, for a moment.
     let ended = stream.shutdown(Shutdown::Both);
     done.and(ended)
 }
 
-fn talk<F: FnMut() -> String>(
+fn talk<F: FnMut() -> Option<String>>(
     mut stream: &TcpStream,
     pages: &Pages<F>,
     asked: &AtomicBool,
@@ -213,7 +260,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// The answer to a request; `None`: it has not come in full. `asked` is set when it has.
-fn answer<F: FnMut() -> String>(
+fn answer<F: FnMut() -> Option<String>>(
     request: &[u8],
     pages: &Pages<F>,
     asked: &AtomicBool,
@@ -243,8 +290,8 @@ fn answer<F: FnMut() -> String>(
     }
     Some(match (parsed.method, path) {
         (Some("GET" | "HEAD"), "/metrics") => match pages.counts() {
-            Some(text) => page("200 OK", &text, head),
-            None => page("503 Service Unavailable", "many are waiting\n", head),
+            Ok(text) => page("200 OK", &text, head),
+            Err(why) => page("503 Service Unavailable", why, head),
         },
         (Some("GET" | "HEAD"), "/") => page("200 OK", "The counts are at /metrics.\n", head),
         (Some("GET" | "HEAD"), _) => page("404 Not Found", "/metrics is all there is\n", head),
@@ -270,8 +317,8 @@ fn page(status: &str, text: &str, head: bool) -> String {
 mod tests {
     use super::*;
 
-    fn pages(text: &'static str) -> Pages<impl FnMut() -> String + Send> {
-        Pages::new(move || text.to_owned(), true)
+    fn pages(text: &'static str) -> Pages<impl FnMut() -> Option<String> + Send> {
+        Pages::new(move || Some(text.to_owned()), true)
     }
 
     fn asked(request: &str) -> Option<String> {
@@ -335,7 +382,7 @@ mod tests {
             assert_eq!(status(&get(host)), "HTTP/1.1 403 Forbidden", "{host}");
         }
         // Who listens on all addresses has a name.
-        let all = Pages::new(String::new, false);
+        let all = Pages::new(|| Some(String::new()), false);
         let said = answer(
             get("gpu1.example:9").as_bytes(),
             &all,
@@ -351,17 +398,68 @@ mod tests {
         let pages = Pages::new(
             || {
                 looks += 1;
-                looks.to_string()
+                Some(looks.to_string())
             },
             true,
         );
         let since = Instant::now();
         let both = (pages.counts(), pages.counts());
         if since.elapsed() < NEW {
-            assert_eq!(both, (Some("1".into()), Some("1".into())));
+            assert_eq!(both, (Ok("1".into()), Ok("1".into())));
         }
         std::thread::sleep(NEW);
         assert_ne!(pages.counts(), both.1);
+    }
+
+    /// Prometheus would take what is not seen for gone, and what is seen again for new.
+    #[test]
+    fn a_look_that_fails_is_an_error_and_is_not_kept() {
+        let mut looks = 0;
+        let pages = Pages::new(
+            || {
+                looks += 1;
+                (looks != 1).then(|| "counts 4\n".to_owned())
+            },
+            true,
+        );
+        let get = || {
+            let request = b"GET /metrics HTTP/1.1\r\n\r\n";
+            answer(request, &pages, &AtomicBool::default()).unwrap()
+        };
+        let said = get();
+        assert!(said.starts_with("HTTP/1.1 503"), "{said}");
+        assert!(get().ends_with("\r\n\r\ncounts 4\n"));
+    }
+
+    /// Those who ask and do not read their answers take no descriptors from the others.
+    #[test]
+    fn of_those_that_are_answered_the_oldest_are_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut open = Connections::default();
+        let streams: Vec<_> = (0..ANSWERED + 10)
+            .map(|_| {
+                let client = TcpStream::connect(address).unwrap();
+                let stream = Arc::new(listener.accept().unwrap().0);
+                open.add(&stream).store(true, Relaxed);
+                stream.set_nonblocking(true).unwrap();
+                (client, stream)
+            })
+            .collect();
+        let is_closed = |stream: &TcpStream| stream.peek(&mut [0]).is_ok_and(|read| read == 0);
+        let closed: Vec<_> = streams
+            .iter()
+            .map(|(_, stream)| is_closed(stream))
+            .collect();
+        // The last one is added, and has not asked yet, when the others are counted.
+        let expected: Vec<_> = (0..streams.len()).map(|at| at < 9).collect();
+        assert_eq!(closed, expected);
+        // Where there is no room at all, one more is; and what is over is forgotten.
+        open.close_one();
+        assert!(is_closed(&streams[9].1) && !is_closed(&streams[10].1));
+        drop(streams);
+        open.limit(true, ANSWERED);
+        assert!(open.0.is_empty());
     }
 
     /// More connections that say nothing than may, and than wait to be accepted.
@@ -431,8 +529,8 @@ mod tests {
             }
         });
         let since = Instant::now();
-        let many = Pages::new(|| "x".repeat(64 << 20), true);
-        assert!(serve(stream, &many, &AtomicBool::default()).is_err());
+        let many = Pages::new(|| Some("x".repeat(64 << 20)), true);
+        assert!(serve(&stream, &many, &AtomicBool::default()).is_err());
         assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
     }
 
@@ -442,7 +540,7 @@ mod tests {
         let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let since = Instant::now();
-        assert!(serve(stream, &pages(""), &AtomicBool::default()).is_err());
+        assert!(serve(&stream, &pages(""), &AtomicBool::default()).is_err());
         // On a busy machine, too.
         assert!(since.elapsed() < PATIENCE * 30, "{:?}", since.elapsed());
     }
@@ -462,7 +560,7 @@ mod tests {
             client.read_to_string(&mut said).unwrap();
             said
         });
-        serve(stream, &pages("counts 2\n"), &AtomicBool::default()).unwrap();
+        serve(&stream, &pages("counts 2\n"), &AtomicBool::default()).unwrap();
         assert!(asks.join().unwrap().ends_with("\r\n\r\ncounts 2\n"));
     }
 }

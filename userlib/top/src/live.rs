@@ -308,6 +308,12 @@ impl Source for Live {
         }
         sample.ssd = self.ssd();
         self.processes(&mut sample);
+        sample.ran_short = self.root.ran_short();
+        if sample.ran_short {
+            let why =
+                "Some of it is not shown, as this process or the system has no descriptor left.";
+            sample.notes.push(why.into());
+        }
         sample
     }
 }

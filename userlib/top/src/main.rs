@@ -52,12 +52,19 @@ fn main() -> ExitCode {
         How::Text => once(&mut source, &options),
         How::Json => json(&mut source, &options),
         How::Prometheus => {
-            let page = prometheus::text(&source.sample(), &mut Kept::default());
+            let sample = source.sample();
+            if sample.ran_short {
+                return ended(Err(io::Error::from_raw_os_error(libc::EMFILE)));
+            }
+            let page = prometheus::text(&sample, &mut Kept::default());
             io::stdout().write_all(page.as_bytes())
         }
         How::Listen(address) => {
             let mut kept = Kept::default();
-            http::listen(address, || prometheus::text(&source.sample(), &mut kept))
+            http::listen(address, || {
+                let sample = source.sample();
+                (!sample.ran_short).then(|| prometheus::text(&sample, &mut kept))
+            })
         }
     })
 }

@@ -35,6 +35,9 @@ pub(crate) struct Sample {
     pub(crate) processes_hidden: bool,
     /// How many processes these are, whether or not they have UVM open. `None`: `/proc` does not show them.
     pub(crate) processes_hidden_count: Option<u32>,
+    /// Something was not looked at, as no descriptor was left: what is absent may be there.
+    #[serde(skip)]
+    pub(crate) ran_short: bool,
     /// Why something is not shown, in sentences.
     pub(crate) notes: Vec<String>,
 }

@@ -21,9 +21,10 @@ pub(crate) struct Kept {
 
 /// What tells a file from others: the device that it is on, its number there, and which device it
 /// stands for.
-pub(crate) type Identity = [u64; 3];
+pub type Identity = [u64; 3];
 
-pub(crate) fn identity(fd: i32) -> Option<Identity> {
+/// The identity of the file behind a descriptor; `None`: there is none.
+pub fn identity(fd: i32) -> Option<Identity> {
     let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `stat` is writable and of the right type.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {

@@ -50,6 +50,7 @@ pub mod uapi;
 
 pub use backend::{Backend, Mode, Outcome, Uvm};
 pub use error::Error;
+pub use kept::{identity, Identity};
 pub use managed::{discard, discard_lazy, Discarded, Lazy, Left, Managed};
 pub use moves::{Carrier, Failed, Later, Move, Moved, Moves, Ticket, Tier};
 pub use process::PerProcess;

@@ -358,3 +358,56 @@ fn half_of_a_last_line_is_left_out_and_others_are_refused() {
         assert!(said.starts_with("line 1: `"), "{said}");
     }
 }
+
+/// A link is put into the place of the folder as soon as that is there, again and again, by a thread that may
+/// rename what is beside the file.
+#[test]
+fn a_link_in_the_place_of_the_folder_is_not_followed() {
+    use std::ffi::CString;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{symlink, PermissionsExt};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    let name = |what| format!("{what}.{}", std::process::id());
+    let top = std::env::temp_dir().join(name("uvmrun-folder"));
+    let others = top.join("others");
+    fs::create_dir_all(&others).unwrap();
+    let (file, in_place) = (top.join("trace"), top.join(name("trace")));
+    let link = top.join("link");
+    let names = [&link, &in_place].map(|path| CString::new(path.as_os_str().as_bytes()).unwrap());
+    let clear = |path| fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+    let ended = AtomicBool::new(false);
+    let exchanges = || {
+        while !ended.load(Relaxed) {
+            let [from, to] = [&names[0], &names[1]].map(|name| name.as_ptr());
+            let (here, exchange) = (libc::AT_FDCWD, libc::RENAME_EXCHANGE);
+            // SAFETY: the names are C strings.
+            let _ = unsafe { libc::renameat2(here, from, here, to, exchange) };
+            std::thread::yield_now();
+        }
+    };
+    let followed = std::thread::scope(|scope| {
+        scope.spawn(exchanges);
+        let tries = (0..200).map(|_| {
+            let _ = (clear(&link), clear(&in_place));
+            let _ = symlink(&others, &link);
+            let folder = super::Folder::new(&file);
+            folder.map(|folder| folder.0.clone())
+        });
+        let elsewhere = |folder: &Result<_, _>| folder.as_ref().is_ok_and(|path| *path != in_place);
+        let followed = tries.filter(elsewhere).count();
+        ended.store(true, Relaxed);
+        followed
+    });
+    assert_eq!(followed, 0);
+    assert!(others.is_dir());
+    let _ = (clear(&link), clear(&in_place));
+    // What is recorded is nobody else's to read.
+    let folder = super::Folder::new(&file).unwrap();
+    let mode = fs::metadata(&folder.0).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    drop(folder);
+    assert!(!in_place.exists());
+    fs::remove_dir_all(&top).unwrap();
+}

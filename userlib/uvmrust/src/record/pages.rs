@@ -2,7 +2,8 @@
 
 //! A file that is written by writing memory: what is written is in it whatever becomes of the
 //! process, and takes no system call. Not every file can be mapped for that (9p without a cache,
-//! some of FUSE): such a file takes a system call for each write.
+//! some of FUSE). Nor has every file system room for a write since it had room for the file: btrfs
+//! writes each block anew. Such a file takes a system call for each write.
 //!
 //! A program that closes all descriptors closes the file's, which is opened anew then.
 
@@ -41,9 +42,16 @@ unsafe impl Send for Piece {}
 impl Piece {
     /// Maps [`PIECE`] bytes of a file from `offset`, and makes the file as long. Its blocks are
     /// there then: on a full disk the call fails, and no write into memory does.
+    ///
+    /// # Errors
+    /// Those of the file; [`ErrorKind::Unsupported`] on a file system where a write into memory could fail
+    /// all the same, by a SIGBUS.
     fn new(file: &File, offset: usize) -> Result<Self> {
         may_end_at(offset + PIECE)?;
         let fd = file.as_raw_fd();
+        if !file_system(fd).is_some_and(keeps_room) {
+            return Err(ErrorKind::Unsupported.into());
+        }
         // SAFETY: a system call on a file of ours.
         match unsafe { libc::posix_fallocate(fd, offset as libc::off_t, PIECE as libc::off_t) } {
             0 => {}
@@ -65,6 +73,31 @@ impl Piece {
             mapped => Ok(Self(mapped.cast())),
         }
     }
+}
+
+/// The type of the file system that a file is on, as fstatfs(2) numbers them.
+fn file_system(fd: i32) -> Option<u64> {
+    let mut stat = core::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `stat` is writable and of the right type.
+    if unsafe { libc::fstatfs(fd, stat.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: fstatfs has succeeded, so it has filled `stat`. Its numbers have 32 bits, whatever the type.
+    Some(u64::from(unsafe { stat.assume_init() }.f_type as u32))
+}
+
+/// Whether a file system of this type writes into the blocks that posix_fallocate has taken, so that such a
+/// write needs no room. "After a successful call to posix_fallocate(), subsequent writes to bytes in the specified
+/// range are guaranteed not to fail because of lack of disk space" (posix_fallocate(3)), which those that copy on
+/// write do not keep. A mount of overlayfs has its own type, and what is below it may be any.
+fn keeps_room(of: u64) -> bool {
+    /// `EXT4_SUPER_MAGIC`, that of ext2 and ext3 too.
+    const EXT: u64 = 0xef53;
+    /// `XFS_SUPER_MAGIC`, which is the text XFSB.
+    const XFS: u64 = 0x5846_5342;
+    /// `TMPFS_MAGIC`, that of memfd_create(2) too.
+    const TMPFS: u64 = 0x0102_1994;
+    matches!(of, EXT | XFS | TMPFS)
 }
 
 /// Whether a file of the process may be so long (`ulimit -f`). To write more ends a program that
@@ -174,6 +207,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use std::os::fd::FromRawFd;
 
     /// More than two pieces of lines, as they are in the file at the end.
     fn written(name: &str, reads: bool) -> (Pages, Vec<u8>, Vec<u8>) {
@@ -197,8 +231,13 @@ mod tests {
 
     #[test]
     fn lines_that_lie_in_two_pieces_are_whole() {
-        let (_, expected, there) = written("pages", true);
-        assert_eq!(there.len(), 3 * PIECE);
+        let (pages, expected, there) = written("pages", true);
+        match pages.piece {
+            Some(_) => assert_eq!(there.len(), 3 * PIECE),
+            None => {
+                assert!(!file_system(pages.file.get().unwrap().as_raw_fd()).is_some_and(keeps_room))
+            }
+        }
         assert!(there.starts_with(&expected));
         assert!(there[expected.len()..].iter().all(|&byte| byte == 0));
     }
@@ -210,6 +249,36 @@ mod tests {
         assert!(pages.piece.is_none());
         assert!(there.starts_with(&expected));
         assert!(there[expected.len()..].iter().all(|&byte| byte == 0));
+    }
+
+    /// Where a write may need room that the file does not have, it is an error, and no SIGBUS.
+    #[test]
+    fn only_a_file_that_keeps_its_room_is_mapped() {
+        let names = [
+            (0xef53, true),
+            (0x5846_5342, true),
+            (0x0102_1994, true),
+            // btrfs, ZFS, bcachefs, F2FS, overlayfs, NFS, FUSE, 9p
+            (0x9123_683e, false),
+            (0x2fc1_2fc1, false),
+            (0xca45_1a4e, false),
+            (0xf2f5_2010, false),
+            (0x794c_7630, false),
+            (0x6969, false),
+            (0x6573_5546, false),
+            (0x0102_1997, false),
+        ];
+        for (of, keeps) in names {
+            assert_eq!(keeps_room(of), keeps, "{of:#x}");
+        }
+        // SAFETY: the name is a C string.
+        let fd = unsafe { libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) };
+        // SAFETY: the descriptor is new, and nobody else's.
+        let file = unsafe { File::from_raw_fd(fd) };
+        assert!(Piece::new(&file, 0).is_ok());
+        let file = File::open("/proc/self/mounts").unwrap();
+        let error = Piece::new(&file, 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 
     #[test]
