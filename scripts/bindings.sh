@@ -24,7 +24,7 @@ take() {
 		included=(uvm_rust_ioctl.h uvm_rust_ffi.h)
 		folders=("$TOP/include/uapi" "$seam"/*/ "$seam"/bases/550/)
 		options=(--use-core --no-layout-tests --no-prepend-enum-name --with-derive-default
-			--allowlist-item '(uvm|UVM)_.*|down_read_(trylock|interruptible)|up_read|(down|up)_write|capable|destroy_workqueue|seq_write|get_random_u64|ktime_get|msleep_interruptible' --opaque-type '(file|seq_file)' --rust-target 1.82)
+			--allowlist-item '(uvm|UVM)_.*|down_read_(trylock|interruptible)|up_read|(down|up)_write|capable|destroy_workqueue|seq_write|get_random_u64|ktime_get|msleep_interruptible|send_sig' --opaque-type '(file|seq_file)' --rust-target 1.82)
 		;;
 	uapi)
 		kept=$TOP/include/uvm-uapi/src/bindings.rs

@@ -34,6 +34,8 @@ use check_exports;
 )]
 pub(crate) mod bindings;
 #[cfg(not(uvm_native))]
+pub(crate) mod alarm;
+#[cfg(not(uvm_native))]
 pub(crate) mod block;
 pub(crate) mod discard;
 mod entry;

@@ -182,7 +182,8 @@ void destroy_workqueue(struct workqueue_struct *queue);
 #define UVM_RUST_WORK_PREFETCH	0
 #define UVM_RUST_WORK_FETCH	1
 #define UVM_RUST_WORK_SPILL	2
-#define UVM_RUST_WORKS		3
+#define UVM_RUST_WORK_ALARM	3
+#define UVM_RUST_WORKS		4
 
 /* An item that calls @run, one thread at a time; UVM_RUST_WORK_*: what that locks. NULL without memory. */
 struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of);

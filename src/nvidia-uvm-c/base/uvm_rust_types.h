@@ -20,6 +20,7 @@ struct uvm_va_block_struct;
 struct uvm_va_range_struct;
 struct uvm_va_space_struct;
 struct mm_struct;
+struct task_struct;
 struct uvm_seam_space;	/* upstream's uvm_va_space_t */
 struct uvm_seam_context;	/* upstream's uvm_va_block_context_t */
 struct uvm_rust_gpu;	/* what is counted of a GPU, and its eviction queues */

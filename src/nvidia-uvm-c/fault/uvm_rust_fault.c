@@ -187,8 +187,7 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 			.accesses = uvm_fault_access_type_mask_bit(e->fault_access_type),
 			.fatal = e->is_fatal,
 		};
-		if (++at == ring->max_faults)
-			at = 0;
+		at = at + 1 == ring->max_faults ? 0 : at + 1;
 	}
 	*got = i;
 	/* Once more, and reported then, if others came before. */
@@ -201,10 +200,8 @@ __u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *f, __u32 at)
 	uvm_spin_loop_t spin;
 
 	UVM_SPIN_WHILE(!parent_gpu->fault_buffer_hal->entry_is_valid(parent_gpu, at), &spin) {
-		NV_STATUS status = uvm_global_get_status();
-
-		if (status != NV_OK)
-			return status;
+		if (uvm_global_get_status() != NV_OK)
+			return uvm_global_get_status();
 	}
 	return NV_OK;
 }
@@ -228,13 +225,12 @@ __u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *spa
 __u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *f, __u32 entry)
 {
 	uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry];
-	uvm_tracker_t *tracker = &f->batch->tracker;
 
 	/* There is no page directory to aim at: cancel all of the channel group's. */
 	if (f->gpu->parent->smc.enabled)
 		return push_cancel_on_gpu_targeted(f->gpu, e->instance_ptr, e->fault_source.gpc_id,
-						   e->fault_source.client_id, tracker);
-	return push_cancel_on_gpu_global(f->gpu, e->instance_ptr, tracker);
+						   e->fault_source.client_id, &f->batch->tracker);
+	return push_cancel_on_gpu_global(f->gpu, e->instance_ptr, &f->batch->tracker);
 }
 
 void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_fault *records, __u32 n,
@@ -278,25 +274,26 @@ void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *f, bool on)
 
 /* --- a VA space ---------------------------------------------------------------- */
 
-uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, __u64 space, bool to_cancel)
+struct task_struct *uvm_seam_heeds_alarm(bool heeds)
 {
-	uvm_va_space_t *va_space = (uvm_va_space_t *)(uintptr_t)space;
+	/* By the latter what has come is forgotten. */
+	(heeds ? allow_kernel_signal : disallow_signal)(SIGKILL);
+	return current;
+}
 
-	f->va_space = va_space;
-	f->mm = NULL;
-	if (!to_cancel) {
-		/* Without an mm only managed memory can be serviced. */
-		f->mm = uvm_va_space_mm_retain_lock(va_space);
-		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), f->mm);
-	}
-	uvm_va_space_down_read(va_space);
+uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, struct uvm_seam_space *space, struct mm_struct *mm, bool to_cancel)
+{
+	uvm_va_space_t *va_space = f->va_space = (uvm_va_space_t *)space;
+
+	f->mm = mm;
+	/* Without an mm only managed memory can be serviced. */
+	if (!to_cancel)
+		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), mm);
 	/* Which its end takes away with the lock held for writing. */
 	f->state = va_space->uvm_rust;
 	/* Without partitions a parent has one GPU, and need not look for it among eight. */
-	if (f->gpu->parent->smc.enabled)
-		f->gpu_va_space = uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu);
-	else
-		f->gpu_va_space = va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
+	f->gpu_va_space = f->gpu->parent->smc.enabled ? uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu) :
+			  va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
 	return f->gpu_va_space ? f->gpu_va_space->gpu : NULL;
 }
 

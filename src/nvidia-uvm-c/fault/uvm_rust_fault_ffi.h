@@ -142,8 +142,19 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *fault, const struct uvm_rust_
 __u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *fault, __u32 *lapse_ms);
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 
-/* @space is one that translate gave in this call, which keeps it alive. Returns the GPU there, or NULL. */
-struct uvm_gpu_struct *uvm_seam_fault_enter(struct uvm_seam_fault *fault, __u64 space, _Bool to_cancel);
+/*
+ * Whether the calling thread, which is the kernel's, @heeds the alarm: then it stops waiting for what can be waited for
+ * until one is killed. Returns the thread. An alarm that has come is forgotten when the thread does not heed it any more.
+ */
+struct task_struct *uvm_seam_heeds_alarm(_Bool heeds);
+/* The kernel's: by SIGKILL from itself (@by_kernel: 1) it is the alarm of a thread that is there. It takes spinlocks. */
+int send_sig(int signal, struct task_struct *thread, int by_kernel);
+/*
+ * Caller has locked @space, which translate gave in this call, in read mode; before that, unless it is @to_cancel, the
+ * process' memory, which uvm_seam_mm_lock() gave. Returns the GPU there, or NULL. The second gives both locks back.
+ */
+struct uvm_gpu_struct *uvm_seam_fault_enter(struct uvm_seam_fault *fault, struct uvm_seam_space *space,
+					    struct mm_struct *mm, _Bool to_cancel);
 void uvm_seam_fault_leave(struct uvm_seam_fault *fault);
 /* These four between enter and leave, with @first and @at in the published order. */
 /* How many @faults were looked at. NV_WARN_MORE_PROCESSING_REQUIRED: again; NV_WARN_MISMATCHED_TARGET: again, in place. */

@@ -8,24 +8,31 @@
 //! its place, and brings it back. Below it the loop takes, one VA space at a
 //! time, `mmap_lock` and the VA space's lock in read mode (`FaultGpu::enter`);
 //! va_block locks and what is below them are taken and let go by upstream's code.
+//! A process may have its locks held for as long as it likes. So they are tried, and
+//! waited for as long as [`Patience`] allows; else its faults come back by replay.
 //!
 //! Nothing is allocated while faults are serviced: the arrays are as long as the
 //! ring from the start.
 
 use super::discard::status;
 use super::stats::{number_of, Gpu};
+use crate::ffi::alarm::Alarm;
 use crate::ffi::bindings::{uvm_rust_fault_params, UVM_RUST_MAX_GPUS};
 use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
 use crate::ffi::slot::Lent;
 use crate::ffi::status::Status;
-use crate::ffi::time::{nap, now};
+use crate::ffi::time::{nap, now, now_us, sleep_us};
 use crate::ffi::trace::{self, FaultBatch};
 use crate::policy::fault::{
-    Flush, Looked, Machine, Outcome, Params, PrefetchFaults, PrefetchSwitch, Record, ReplayPolicy,
-    Served, Service, Translated,
+    Entered, Flush, Looked, Machine, Outcome, Params, Patience, PrefetchFaults, PrefetchSwitch,
+    Record, ReplayPolicy, Served, Service, Translated,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
+
+/// So long the thread sleeps, once in a batch, where faults come back as others have the locks: the GPU repeats the
+/// faults at once, and the CPU is left to those others.
+const BUSY_US: u64 = 50;
 
 /// The fault loop's state of a parent GPU.
 struct Parent {
@@ -51,6 +58,13 @@ struct FaultLoop {
     service: Service,
     met: Met,
     prefetches: Prefetches,
+    locking: Locking,
+}
+
+/// How a loop waits for the locks of VA spaces.
+struct Locking {
+    patience: Patience,
+    alarm: Alarm,
 }
 
 /// What does not change of a GPU's prefetch faults.
@@ -82,10 +96,15 @@ impl FaultLoop {
             has_switch: p.has_prefetch_switch != 0,
             in_test: p.in_test != 0,
         };
+        let locking = Locking {
+            patience: Patience::new(),
+            alarm: Alarm::new()?,
+        };
         let new = Self {
             service,
             met,
             prefetches,
+            locking,
         };
         Ok(KBox::new(new, GFP_KERNEL)?)
     }
@@ -167,6 +186,7 @@ impl FaultLoop {
             stats,
             mapped,
             prefetches: self.prefetches,
+            locking: &mut self.locking,
             batch: 0,
             told: FaultBatch::default(),
             duplicates: 0,
@@ -189,6 +209,7 @@ struct Servicing<'a> {
     /// Faults that found their page mapped, as the GPU's [`Parent`] counts them.
     mapped: &'a AtomicU32,
     prefetches: Prefetches,
+    locking: &'a mut Locking,
     /// The number of the running batch, and below how many duplicates the service code has found in it.
     batch: u32,
     duplicates: u32,
@@ -198,6 +219,27 @@ struct Servicing<'a> {
     fatal: bool,
     /// Whether some faults of the batch were put off.
     parked: bool,
+}
+
+impl Servicing<'_> {
+    /// Waits for the locks that others have, if there is patience left. Else the faults are put off.
+    #[cold]
+    fn enter_busy(&mut self, space: u64, to_cancel: bool) -> Entered {
+        let Locking { patience, alarm } = &mut *self.locking;
+        let began = now_us();
+        let us = patience.allows(began);
+        if us > 0 {
+            let entered = self.gpu.enter_within(space, to_cancel, alarm, us);
+            patience.waited(began, now_us());
+            if entered != Entered::Busy {
+                return entered;
+            }
+        }
+        if !core::mem::replace(&mut self.parked, true) {
+            sleep_us(BUSY_US);
+        }
+        Entered::Busy
+    }
 }
 
 // A batch may be of one fault, for which calls count: what each batch does is inlined.
@@ -267,12 +309,15 @@ impl Machine for Servicing<'_> {
     }
 
     #[inline(always)]
-    fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered {
         if self.gpu.inside().is_some() {
             self.broken("F-lock");
             self.leave();
         }
-        self.gpu.enter(space, to_cancel)
+        match self.gpu.enter(space, to_cancel) {
+            Entered::Busy => self.enter_busy(space, to_cancel),
+            entered => entered,
+        }
     }
 
     fn invalidate(&mut self) -> Result<(), Status> {

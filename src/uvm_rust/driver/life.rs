@@ -4,7 +4,7 @@
 
 use super::discard::status;
 use super::{evict, quota};
-use crate::ffi::{flash, prefetch, tenant};
+use crate::ffi::{alarm, flash, prefetch, tenant};
 use kernel::prelude::*;
 
 /// The module begins. Returns an `NV_STATUS`.
@@ -14,6 +14,7 @@ pub(crate) fn init() -> u32 {
         quota::check_parameter()?;
         tenant::init()?;
         prefetch::WORKERS.make(c"uvm_rust_prefetch", 0)?;
+        alarm::RINGERS.make(c"uvm_rust_alarm", 0)?;
         flash::init();
         Ok(())
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 7fd2aa170a36ed31.
+// Of headers and options 763878471d000cee.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -76,7 +76,8 @@ pub const UVM_RUST_LIST_ZEROED: u32 = 8;
 pub const UVM_RUST_WORK_PREFETCH: u32 = 0;
 pub const UVM_RUST_WORK_FETCH: u32 = 1;
 pub const UVM_RUST_WORK_SPILL: u32 = 2;
-pub const UVM_RUST_WORKS: u32 = 3;
+pub const UVM_RUST_WORK_ALARM: u32 = 3;
+pub const UVM_RUST_WORKS: u32 = 4;
 pub const UVM_RUST_KIND_MANAGED: u32 = 0;
 pub const UVM_RUST_KIND_HMM: u32 = 1;
 pub const UVM_RUST_KIND_ATS: u32 = 2;
@@ -435,6 +436,11 @@ pub struct uvm_va_space_struct {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct mm_struct {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct task_struct {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -1204,9 +1210,20 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_switch_prefetch(fault: *mut uvm_seam_fault, on: bool);
 }
 unsafe extern "C" {
+    pub fn uvm_seam_heeds_alarm(heeds: bool) -> *mut task_struct;
+}
+unsafe extern "C" {
+    pub fn send_sig(
+        signal: ::core::ffi::c_int,
+        thread: *mut task_struct,
+        by_kernel: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int;
+}
+unsafe extern "C" {
     pub fn uvm_seam_fault_enter(
         fault: *mut uvm_seam_fault,
-        space: __u64,
+        space: *mut uvm_seam_space,
+        mm: *mut mm_struct,
         to_cancel: bool,
     ) -> *mut uvm_gpu_struct;
 }

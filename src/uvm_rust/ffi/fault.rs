@@ -13,8 +13,13 @@
 // What each asks of its caller is in uvm_rust_fault_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::bindings::{self, uvm_gpu_struct, uvm_rust_fault, uvm_seam_fault, uvm_va_space_struct};
+use super::bindings::{
+    self, mm_struct, uvm_gpu_struct, uvm_rust_fault, uvm_seam_fault, uvm_seam_space,
+    uvm_va_space_struct,
+};
 use super::status::Status;
+use super::alarm::Alarm;
+use super::time::{now_us, sleep_us};
 use super::{flash, gpu, seam, space};
 use crate::driver::discard::status;
 use crate::driver::fault;
@@ -22,7 +27,7 @@ use crate::driver::prefetch::Process;
 use crate::driver::space::State;
 use crate::driver::stats::{Gpu, Space};
 use crate::mem::{OutOfMemory, TryVec};
-use crate::policy::fault::{Flush, Record, Translated};
+use crate::policy::fault::{Entered, Flush, Record, Translated};
 use core::cell::Cell;
 use core::mem::{offset_of, size_of};
 use core::ptr::null_mut;
@@ -47,6 +52,10 @@ const _: () = {
     assert!(Flush::UpdatePut as u32 == bindings::UVM_RUST_FLUSH_UPDATE_PUT);
     assert!(Flush::WaitUpdatePut as u32 == bindings::UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
 };
+
+/// So long who waits for a VA space's lock sleeps between two tries. One writer at a time stands in its line, so there is a
+/// moment without one soon.
+const TRY_US: u64 = 50;
 
 /// VA spaces that one call of the service loop has met. The service lock keeps them alive (I-space).
 pub(crate) struct Met {
@@ -358,17 +367,56 @@ impl<'a> FaultGpu<'a> {
         Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.c, reason) })
     }
 
-    /// Enters a VA space: takes its locks, unless another one is entered. Returns whether the GPU is registered there.
-    /// A VA space that this call has not met is not entered.
+    /// Enters a VA space: takes its locks if they can be had at once, unless another one is entered. One that this call
+    /// has not met is not entered, and the GPU counts as not registered there.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+    pub(crate) fn enter(&mut self, space: u64, to_cancel: bool) -> Entered {
+        self.enter_by(space, to_cancel, |space| {
+            // SAFETY: by what `enter_by` says of it.
+            unsafe { try_locks(space, to_cancel) }
+        })
+    }
+
+    /// As `enter`, but waits for the locks in line, for so many microseconds.
+    #[cold]
+    pub(crate) fn enter_within(
+        &mut self,
+        space: u64,
+        to_cancel: bool,
+        alarm: &Alarm,
+        us: u64,
+    ) -> Entered {
+        self.enter_by(space, to_cancel, |space| {
+            // SAFETY: by what `enter_by` says of it; the caller of the service is the GPU's bottom half, a thread of
+            // the kernel's, and its loop has the alarm.
+            unsafe { wait_for_locks(space, to_cancel, alarm, us) }
+        })
+    }
+
+    /// Enters a VA space whose locks `lock` takes: it is called with one that is alive, while none is entered.
+    #[inline(always)]
+    fn enter_by(
+        &mut self,
+        space: u64,
+        to_cancel: bool,
+        lock: impl FnOnce(*mut uvm_seam_space) -> Option<*mut mm_struct>,
+    ) -> Entered {
         if self.entered || !self.met.has(space) {
-            return false;
+            return Entered::Unregistered;
         }
+        // It was met, so it is alive (I-space).
+        let space = space as usize as *mut uvm_seam_space;
+        let Some(mm) = lock(space) else {
+            return Entered::Busy;
+        };
         self.entered = true;
-        // SAFETY: `space` was met, so it is alive (I-space); nothing is entered.
-        self.there = unsafe { bindings::uvm_seam_fault_enter(self.c, space, to_cancel) };
-        !self.there.is_null()
+        // SAFETY: the VA space is alive, and its locks were taken.
+        self.there = unsafe { bindings::uvm_seam_fault_enter(self.c, space, mm, to_cancel) };
+        if self.there.is_null() {
+            Entered::Unregistered
+        } else {
+            Entered::Registered
+        }
     }
 
     /// Leaves the VA space that is entered, if there is one, and releases its locks.
@@ -390,6 +438,58 @@ impl Drop for FaultGpu<'_> {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// Takes the locks of a VA space if they can be had at once: that of its process' memory, unless it is `to_cancel`, and its
+/// own. Gives the memory, which is null for nobody's; `None`: nothing is taken.
+///
+/// # Safety
+///
+/// The VA space is alive, and this thread has none of the locks.
+#[inline]
+unsafe fn try_locks(space: *mut uvm_seam_space, to_cancel: bool) -> Option<*mut mm_struct> {
+    let mut mm = null_mut();
+    // SAFETY: by this function's contract; `mm` is ours for the call. What is taken is given back if the other is not.
+    unsafe {
+        if !to_cancel && !bindings::uvm_seam_mm_lock(space, false, &mut mm) {
+            return None;
+        }
+        if bindings::uvm_seam_space_trylock(space) {
+            return Some(mm);
+        }
+        bindings::uvm_seam_mm_unlock(space, mm);
+    }
+    None
+}
+
+/// The same, for who waits `us` microseconds for them. The memory's lock is waited for in its line. The VA space's is tried
+/// again and again.
+///
+/// # Safety
+///
+/// As for `try_locks`; the thread is one of the kernel's, which expects no signal and alone has the alarm.
+unsafe fn wait_for_locks(
+    space: *mut uvm_seam_space,
+    to_cancel: bool,
+    alarm: &Alarm,
+    us: u64,
+) -> Option<*mut mm_struct> {
+    let (end, mut mm) = (now_us().saturating_add(us), null_mut());
+    // SAFETY: by this function's contract; `mm` is ours for the call. What is taken is given back if the other is not.
+    unsafe {
+        let wait = || bindings::uvm_seam_mm_lock(space, true, &mut mm);
+        if !to_cancel && !alarm.within(us / 1000, wait) {
+            return None;
+        }
+        while !bindings::uvm_seam_space_trylock(space) {
+            if now_us() >= end {
+                bindings::uvm_seam_mm_unlock(space, mm);
+                return None;
+            }
+            sleep_us(TRY_US);
+        }
+    }
+    Some(mm)
 }
 
 /// The VA space that a GPU's faults are serviced in.

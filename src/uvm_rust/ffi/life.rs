@@ -5,7 +5,7 @@
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::{flash, prefetch, tenant};
+use super::{alarm, flash, prefetch, tenant};
 use crate::driver::life;
 
 super::check_exports!(uvm_rust_init, uvm_rust_exit);
@@ -21,6 +21,7 @@ unsafe extern "C" fn uvm_rust_exit() {
     unsafe {
         flash::exit();
         prefetch::WORKERS.end();
+        alarm::RINGERS.end();
         tenant::exit();
     }
 }

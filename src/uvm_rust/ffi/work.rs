@@ -61,6 +61,7 @@ pub(super) enum Kind {
     Prefetch = bindings::UVM_RUST_WORK_PREFETCH as isize,
     Fetch = bindings::UVM_RUST_WORK_FETCH as isize,
     Spill = bindings::UVM_RUST_WORK_SPILL as isize,
+    Alarm = bindings::UVM_RUST_WORK_ALARM as isize,
 }
 
 /// A work item, which one thread at a time runs later. Dropping the item stops it.

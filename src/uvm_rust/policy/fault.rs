@@ -37,8 +37,10 @@
 //!   space: what is cancelled cannot have been mended meanwhile.
 //! - **F-dead**: a fault whose channel is gone is stale; it is flushed, not
 //!   cancelled.
-//! - **F-lock**: every `enter` of a VA space is followed by one `leave`, before
-//!   another `enter`.
+//! - **F-lock**: every `enter` that took the locks of a VA space is followed by one
+//!   `leave`, before another `enter`.
+//! - **F-busy**: of a VA space whose locks others have, nothing is serviced and
+//!   nothing is cancelled. Its faults come back by the replay that F-replay owes them.
 //!
 //! Locking: none here. The caller owns the ring for the length of a call (in the
 //! driver, the GPU's replayable-fault service lock).
@@ -46,6 +48,7 @@
 mod batch;
 mod cancel;
 mod decide;
+mod patience;
 mod service;
 
 pub use batch::{run_within, Batch};
@@ -55,7 +58,9 @@ pub use decide::{
     flush_after_batch, goes_on, prefetch_faults, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch,
     ReplayPolicy,
 };
-pub use service::{Looked, Machine, Outcome, Served, Service, Translated};
+#[allow(unused_imports)]
+pub use patience::{Patience, LEAST_US, MOST_US};
+pub use service::{Entered, Looked, Machine, Outcome, Served, Service, Translated};
 
 /// Accesses, from the least to the most intrusive; upstream's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

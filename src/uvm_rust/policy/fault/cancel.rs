@@ -3,7 +3,7 @@
 //! Cancelling faults: exactly the fatal ones, or all of a batch.
 
 use super::decide::Flush;
-use super::service::{Call, Machine, Prepared, Served};
+use super::service::{Call, Entered, Machine, Prepared, Served};
 
 impl<M: Machine> Call<'_, M> {
     /// Cancels the fatal faults of a VA space in which some were seen, and services
@@ -14,10 +14,13 @@ impl<M: Machine> Call<'_, M> {
             self.replayed();
             return Ok(());
         }
-        let registered = self.machine.enter(space, false);
-        let result = self.cancel_in(space, registered);
-        self.machine.leave();
-        result?;
+        let entered = self.machine.enter(space, false);
+        // Where others have the locks, the fatal faults come back, and are found once more (F-busy).
+        if entered != Entered::Busy {
+            let result = self.cancel_in(space, entered == Entered::Registered);
+            self.machine.leave();
+            result?;
+        }
         // For the faults that were serviced or not looked at; and what was cancelled
         // may have left duplicates behind.
         self.flush(Flush::UpdatePut)
@@ -73,23 +76,22 @@ impl<M: Machine> Call<'_, M> {
         }
         let mut at = 0;
         while let Some(space) = self.whose(at) {
-            let n = self
-                .batch
-                .records()
-                .iter()
-                .skip(at)
-                .take_while(|r| r.who == space)
-                .count();
-            let mut result = Ok(());
-            // Without a registered GPU the page directory may be another's by now.
-            if self.machine.enter(space, true) {
-                result = self.machine.cancel(at as u32, n as u32, Some(reason));
-            }
+            let n = self.faults_from(at, space);
+            let result = match self.machine.enter(space, true) {
+                Entered::Registered => self.machine.cancel(at as u32, n as u32, Some(reason)),
+                // Without a registered GPU the page directory may be another's by now.
+                Entered::Unregistered => Ok(()),
+                // They come back, and are serviced or fail anew.
+                Entered::Busy => {
+                    at += n;
+                    continue;
+                }
+            };
             self.machine.leave();
             if result.is_err() {
                 break;
             }
-            at += n.max(1);
+            at += n;
         }
         // Each cancel is a replay too: discard the duplicates that it brought.
         let _ = self.flush(Flush::UpdatePut);

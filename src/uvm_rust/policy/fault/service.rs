@@ -34,6 +34,17 @@ pub enum Served {
     AgainInPlace,
 }
 
+/// What came of [`Machine::enter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// The locks are taken, and the GPU is registered in the VA space.
+    Registered,
+    /// The locks are taken. The GPU has left the VA space, so its faults are stale.
+    Unregistered,
+    /// Others have the locks, for longer than this thread may wait. Nothing is taken.
+    Busy,
+}
+
 /// What one call of [`Machine::service`] looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looked {
@@ -113,14 +124,14 @@ pub trait Machine {
     /// entry which one stands for it.
     fn publish(&mut self, records: &[Record], representatives: &[u32]);
 
-    /// Takes the locks of a VA space, to service or (`to_cancel`) to cancel.
-    /// Returns whether the GPU is registered there; if not, its faults are stale.
-    fn enter(&mut self, space: u64, to_cancel: bool) -> bool;
+    /// Takes the locks of a VA space, to service or (`to_cancel`) to cancel. It waits for others no longer than
+    /// all processes' faults may.
+    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered;
 
     /// Invalidates what servicing left in the GPU's TLBs.
     fn invalidate(&mut self) -> Result<(), Self::Error>;
 
-    /// Lets the locks of [`Machine::enter`] go.
+    /// Lets the locks go that [`Machine::enter`] took.
     fn leave(&mut self);
 
     /// Lets fault `first` and those after it, which `records` begins with, wait elsewhere if their pages are on a
@@ -370,7 +381,14 @@ impl<M: Machine> Call<'_, M> {
     fn service_batch(&mut self) -> Result<(), M::Error> {
         let (mut at, mut in_place) = (0, false);
         while let Some(space) = self.whose(at) {
-            let registered = self.machine.enter(space, false);
+            let registered = match self.machine.enter(space, false) {
+                Entered::Busy => {
+                    at += self.faults_from(at, space);
+                    in_place = false;
+                    continue;
+                }
+                entered => entered == Entered::Registered,
+            };
             let progress = self.service_space(space, registered, &mut at, &mut in_place);
             let result = match progress {
                 Ok(Progress::Done) => self.machine.invalidate(),
@@ -476,6 +494,13 @@ impl<M: Machine> Call<'_, M> {
     /// The VA space of the fault at place `at` of the order.
     pub(super) fn whose(&self, at: usize) -> Option<u64> {
         Some(self.batch.records().get(at)?.who)
+    }
+
+    /// How many faults of this VA space there are from place `at` of the order on; one at least, so that who goes on
+    /// behind them goes on.
+    pub(super) fn faults_from(&self, at: usize, space: u64) -> usize {
+        let behind = self.batch.records().iter().skip(at);
+        behind.take_while(|r| r.who == space).count().max(1)
     }
 
     pub(super) fn replay(&mut self) -> Result<(), M::Error> {

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
+mod busy;
 mod checks;
 
 /// A call of the machine that changes something, with what it was given.
@@ -97,6 +98,10 @@ struct Script {
     outcomes: VecDeque<Outcome>,
     /// VA spaces that the GPU has left.
     unregistered: Vec<u64>,
+    /// VA spaces whose locks others have.
+    busy: Vec<u64>,
+    /// A VA space whose locks others have once it was entered so often.
+    busy_after: Option<(u64, usize)>,
     /// VA spaces whose channel is gone, or lacks the subcontext.
     stale: Vec<u64>,
     no_subcontext: Vec<u64>,
@@ -218,9 +223,18 @@ impl Machine for Script {
 
     fn publish(&mut self, _: &[Record], _: &[u32]) {}
 
-    fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered {
+        let is_of = |did: &Did| matches!(did, Enter { space: of, .. } if *of == space);
+        let before = Self::count(self, is_of);
         let _ = self.note(Enter { space, to_cancel });
-        !self.unregistered.contains(&space)
+        let is_after = |(of, times)| of == space && before >= times;
+        if self.busy.contains(&space) || self.busy_after.is_some_and(is_after) {
+            Entered::Busy
+        } else if self.unregistered.contains(&space) {
+            Entered::Unregistered
+        } else {
+            Entered::Registered
+        }
     }
 
     fn invalidate(&mut self) -> Result<(), u32> {

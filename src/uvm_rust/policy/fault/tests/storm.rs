@@ -31,6 +31,7 @@ struct Storm {
     max_batch: u32,
     again_in: Option<u32>,
     fails_in: Option<u32>,
+    contended: u64,
     seed: u64,
 }
 
@@ -43,10 +44,12 @@ fn storm(broken_channels: bool) -> impl Strategy<Value = Storm> {
         any::<bool>(),
         1..64u32,
         prop::option::of(0..20u32),
+        // All of them would never end.
+        prop::sample::select(std::vec![0, 2, 3, 10]),
         any::<u64>(),
     )
         .prop_map(
-            |(warps, policy, coalesce, max_batch, again_in, seed)| Storm {
+            |(warps, policy, coalesce, max_batch, again_in, contended, seed)| Storm {
                 warps: warps
                     .into_iter()
                     .map(|(who, page, access, utlb)| Record {
@@ -61,6 +64,7 @@ fn storm(broken_channels: bool) -> impl Strategy<Value = Storm> {
                 max_batch,
                 again_in,
                 fails_in: None,
+                contended,
                 seed,
             },
         )
@@ -82,6 +86,7 @@ impl Storm {
         world.registered = std::vec![true, true, false];
         world.again_in = self.again_in;
         world.fails_in = self.fails_in;
+        world.contended = self.contended;
         for page in 0..POISONED {
             let kind = match page % 5 {
                 0 => Page::Missing,
@@ -156,7 +161,8 @@ proptest! {
         prop_assert_eq!(ours.counted, ours.looked_at);
         prop_assert_eq!(ours.missed, ours.found);
 
-        let mut theirs = storm.world();
+        // Theirs waits for locks as long as that takes.
+        let mut theirs = Storm { contended: 0, ..storm.clone() }.world();
         let mut upstream = Upstream::new(storm.params());
         prop_assert_eq!(weather(&mut theirs, |w| upstream.run(w)), 0);
 

@@ -72,6 +72,9 @@ pub struct World {
     /// How many calls of `service` until one says `Again`, fails.
     pub again_in: Option<u32>,
     pub fails_in: Option<u32>,
+    /// Of so many calls of `enter`, one finds the locks taken; 0: none does.
+    pub contended: u64,
+    pub busy: u32,
     /// Entries are valid at once.
     pub prompt: bool,
     /// Calls that a loop without an end would repeat.
@@ -109,6 +112,8 @@ impl World {
             missed: 0,
             again_in: None,
             fails_in: None,
+            contended: 0,
+            busy: 0,
             prompt: false,
             calls: 0,
             random: seed | 1,
@@ -334,12 +339,20 @@ impl Machine for World {
         self.fatal = vec![None; records.len()];
     }
 
-    fn enter(&mut self, space: u64, to_cancel: bool) -> bool {
+    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered {
         self.called();
         assert_eq!(self.held, None, "F-lock");
+        if self.contended > 0 && self.random() % self.contended == 0 {
+            self.busy += 1;
+            return Entered::Busy;
+        }
         self.held = Some((space, to_cancel));
         self.fresh = (false, false);
-        self.registered[space as usize]
+        if self.registered[space as usize] {
+            Entered::Registered
+        } else {
+            Entered::Unregistered
+        }
     }
 
     fn invalidate(&mut self) -> Result<(), u32> {

@@ -12,6 +12,7 @@ mod demo;
 mod failures;
 mod interface;
 mod lacking;
+mod locks;
 mod mapped;
 mod overlap;
 mod paths;
@@ -106,6 +107,7 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("child-fuzzes") => options.child = Some("fuzzes"),
             Long("child-hogs") => options.child = Some("hogs"),
             Long("child-spills") => options.child = Some("spills"),
+            Long("child-faults") => options.child = Some("faults"),
             Long("child-changes") => options.child = Some("changes"),
             Long("child-fills") => options.child = Some("fills"),
             Long("child-counts") => options.child = Some("counts"),
@@ -157,6 +159,7 @@ fn main() -> ExitCode {
         Some("fuzzes") => return interface::child_fuzzes(options.fuzz, options.seed),
         Some("hogs") => return tenants::child_hogs(),
         Some("spills") => return tenants::child_spills(options.mib),
+        Some("faults") => return locks::child_faults(),
         Some("changes") => return waits::child_changes(),
         Some("fills") => return tenants::child_fills(),
         Some("counts") => return tenants::child_counts(),
@@ -191,6 +194,7 @@ fn main() -> ExitCode {
     again::run(&mut suite);
     mapped::run(&mut suite);
     silent::run(&mut suite);
+    locks::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);
     suite.test("a random program", NONE, || {

@@ -31,7 +31,7 @@ pub(crate) fn run(suite: &mut Suite) {
 }
 
 /// What a thread does when it is told to, and what that comes to: an errno, or 0.
-type Step<'a> = Box<dyn FnOnce() -> i32 + Send + 'a>;
+pub(crate) type Step<'a> = Box<dyn FnOnce() -> i32 + Send + 'a>;
 
 /// A thread of the process holds the lock of its memory until the device answers, as the kernel reads a page for it. A
 /// second one waits to change what memory there is. Our calls wait behind that, and a worker comes again.
@@ -90,7 +90,7 @@ fn place<T>(of: &mut T) -> usize {
 }
 
 /// Changes what memory the process has.
-fn map_and_unmap() -> i32 {
+pub(crate) fn map_and_unmap() -> i32 {
     let (access, own) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: new memory, which nobody knows.
     unsafe {
@@ -101,7 +101,7 @@ fn map_and_unmap() -> i32 {
 
 /// Has a thread take each step, when the one before sleeps in its step; the one with number `goes_on` does not. Then
 /// does something else. The threads are there before that: a new one needs memory.
-fn one_after_the_other(
+pub(crate) fn one_after_the_other(
     silence: Silence,
     steps: Vec<Step<'_>>,
     goes_on: usize,
@@ -134,7 +134,7 @@ fn one_after_the_other(
 }
 
 /// A page of a device, of which a process has its own copy once it writes to that.
-struct Page(*mut libc::c_void);
+pub(crate) struct Page(pub(crate) *mut libc::c_void);
 
 impl Page {
     /// Where on the device: far from where udev looks for names at any new one, which would have it in memory.
@@ -144,7 +144,7 @@ impl Page {
     const APART: u64 = 4 << 20;
 
     /// Page `n` of some, which begins with `bytes`. Whoever needs it has to read it from the device.
-    fn of(device: &Dm, n: usize, bytes: &[u8]) -> Result<Self, Failure> {
+    pub(crate) fn of(device: &Dm, n: usize, bytes: &[u8]) -> Result<Self, Failure> {
         let at = Self::AT + n as u64 * Self::APART;
         let file = OpenOptions::new().read(true).write(true).open(&device.0)?;
         file.write_all_at(bytes, at)?;

@@ -64,7 +64,7 @@ fn own() -> Outcome {
 }
 
 /// Whether a child has ended by itself within `time`.
-fn ends_in(child: &mut Killed, time: Duration) -> Result<bool, Failure> {
+pub(crate) fn ends_in(child: &mut Killed, time: Duration) -> Result<bool, Failure> {
     let start = Instant::now();
     while child.0.try_wait()?.is_none() {
         if start.elapsed() > time {

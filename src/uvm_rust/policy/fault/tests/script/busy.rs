@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! A VA space whose locks others have: the loop leaves its faults, and goes on with those of the others (F-busy).
+
+use super::*;
+
+/// Three VA spaces with two faults each.
+fn three() -> Script {
+    let faults: Vec<_> = (1..4).flat_map(|space| writes(space, 0..2)).collect();
+    Script::new(0, &faults)
+}
+
+#[test]
+fn faults_of_a_busy_space_are_left_for_the_replay() {
+    let mut script = three();
+    script.busy = vec![2];
+    script.run(params()).unwrap();
+    let whole = [
+        enter(1),
+        service(0),
+        service(1),
+        Invalidate,
+        Leave,
+        // Nothing was taken, and nothing is given back.
+        enter(2),
+        enter(3),
+        service(4),
+        service(5),
+        Invalidate,
+        Leave,
+        CACHED,
+    ];
+    assert_eq!(script.since(enter(1))[..whole.len()], whole);
+}
+
+/// The replay comes by each policy, also where no va_block is serviced that would bring it.
+#[test]
+fn a_batch_of_a_busy_space_alone_is_replayed() {
+    for (policy, replay) in [
+        (ReplayPolicy::Block, Replay),
+        (ReplayPolicy::Batch, Replay),
+        (ReplayPolicy::BatchFlush, CACHED),
+        (ReplayPolicy::Once, Replay),
+    ] {
+        let mut script = Script::new(0, &writes(1, 0..3));
+        script.busy = vec![1];
+        script.run(with(policy)).unwrap();
+        assert_eq!(
+            script.since(enter(1))[..2],
+            [enter(1), replay],
+            "{policy:?}"
+        );
+    }
+}
+
+/// What was to be serviced in place was the busy one's.
+#[test]
+fn what_is_behind_a_busy_space_may_be_migrated() {
+    let mut script = Script::new(0, &[writes(1, 0..1), writes(2, 0..1)].concat());
+    script.served = [Served::AgainInPlace].into();
+    // From then on.
+    script.busy_after = Some((1, 1));
+    script.run(with(ReplayPolicy::Once)).unwrap();
+    let whole = [
+        enter(1),
+        service(0),
+        Leave,
+        enter(1),
+        enter(2),
+        service(1),
+        Invalidate,
+        Leave,
+        Replay,
+    ];
+    assert_eq!(script.since(enter(1)), whole);
+}
+
+#[test]
+fn a_cancel_of_a_busy_space_only_flushes() {
+    let mut script = targeted(&[]);
+    // The batch got in once, and the cancel does not.
+    script.busy_after = Some((2, 1));
+    script.run(params()).unwrap();
+    assert_eq!(script.since(WaitService), [WaitService, enter(2), UPDATE]);
+}
+
+#[test]
+fn a_global_cancel_leaves_out_a_busy_space() {
+    let mut script = global();
+    script.busy_after = Some((2, 1));
+    assert_eq!(script.run(params()), Err(BROKEN));
+    let cancel = |first, n| Cancel {
+        first,
+        n,
+        reason: REASON,
+    };
+    let whole = [
+        enter_to_cancel(1),
+        cancel(0, 2),
+        Leave,
+        enter_to_cancel(2),
+        enter_to_cancel(3),
+        cancel(3, 3),
+        Leave,
+        UPDATE,
+    ];
+    assert_eq!(script.since(enter_to_cancel(1)), whole);
+}
