@@ -8,7 +8,7 @@
 #[path = "../../tests/harness.rs"]
 mod harness;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use harness::{cc, libraries, skipped, source, stub, tmp, top};
