@@ -163,6 +163,21 @@ impl Plan {
         }
     }
 
+    /// A discard of `range` that leaves all of it alone, in a block of `pages` pages.
+    pub fn leaving(pages: u16, range: Region, mode: Mode) -> Self {
+        let range = PageMask::from(Region::new(range.first(), range.outer().min(pages)));
+        Self {
+            drop: PageMask::EMPTY,
+            clean: PageMask::EMPTY,
+            discarded: PageMask::EMPTY,
+            ignored: range,
+            live: match mode {
+                Mode::Eager => range,
+                Mode::Lazy => PageMask::EMPTY,
+            },
+        }
+    }
+
     /// Whether the discard discards nothing.
     pub fn is_empty(&self) -> bool {
         self.discarded.is_empty()

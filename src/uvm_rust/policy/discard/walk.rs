@@ -359,13 +359,23 @@ impl<M: Machine> Walk<'_, M> {
             }
             match self.machine.block(first) {
                 Some(block) if self.machine.may_migrate(part) => self.block(block, part)?,
-                _ => self.counts.skipped += 1,
+                Some(block) => self.must_stay(block, part),
+                None => self.counts.skipped += 1,
             }
             if last == span.last {
                 return Ok(());
             }
             first = last + 1;
         }
+    }
+
+    /// The chosen block, at the addresses `block`, of which `part` may not migrate. The group that forbids it may have a
+    /// few pages only, so that others were discarded lazily before.
+    fn must_stay(&mut self, block: Span, part: Span) {
+        let plan = Plan::leaving(block.pages(), block.region(part), self.request.mode);
+        self.machine.lock();
+        self.leave(&plan);
+        self.machine.unlock();
     }
 
     /// The chosen block, at the addresses `block`, of which `part` is to be discarded.
@@ -392,11 +402,7 @@ impl<M: Machine> Walk<'_, M> {
         let request = self.request;
         let plan = Plan::new(pages, region, request.mode, request.granule_shift, &facts);
         if plan.is_empty() {
-            // What was discarded lazily before is live again, if the discard is eager.
-            if let Some(state) = self.machine.state() {
-                state.commit(&plan);
-            }
-            self.counts.skipped += 1;
+            self.leave(&plan);
             return Ok(Progress::Done);
         }
         self.have_state(pages)?;
@@ -424,6 +430,14 @@ impl<M: Machine> Walk<'_, M> {
             self.machine.note_work().map_err(Failure::Machine)?;
         }
         Ok(Progress::Done)
+    }
+
+    /// Discards nothing of the locked block: what was discarded lazily before is live again, if the discard is eager.
+    fn leave(&mut self, plan: &Plan) {
+        if let Some(state) = self.machine.state() {
+            state.commit(plan);
+        }
+        self.counts.skipped += 1;
     }
 
     /// Makes the state of the locked block if it has none, with what is resident now taken as

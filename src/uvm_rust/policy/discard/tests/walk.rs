@@ -585,6 +585,34 @@ fn what_an_eager_discard_leaves_alone_is_live_again() {
     assert_eq!(script.discarded(BASE), 512);
 }
 
+/// A range group whose migration is forbidden may cover a part of the block only, and pages beside it be discarded lazily
+/// before: those are written behind the discard without a prefetch, too.
+#[test]
+fn what_must_stay_is_live_again_after_an_eager_discard() {
+    for (mode, still, status) in [
+        (Mode::Eager, 512 - 256, Status::Live),
+        (Mode::Lazy, 512, Status::Lazy),
+    ] {
+        let mut script = Script::new(6 * MIB);
+        // Nothing is kept for a block that was never discarded.
+        script.blocks = vec![(9, Is::Untouched), (10, Is::Pinned)];
+        assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
+        script.blocks.extend([(8, Is::Pinned), (9, Is::Untouched)]);
+        script.did.clear();
+        let (result, met) = script.run(BASE, MIB, mode);
+        assert_eq!((result, met), (Ok(()), counts(0, 1, 0)));
+        assert_eq!(script.locked(), [Lock, Unlock], "{mode:?}");
+        assert_eq!(script.tail(), [Close, Wait, Leave]);
+        assert_eq!(script.discarded(BASE), still, "{mode:?}");
+        let state = &script.states[0].1;
+        assert_eq!((state.status(0), state.status(255)), (status, status));
+        assert_eq!(state.status(256), Status::Lazy);
+        let (result, met) = script.whole(mode);
+        assert_eq!((result, met), (Ok(()), counts(0, 3, 0)));
+        assert_eq!(script.states.len(), 1);
+    }
+}
+
 /// A kernel without preemption has only rest() to let others run, and only a look at the signals
 /// to end: the block that is skipped must not come past them.
 #[test]

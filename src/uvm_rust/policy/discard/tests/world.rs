@@ -75,6 +75,8 @@ enum Op {
     Migrate(usize, usize, u16, u16),
     Evict(usize, usize),
     Discard(u64, u64, bool),
+    /// Whether the block may migrate changes.
+    Pin(usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -86,6 +88,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(b, p, from, to)| Op::Migrate(b, p, from, to)),
         1 => (0..BLOCKS, 1..3usize).prop_map(|(b, p)| Op::Evict(b, p)),
         2 => part(pages).prop_map(|(from, to, eager)| Op::Discard(from, to, eager)),
+        1 => (0..BLOCKS).prop_map(Op::Pin),
     ]
 }
 
@@ -154,6 +157,7 @@ impl World {
             }
             Op::Evict(b, p) => self.blocks[b].sim.evict(p),
             Op::Discard(from, to, eager) => self.discard(from, to, mode(eager)).expect("no error"),
+            Op::Pin(b) => self.blocks[b].pinned ^= true,
         }
     }
 
@@ -187,9 +191,11 @@ impl World {
             let met = cut < end && self.failed.is_none_or(|(what, at)| met(what, at, b));
             let (mut done, mut asked) = (PageMask::EMPTY, PageMask::EMPTY);
             let block = &mut self.blocks[b];
-            if met && block.touched && !block.pinned {
-                done = should_discard(PAGES_OF[b], cut, end, mode, block.mapped_2m, SHIFT);
+            if met && block.touched {
                 asked = Region::new(cut, end).into();
+                if !block.pinned {
+                    done = should_discard(PAGES_OF[b], cut, end, mode, block.mapped_2m, SHIFT);
+                }
             }
             if met {
                 match (done.count(), end - cut) {
