@@ -35,7 +35,7 @@ enum Did {
     Drop(Region),
     ForgetThrashing(Region),
     ForgetStored(Region),
-    Requeue(u16),
+    Requeue(u16, Queue),
     NoteWork,
 }
 use Did::*;
@@ -346,9 +346,9 @@ impl Machine for Script {
         let _ = self.note(ForgetStored(run(pages)));
     }
 
-    fn requeue(&mut self, memory: Memory) {
+    fn requeue(&mut self, memory: Memory, queue: Queue) {
         assert!(self.locked);
-        let _ = self.note(Requeue(memory.0));
+        let _ = self.note(Requeue(memory.0, queue));
     }
 
     fn note_work(&mut self) -> Result<(), u32> {
@@ -416,7 +416,7 @@ fn an_eager_discard_does_all_in_order() {
         ForgetThrashing(WHOLE),
         ForgetStored(WHOLE),
         Held(1),
-        Requeue(1),
+        Requeue(1, Queue::Discarded),
         Held(2),
         NoteWork,
         Unlock,
@@ -442,7 +442,7 @@ fn a_lazy_discard_drops_nothing_and_waits_for_nothing_new() {
         Keep,
         ForgetStored(WHOLE),
         Held(1),
-        Requeue(1),
+        Requeue(1, Queue::Discarded),
         Held(2),
         Unlock,
     ];
@@ -601,7 +601,12 @@ fn what_must_stay_is_live_again_after_an_eager_discard() {
         script.did.clear();
         let (result, met) = script.run(BASE, MIB, mode);
         assert_eq!((result, met), (Ok(()), counts(0, 1, 0)));
-        assert_eq!(script.locked(), [Lock, Unlock], "{mode:?}");
+        let used = [Lock, Held(1), Requeue(1, Queue::Used), Held(2), Unlock];
+        let locked = match mode {
+            Mode::Eager => &used[..],
+            Mode::Lazy => &[Lock, Unlock],
+        };
+        assert_eq!(script.locked(), locked);
         assert_eq!(script.tail(), [Close, Wait, Leave]);
         assert_eq!(script.discarded(BASE), still, "{mode:?}");
         let state = &script.states[0].1;
