@@ -372,10 +372,13 @@ unsafe extern "C" fn uvm_rust_flash_is_lost(
         return false;
     };
     // Whoever comes when that is some time ago has it read again, but for who was not put off for that.
-    if state.pages.kept().test(page) && !(by_gpu && wants.find_out()) {
-        let mut pages = PageMask::EMPTY;
-        pages.set(page);
-        state.pages.read_again_at(now_us(), &pages);
+    if state.pages.kept().test(page) {
+        let now = now_us();
+        if !(by_gpu && wants.finds_out(page, now)) {
+            let mut pages = PageMask::EMPTY;
+            pages.set(page);
+            state.pages.read_again_at(now, &pages);
+        }
     }
     state.pages.lost().test(page)
 }

@@ -364,7 +364,7 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     assert_eq!(wants.park(&mut state, 0, &pages(0, 1)), ask(0, 1));
     assert_eq!(wants.park(&mut state, 0, &pages(80, 100)), ask(80, 90));
     assert_eq!(wants.park(&mut state, 0, &pages(90, 100)), Park::No);
-    assert!(!wants.find_out(), "nothing is lost");
+    assert!(!wants.finds_out(95, 0), "nothing is lost");
     assert_eq!(wants.park(&mut state, 0, &pages(90, 100)), ask(90, 100));
     assert_eq!(wants.park(&mut state, 0, &pages(10, 20)), Park::No);
     assert!(wants.ask(&pages(0, 1), fault));
@@ -412,11 +412,11 @@ fn faults_wait_for_what_may_be_read_again() {
     let lost = pages(0, 10);
     fails(&mut t, &mut state, lost, 0);
     assert_eq!(wants.park(&mut state, AGAIN_US - 1, &lost), Park::No);
-    assert!(wants.find_out() && state.lost() == lost);
+    assert!(wants.finds_out(3, AGAIN_US - 1) && state.lost() == lost);
     // It is asked for those that are wanted.
     let (one, again) = (pages(0, 4), Park::Ask(pages(0, 4)));
     assert_eq!(wants.park(&mut state, AGAIN_US, &one), again);
-    assert!(!wants.find_out());
+    assert!(!wants.finds_out(3, AGAIN_US));
     assert_eq!(
         (state.lost(), state.on_flash()),
         (lost - one, pages(10, 100) | one)
@@ -432,9 +432,33 @@ fn faults_wait_for_what_may_be_read_again() {
     // The faults that wait for that find out, however late it is.
     let late = 8 * AGAIN_US;
     assert_eq!(wants.park(&mut state, late, &one), Park::No);
-    assert!(wants.find_out() && state.lost().intersects(&one));
+    assert!(wants.finds_out(3, late) && state.lost().intersects(&one));
     // The next ones wait.
     assert_eq!(wants.park(&mut state, late, &one), again);
+    state.release(&mut t);
+}
+
+/// A copy engine's fault is never put off, and looks at pages one by one. Only what other faults are finding out of stays
+/// lost for it, and only meanwhile: it is fatal.
+#[test]
+fn what_is_found_out_of_is_what_a_fault_wants_and_for_a_while() {
+    let (mut t, mut wants) = (table(4), Wants::default());
+    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    spill(&mut t, &mut state, pages(0, 100));
+    let lost = pages(0, 10);
+    let read = state.begin_read(&mut t, &lost).unwrap().unwrap();
+    state.put_off(&read, (&lost, &none), 0);
+    let _ = state.end_read(&mut t, read, &none, &none, false);
+    assert_eq!(wants.park(&mut state, 5, &pages(0, 4)), Park::No);
+    let finds_out = |wants: &Wants, now| {
+        let found = (0..512).filter(|page| wants.finds_out(*page, now));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(finds_out(&wants, 5), [0, 1, 2, 3]);
+    // Others, whose pages are there, do not end it.
+    assert_eq!(wants.park(&mut state, 5, &pages(200, 201)), Park::No);
+    assert_eq!(finds_out(&wants, 4 + AGAIN_US), [0, 1, 2, 3]);
+    assert_eq!(finds_out(&wants, 5 + AGAIN_US), [0; 0]);
     state.release(&mut t);
 }
 
