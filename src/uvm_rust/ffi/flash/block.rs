@@ -589,6 +589,18 @@ pub(super) unsafe fn came(block: *mut uvm_rust_flash_block, pages: &PageMask) {
     }
 }
 
+/// `pages` have come to memory.
+///
+/// # Safety
+///
+/// `block` is null, or as [`own`] asks.
+pub(super) unsafe fn arrived(block: *mut uvm_rust_flash_block, pages: &PageMask) {
+    if !block.is_null() {
+        // SAFETY: by this function's contract.
+        unsafe { own(block) }.wants.arrived(pages);
+    }
+}
+
 /// It was tried to fetch what was asked for, which may have failed.
 ///
 /// # Safety
@@ -597,7 +609,8 @@ pub(super) unsafe fn came(block: *mut uvm_rust_flash_block, pages: &PageMask) {
 pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
     // SAFETY: by this function's contract.
     let own = unsafe { own(block) };
-    own.wants.tried(failed);
+    let state = own.state.as_ref().map(|state| &state.pages);
+    own.wants.tried(failed, state);
     own.waits = None;
 }
 

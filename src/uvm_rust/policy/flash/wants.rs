@@ -82,14 +82,19 @@ impl Wants {
         }
     }
 
-    /// It was tried to fetch what was asked for. If that has `failed` for faults, the next one on these pages finds out
-    /// why. A call finds out by itself.
-    pub fn tried(&mut self, failed: bool) {
-        if failed && self.is_urgent() {
-            self.failed |= self.asked;
+    /// It was tried to fetch what was asked for of a block with this `state`, if it has one. If that has `failed` for faults,
+    /// the next one on the pages that have not come finds out why. A call finds out by itself.
+    pub fn tried(&mut self, failed: bool, state: Option<&BlockPages>) {
+        if let Some(state) = state.filter(|_| failed && self.is_urgent()) {
+            self.failed |= self.asked & (state.on_flash() | state.lost());
         }
         self.asked = PageMask::EMPTY;
         self.fetched_for = None;
+    }
+
+    /// `pages` are in memory, whoever read them. When they are on the device again, faults are put off for them again.
+    pub fn arrived(&mut self, pages: &PageMask) {
+        self.failed -= *pages;
     }
 
     /// What a fault is to bring along of `pages` of a block with this `state`, and what is to be asked for.
