@@ -168,8 +168,8 @@ _Bool uvm_gpu_can_address(struct uvm_gpu_struct *gpu, __u64 first, __u64 bytes);
 _Bool uvm_seam_discard_facts(struct uvm_va_block_struct *block, struct uvm_rust_mask *resident);
 _Bool uvm_seam_discard_held(struct uvm_seam_space *space, struct uvm_va_block_struct *block, __u32 from,
 			    struct uvm_rust_held *held);
-/* @memory is one that uvm_seam_discard_held() gave with a root chunk. */
-void uvm_seam_discard_requeue(struct uvm_seam_space *space, struct uvm_va_block_struct *block, __u32 memory);
+/* @memory is one that uvm_seam_discard_held() gave with a root chunk; @queue: UVM_RUST_QUEUE_DISCARDED or _USED. */
+void uvm_seam_discard_requeue(struct uvm_seam_space *space, struct uvm_va_block_struct *block, __u32 memory, __u32 queue);
 /* Notes what GPUs do with the block. The second waits for all that was noted, with the VA space's lock held. */
 __u32 uvm_seam_tracker_add(struct uvm_seam_tracker *tracker, struct uvm_va_block_struct *block);
 __u32 uvm_seam_tracker_end(struct uvm_seam_tracker *tracker);

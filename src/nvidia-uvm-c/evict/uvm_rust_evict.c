@@ -43,12 +43,12 @@ void uvm_pmm_gpu_mark_root_chunk_unused(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chu
 		uvm_pmm_gpu_mark_root_chunk_unused__c(pmm, chunk);
 }
 
-void uvm_seam_discard_requeue(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 memory)
+void uvm_seam_discard_requeue(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 memory, __u32 queue)
 {
 	uvm_gpu_id_t id = uvm_gpu_id_from_index(memory - UVM_RUST_MEMORY_GPU(0));
 
 	set_queue(&uvm_rust_gpu((uvm_va_space_t *)space, id)->pmm,
-		  uvm_va_block_gpu_state_get(block, id)->chunks[0], UVM_RUST_QUEUE_DISCARDED, NULL);
+		  uvm_va_block_gpu_state_get(block, id)->chunks[0], queue, (uvm_va_space_t *)space);
 }
 
 void uvm_pmm_gpu_mark_chunk_evicted(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 763878471d000cee.
+// Of headers and options d71cee68cd655939.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -960,6 +960,7 @@ unsafe extern "C" {
         space: *mut uvm_seam_space,
         block: *mut uvm_va_block_struct,
         memory: __u32,
+        queue: __u32,
     );
 }
 unsafe extern "C" {

@@ -15,6 +15,7 @@ use super::status::Status;
 use super::vaspace::{space_of_block, Context, LockedVaSpace, VaSpace};
 use crate::driver::discard::status;
 use crate::policy::discard::{BlockState, Facts, Held, Memory, Span, PAGE_BYTES};
+use crate::policy::evict::Queue;
 use crate::policy::mask::{PageMask, Region};
 use core::marker::PhantomData;
 use core::ptr::{null_mut, NonNull};
@@ -302,13 +303,15 @@ impl LockedBlock<'_> {
         })
     }
 
-    /// Queues the block's root chunk in `memory` for reclaim, behind other discarded chunks, if [`LockedBlock::held`]
+    /// Moves the block's root chunk in `memory` to the new end of `queue`, discarded or used, if [`LockedBlock::held`]
     /// has given that memory last.
-    pub(crate) fn requeue(&mut self, memory: Memory) {
+    pub(crate) fn requeue(&mut self, memory: Memory, queue: Queue) {
         if self.root == Some(memory) {
             let (space, block) = (self.block.1.as_ptr(), self.as_ptr());
             // SAFETY: it is locked; C gave the memory with a root chunk under this hold of the lock.
-            unsafe { bindings::uvm_seam_discard_requeue(space, block, memory.0.into()) };
+            unsafe {
+                bindings::uvm_seam_discard_requeue(space, block, memory.0.into(), queue as u32);
+            }
         }
     }
 

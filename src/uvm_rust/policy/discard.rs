@@ -163,6 +163,21 @@ impl Plan {
         }
     }
 
+    /// A discard of `range` that leaves all of it alone, in a block of `pages` pages.
+    pub fn leaving(pages: u16, range: Region, mode: Mode) -> Self {
+        let range = PageMask::from(Region::new(range.first(), range.outer().min(pages)));
+        Self {
+            drop: PageMask::EMPTY,
+            clean: PageMask::EMPTY,
+            discarded: PageMask::EMPTY,
+            ignored: range,
+            live: match mode {
+                Mode::Eager => range,
+                Mode::Lazy => PageMask::EMPTY,
+            },
+        }
+    }
+
     /// Whether the discard discards nothing.
     pub fn is_empty(&self) -> bool {
         self.discarded.is_empty()
@@ -247,10 +262,13 @@ impl BlockState {
     }
 
     /// Records that what `plan` asks for was done. Between the two calls nothing
-    /// may change the block (its lock was not dropped).
-    pub fn commit(&mut self, plan: &Plan) {
+    /// may change the block (its lock was not dropped). Returns the pages that were discarded
+    /// lazily and are live now, so that a chunk that has them is used again ([`BlockState::queue`]).
+    pub fn commit(&mut self, plan: &Plan) -> PageMask {
+        let revived = self.lazy & plan.live;
         self.lazy = (self.lazy - plan.discarded - plan.live) | plan.clean;
         self.eager |= plan.discarded - plan.clean;
+        revived
     }
 
     /// The eviction queue for the root chunk of `memory` that backs this block

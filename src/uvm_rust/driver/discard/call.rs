@@ -12,6 +12,7 @@ use crate::mem::OutOfMemory;
 use crate::policy::discard::{
     self as policy, BlockState, Dropped, Facts, Held, Kind, Machine, Memory, Mode, Request, Span,
 };
+use crate::policy::evict::Queue;
 use crate::policy::mask::PageMask;
 use kernel::prelude::*;
 
@@ -208,8 +209,8 @@ impl Machine for DiscardCall<'_> {
         self.with_block(|block| block.forget_stored(pages));
     }
 
-    fn requeue(&mut self, memory: Memory) {
-        self.with_block(|block| block.requeue(memory));
+    fn requeue(&mut self, memory: Memory, queue: Queue) {
+        self.with_block(|block| block.requeue(memory, queue));
     }
 
     fn note_work(&mut self) -> Result<(), Status> {

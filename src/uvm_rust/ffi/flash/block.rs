@@ -372,10 +372,13 @@ unsafe extern "C" fn uvm_rust_flash_is_lost(
         return false;
     };
     // Whoever comes when that is some time ago has it read again, but for who was not put off for that.
-    if state.pages.kept().test(page) && !(by_gpu && wants.find_out()) {
-        let mut pages = PageMask::EMPTY;
-        pages.set(page);
-        state.pages.read_again_at(now_us(), &pages);
+    if state.pages.kept().test(page) {
+        let now = now_us();
+        if !(by_gpu && wants.finds_out(page, now)) {
+            let mut pages = PageMask::EMPTY;
+            pages.set(page);
+            state.pages.read_again_at(now, &pages);
+        }
     }
     state.pages.lost().test(page)
 }
@@ -586,6 +589,18 @@ pub(super) unsafe fn came(block: *mut uvm_rust_flash_block, pages: &PageMask) {
     }
 }
 
+/// `pages` have come to memory.
+///
+/// # Safety
+///
+/// `block` is null, or as [`own`] asks.
+pub(super) unsafe fn arrived(block: *mut uvm_rust_flash_block, pages: &PageMask) {
+    if !block.is_null() {
+        // SAFETY: by this function's contract.
+        unsafe { own(block) }.wants.arrived(pages);
+    }
+}
+
 /// It was tried to fetch what was asked for, which may have failed.
 ///
 /// # Safety
@@ -594,7 +609,8 @@ pub(super) unsafe fn came(block: *mut uvm_rust_flash_block, pages: &PageMask) {
 pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
     // SAFETY: by this function's contract.
     let own = unsafe { own(block) };
-    own.wants.tried(failed);
+    let state = own.state.as_ref().map(|state| &state.pages);
+    own.wants.tried(failed, state);
     own.waits = None;
 }
 

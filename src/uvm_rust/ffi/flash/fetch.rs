@@ -6,7 +6,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::block::{begins, count, device_of, give_up, known_of, memory_of, used};
+use super::block::{arrived, begins, count, device_of, give_up, known_of, memory_of, used};
 use super::dev::{Dev, Others, Set};
 use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
@@ -156,6 +156,7 @@ impl Machine for Fetching {
             if !pages.is_empty() {
                 bindings::uvm_seam_flash_arrived(self.block, &as_c(pages));
             }
+            arrived(self.known(), pages);
             note_copies(self.known());
             count(self.block, true);
         }

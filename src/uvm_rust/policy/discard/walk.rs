@@ -259,9 +259,9 @@ pub trait Machine {
     /// Forgets the copies of `pages` on a slower tier.
     fn forget_stored(&mut self, pages: &PageMask);
 
-    /// Queues the block's root chunk in `memory`, all contents of which are discarded, for reclaim: it goes behind the
-    /// other discarded chunks there.
-    fn requeue(&mut self, memory: Memory);
+    /// Moves the block's root chunk in `memory` to the new end of `queue`: [`Queue::Discarded`] where all its contents are
+    /// discarded, or [`Queue::Used`].
+    fn requeue(&mut self, memory: Memory, queue: Queue);
 
     /// Notes the block's GPU work that is not done yet, for [`Machine::wait`]. An error means that the machine waited
     /// for the work at once, and that the wait failed.
@@ -359,13 +359,24 @@ impl<M: Machine> Walk<'_, M> {
             }
             match self.machine.block(first) {
                 Some(block) if self.machine.may_migrate(part) => self.block(block, part)?,
-                _ => self.counts.skipped += 1,
+                Some(block) => self.must_stay(block, part),
+                None => self.counts.skipped += 1,
             }
             if last == span.last {
                 return Ok(());
             }
             first = last + 1;
         }
+    }
+
+    /// The chosen block, at the addresses `block`, of which `part` may not migrate. The group that forbids it may have a
+    /// few pages only, so that others were discarded lazily before.
+    fn must_stay(&mut self, block: Span, part: Span) {
+        let pages = block.pages();
+        let plan = Plan::leaving(pages, block.region(part), self.request.mode);
+        self.machine.lock();
+        self.leave(pages, &plan);
+        self.machine.unlock();
     }
 
     /// The chosen block, at the addresses `block`, of which `part` is to be discarded.
@@ -392,11 +403,7 @@ impl<M: Machine> Walk<'_, M> {
         let request = self.request;
         let plan = Plan::new(pages, region, request.mode, request.granule_shift, &facts);
         if plan.is_empty() {
-            // What was discarded lazily before is live again, if the discard is eager.
-            if let Some(state) = self.machine.state() {
-                state.commit(&plan);
-            }
-            self.counts.skipped += 1;
+            self.leave(pages, &plan);
             return Ok(Progress::Done);
         }
         self.have_state(pages)?;
@@ -408,12 +415,10 @@ impl<M: Machine> Walk<'_, M> {
             self.machine.forget_thrashing(&plan.drop);
         }
         // D-order.
-        match self.machine.state() {
-            Some(state) => state.commit(&plan),
-            None => self.check(false, "D-order"),
-        }
+        let revived = self.machine.state().map(|state| state.commit(&plan));
+        self.check(revived.is_some(), "D-order");
         self.machine.forget_stored(&plan.discarded);
-        self.requeue(pages);
+        self.requeue(pages, &plan, &revived.unwrap_or(PageMask::EMPTY));
         if plan.ignored.is_empty() {
             self.counts.discarded += 1;
         } else {
@@ -424,6 +429,15 @@ impl<M: Machine> Walk<'_, M> {
             self.machine.note_work().map_err(Failure::Machine)?;
         }
         Ok(Progress::Done)
+    }
+
+    /// Discards nothing of the locked block: what was discarded lazily before is live again, if the discard is eager.
+    fn leave(&mut self, pages: u16, plan: &Plan) {
+        let revived = self.machine.state().map(|state| state.commit(plan));
+        if let Some(revived) = revived.filter(|revived| !revived.is_empty()) {
+            self.requeue(pages, plan, &revived);
+        }
+        self.counts.skipped += 1;
     }
 
     /// Makes the state of the locked block if it has none, with what is resident now taken as
@@ -443,17 +457,23 @@ impl<M: Machine> Walk<'_, M> {
         Ok(self.machine.keep(state)?)
     }
 
-    /// Queues the block's root chunks all contents of which are discarded for reclaim. Only a block of 2 MiB has a root
-    /// chunk for itself.
-    fn requeue(&mut self, pages: u16) {
+    /// Queues the block's root chunks for reclaim, after `plan`: those all contents of which are discarded now, and those with
+    /// pages that were discarded lazily and are `revived`. Only a block of 2 MiB has a root chunk for itself.
+    fn requeue(&mut self, pages: u16, plan: &Plan, revived: &PageMask) {
         if pages != PAGES {
             return;
         }
         let mut from = Memory::HOST.next();
         while let Some(held) = self.next_held(&mut from) {
             let queue = |state: &mut BlockState| state.queue(held.memory, &held.resident);
-            if held.root_chunk && self.machine.state().map(queue) == Some(Queue::Discarded) {
-                self.machine.requeue(held.memory);
+            let queue = self.machine.state().map(queue);
+            let moves = match queue {
+                Some(Queue::Discarded) => !plan.is_empty(),
+                Some(Queue::Used) => held.resident.intersects(revived),
+                _ => false,
+            };
+            if let Some(queue) = queue.filter(|_| held.root_chunk && moves) {
+                self.machine.requeue(held.memory, queue);
             }
         }
     }

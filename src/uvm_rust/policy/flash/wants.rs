@@ -4,7 +4,7 @@
 //! the faults of all processes do not wait for the device; and pages that a call will need soon.
 
 use super::super::mask::PageMask;
-use super::block::BlockPages;
+use super::block::{BlockPages, AGAIN_US};
 
 /// Who wants pages; a fault before a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,8 +34,10 @@ pub struct Wants {
     fetched_for: Option<Asks>,
     /// What of what was asked for could not be fetched, and no fault has found out.
     failed: PageMask,
-    /// The last faults that were not put off find out that some of their pages are lost.
-    find_out: bool,
+    /// What is lost of the pages of the last faults that were not put off, which find that out.
+    finds_out: PageMask,
+    /// When that is over. A copy engine's fault, which is never put off, has these pages read again from then on.
+    finds_out_until_us: u64,
 }
 
 impl Wants {
@@ -80,14 +82,19 @@ impl Wants {
         }
     }
 
-    /// It was tried to fetch what was asked for. If that has `failed` for faults, the next one on these pages finds out
-    /// why. A call finds out by itself.
-    pub fn tried(&mut self, failed: bool) {
-        if failed && self.is_urgent() {
-            self.failed |= self.asked;
+    /// It was tried to fetch what was asked for of a block with this `state`, if it has one. If that has `failed` for faults,
+    /// the next one on the pages that have not come finds out why. A call finds out by itself.
+    pub fn tried(&mut self, failed: bool, state: Option<&BlockPages>) {
+        if let Some(state) = state.filter(|_| failed && self.is_urgent()) {
+            self.failed |= self.asked & (state.on_flash() | state.lost());
         }
         self.asked = PageMask::EMPTY;
         self.fetched_for = None;
+    }
+
+    /// `pages` are in memory, whoever read them. When they are on the device again, faults are put off for them again.
+    pub fn arrived(&mut self, pages: &PageMask) {
+        self.failed -= *pages;
     }
 
     /// What a fault is to bring along of `pages` of a block with this `state`, and what is to be asked for.
@@ -116,17 +123,22 @@ impl Wants {
         }
         state.read_again_at(now_us, &(*pages - tried));
         let park = self.look(state, pages);
-        self.find_out = park == Park::No && state.lost().intersects(pages);
+        self.finds_out -= *pages;
         if park == Park::No {
             self.failed -= *pages;
+            let lost = state.lost() & *pages;
+            if !lost.is_empty() {
+                self.finds_out = lost;
+                self.finds_out_until_us = now_us.saturating_add(AGAIN_US);
+            }
         }
         park
     }
 
-    /// Whether what a GPU's fault wants and could not be read stays lost, however long ago that is: it is being serviced,
-    /// and would read by itself.
-    pub fn find_out(&self) -> bool {
-        self.find_out
+    /// Whether `page`, which a GPU's fault wants and could not be read, stays lost, however long ago that is: the fault is
+    /// being serviced, and would read by itself. Nothing says when its service ends, so that this holds for [`AGAIN_US`].
+    pub fn finds_out(&self, page: u16, now_us: u64) -> bool {
+        self.finds_out.test(page) && now_us < self.finds_out_until_us
     }
 
     fn look(&self, state: &BlockPages, pages: &PageMask) -> Park {

@@ -35,7 +35,7 @@ enum Did {
     Drop(Region),
     ForgetThrashing(Region),
     ForgetStored(Region),
-    Requeue(u16),
+    Requeue(u16, Queue),
     NoteWork,
 }
 use Did::*;
@@ -346,9 +346,9 @@ impl Machine for Script {
         let _ = self.note(ForgetStored(run(pages)));
     }
 
-    fn requeue(&mut self, memory: Memory) {
+    fn requeue(&mut self, memory: Memory, queue: Queue) {
         assert!(self.locked);
-        let _ = self.note(Requeue(memory.0));
+        let _ = self.note(Requeue(memory.0, queue));
     }
 
     fn note_work(&mut self) -> Result<(), u32> {
@@ -416,7 +416,7 @@ fn an_eager_discard_does_all_in_order() {
         ForgetThrashing(WHOLE),
         ForgetStored(WHOLE),
         Held(1),
-        Requeue(1),
+        Requeue(1, Queue::Discarded),
         Held(2),
         NoteWork,
         Unlock,
@@ -442,7 +442,7 @@ fn a_lazy_discard_drops_nothing_and_waits_for_nothing_new() {
         Keep,
         ForgetStored(WHOLE),
         Held(1),
-        Requeue(1),
+        Requeue(1, Queue::Discarded),
         Held(2),
         Unlock,
     ];
@@ -583,6 +583,39 @@ fn what_an_eager_discard_leaves_alone_is_live_again() {
     assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
     assert_eq!(script.run(BASE, 0x1000, Mode::Lazy).0, Ok(()));
     assert_eq!(script.discarded(BASE), 512);
+}
+
+/// A range group whose migration is forbidden may cover a part of the block only, and pages beside it be discarded lazily
+/// before: those are written behind the discard without a prefetch, too.
+#[test]
+fn what_must_stay_is_live_again_after_an_eager_discard() {
+    for (mode, still, status) in [
+        (Mode::Eager, 512 - 256, Status::Live),
+        (Mode::Lazy, 512, Status::Lazy),
+    ] {
+        let mut script = Script::new(6 * MIB);
+        // Nothing is kept for a block that was never discarded.
+        script.blocks = vec![(9, Is::Untouched), (10, Is::Pinned)];
+        assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
+        script.blocks.extend([(8, Is::Pinned), (9, Is::Untouched)]);
+        script.did.clear();
+        let (result, met) = script.run(BASE, MIB, mode);
+        assert_eq!((result, met), (Ok(()), counts(0, 1, 0)));
+        let used = [Lock, Held(1), Requeue(1, Queue::Used), Held(2), Unlock];
+        let locked = match mode {
+            Mode::Eager => &used[..],
+            Mode::Lazy => &[Lock, Unlock],
+        };
+        assert_eq!(script.locked(), locked);
+        assert_eq!(script.tail(), [Close, Wait, Leave]);
+        assert_eq!(script.discarded(BASE), still, "{mode:?}");
+        let state = &script.states[0].1;
+        assert_eq!((state.status(0), state.status(255)), (status, status));
+        assert_eq!(state.status(256), Status::Lazy);
+        let (result, met) = script.whole(mode);
+        assert_eq!((result, met), (Ok(()), counts(0, 3, 0)));
+        assert_eq!(script.states.len(), 1);
+    }
 }
 
 /// A kernel without preemption has only rest() to let others run, and only a look at the signals

@@ -49,6 +49,35 @@ struct Block {
     pending: bool,
 }
 
+impl Block {
+    /// docs/uapi.md, "Reclaim": where the chunks of block `b` go after a discard of `done`, by which `revived` are live.
+    fn should_requeue(
+        &self,
+        b: usize,
+        done: PageMask,
+        revived: PageMask,
+    ) -> Vec<(usize, usize, Queue)> {
+        let gpus = [GPU_A, GPU_B].into_iter();
+        let moved = gpus.filter_map(|p| {
+            let state = self.sim.state.as_ref()?;
+            if self.sim.len != 512 || !self.sim.has_chunk(p) {
+                return None;
+            }
+            let there = self.sim.resident_on(p);
+            let prepared = state.prepared_in(Memory(p as u16));
+            if there.intersects(&revived) {
+                Some((b, p, Queue::Used))
+            } else if !there.is_subset(&state.discarded()) || done.is_empty() {
+                None
+            } else {
+                let holds = !there.is_empty() || state.discarded().intersects(&prepared);
+                holds.then_some((b, p, Queue::Discarded))
+            }
+        });
+        moved.collect()
+    }
+}
+
 /// The VA space, and a call.
 struct World {
     blocks: Vec<Block>,
@@ -59,6 +88,8 @@ struct World {
     at: Option<usize>,
     locked: bool,
     noted: Vec<usize>,
+    /// The root chunks that the call has moved: block, memory, and where to.
+    requeued: Vec<(usize, usize, Queue)>,
     waited: bool,
     rested: bool,
     /// The calls that can fail so far; which of them does, and then in which block it was.
@@ -75,6 +106,8 @@ enum Op {
     Migrate(usize, usize, u16, u16),
     Evict(usize, usize),
     Discard(u64, u64, bool),
+    /// Whether the block may migrate changes.
+    Pin(usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -86,6 +119,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(b, p, from, to)| Op::Migrate(b, p, from, to)),
         1 => (0..BLOCKS, 1..3usize).prop_map(|(b, p)| Op::Evict(b, p)),
         2 => part(pages).prop_map(|(from, to, eager)| Op::Discard(from, to, eager)),
+        1 => (0..BLOCKS).prop_map(Op::Pin),
     ]
 }
 
@@ -130,6 +164,7 @@ impl World {
             at: None,
             locked: false,
             noted: Vec::new(),
+            requeued: Vec::new(),
             waited: false,
             rested: false,
             asked: 0,
@@ -154,6 +189,7 @@ impl World {
             }
             Op::Evict(b, p) => self.blocks[b].sim.evict(p),
             Op::Discard(from, to, eager) => self.discard(from, to, mode(eager)).expect("no error"),
+            Op::Pin(b) => self.blocks[b].pinned ^= true,
         }
     }
 
@@ -169,6 +205,7 @@ impl World {
             .collect();
         (self.range, self.at, self.waited) = (None, None, false);
         self.noted.clear();
+        self.requeued.clear();
         let mut counts = Counts::default();
         let request = Request {
             base: address(from),
@@ -180,6 +217,7 @@ impl World {
         assert!(!self.entered && !self.open && !self.locked && self.waited);
         // As the documentation has it, and not as the plan does.
         let mut expected = Counts::default();
+        let mut requeued = Vec::new();
         for b in 0..BLOCKS {
             let first = first_page(b);
             let inside = |page: u64| page.clamp(first, first + u64::from(PAGES_OF[b])) - first;
@@ -187,9 +225,11 @@ impl World {
             let met = cut < end && self.failed.is_none_or(|(what, at)| met(what, at, b));
             let (mut done, mut asked) = (PageMask::EMPTY, PageMask::EMPTY);
             let block = &mut self.blocks[b];
-            if met && block.touched && !block.pinned {
-                done = should_discard(PAGES_OF[b], cut, end, mode, block.mapped_2m, SHIFT);
+            if met && block.touched {
                 asked = Region::new(cut, end).into();
+                if !block.pinned {
+                    done = should_discard(PAGES_OF[b], cut, end, mode, block.mapped_2m, SHIFT);
+                }
             }
             if met {
                 match (done.count(), end - cut) {
@@ -208,6 +248,7 @@ impl World {
                 Mode::Lazy => PageMask::EMPTY,
             };
             assert_eq!(now, (all - live) | done, "block {b}");
+            requeued.extend(block.should_requeue(b, done, live - done));
             if mode == Mode::Eager && !done.is_empty() {
                 assert!(!block.sim.maps(done), "block {b} is mapped");
                 let in_vain = matches!(self.failed, Some((Fallible::NoteWork | Fallible::Wait, _)));
@@ -215,6 +256,7 @@ impl World {
             }
         }
         assert_eq!(counts, expected);
+        assert_eq!(self.requeued, requeued);
         result
     }
 
@@ -454,13 +496,15 @@ impl Machine for World {
         assert!(pages.is_subset(&state.discarded()));
     }
 
-    /// Its reclaim must cost no copy.
-    fn requeue(&mut self, memory: Memory) {
-        let sim = &self.here().sim;
+    /// The reclaim of what is discarded must cost no copy.
+    fn requeue(&mut self, memory: Memory, queue: Queue) {
+        let (sim, p) = (&self.here().sim, usize::from(memory.0));
         let state = sim.state.as_ref().expect("no state");
         let live = PageMask::FULL - state.discarded();
-        assert!(sim.has_chunk(memory.0.into()));
-        assert!(!sim.resident_on(memory.0.into()).intersects(&live));
+        assert!(sim.has_chunk(p));
+        let is_used = sim.resident_on(p).intersects(&live);
+        assert_eq!(is_used, queue == Queue::Used);
+        self.requeued.push((self.at.expect("no block"), p, queue));
     }
 
     fn note_work(&mut self) -> Result<(), Fallible> {
@@ -519,6 +563,17 @@ proptest! {
             world.read_all();
         }
     }
+}
+
+/// And that it looks where the chunk of a block goes that is live again, in a history that is seldom drawn.
+#[test]
+fn the_model_meets_a_chunk_that_is_used_again() {
+    let whole = (0, first_page(BLOCKS), true);
+    let lazily = Op::Discard(whole.0, whole.1, false);
+    let ops = [Op::Migrate(1, GPU_A, 0, 511), lazily, Op::Pin(1)];
+    let (world, result) = attempt((0, false), &ops, whole, 0, None);
+    assert_eq!(result, Ok(()));
+    assert_eq!(world.requeued, [(1, GPU_A, Queue::Used)]);
 }
 
 /// That the model looks: each of these histories reaches what the test above is about.

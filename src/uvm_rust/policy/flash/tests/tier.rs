@@ -357,21 +357,21 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     assert!(!wants.ask(&pages(10, 20), fault), "once");
     assert!(!wants.ask(&pages(10, 20), call) && wants.is_urgent());
     assert_eq!(wants.asked(), pages(90, 100) | pages(10, 20));
-    wants.tried(true);
+    wants.tried(true, Some(&state));
     assert!(wants.asked().is_empty());
     // One fault on these finds out, and others wait meanwhile, also of the same batch; the next is put off again.
     let ask = |first, outer| Park::Ask(pages(first, outer));
     assert_eq!(wants.park(&mut state, 0, &pages(0, 1)), ask(0, 1));
     assert_eq!(wants.park(&mut state, 0, &pages(80, 100)), ask(80, 90));
     assert_eq!(wants.park(&mut state, 0, &pages(90, 100)), Park::No);
-    assert!(!wants.find_out(), "nothing is lost");
+    assert!(!wants.finds_out(95, 0), "nothing is lost");
     assert_eq!(wants.park(&mut state, 0, &pages(90, 100)), ask(90, 100));
     assert_eq!(wants.park(&mut state, 0, &pages(10, 20)), Park::No);
     assert!(wants.ask(&pages(0, 1), fault));
-    wants.tried(false);
+    wants.tried(false, Some(&state));
     // What fails that is wanted later, a fault does not wait for in vain.
     assert!(wants.ask(&pages(0, 1), call) && !wants.is_urgent());
-    wants.tried(true);
+    wants.tried(true, Some(&state));
     assert_eq!(
         wants.park(&mut state, 0, &pages(0, 1)),
         Park::Ask(pages(0, 1))
@@ -383,7 +383,7 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     wants.came(&pages(0, 1));
     assert!(pages(0, 1).is_subset(&wants.asked()), "a fault wants it");
     assert!(wants.is_urgent());
-    wants.tried(false);
+    wants.tried(false, Some(&state));
     assert!(!wants.is_urgent());
     // What is discarded while it is read, and what is read.
     let read = state.begin_read(&mut t, &pages(0, 50)).unwrap().unwrap();
@@ -412,11 +412,11 @@ fn faults_wait_for_what_may_be_read_again() {
     let lost = pages(0, 10);
     fails(&mut t, &mut state, lost, 0);
     assert_eq!(wants.park(&mut state, AGAIN_US - 1, &lost), Park::No);
-    assert!(wants.find_out() && state.lost() == lost);
+    assert!(wants.finds_out(3, AGAIN_US - 1) && state.lost() == lost);
     // It is asked for those that are wanted.
     let (one, again) = (pages(0, 4), Park::Ask(pages(0, 4)));
     assert_eq!(wants.park(&mut state, AGAIN_US, &one), again);
-    assert!(!wants.find_out());
+    assert!(!wants.finds_out(3, AGAIN_US));
     assert_eq!(
         (state.lost(), state.on_flash()),
         (lost - one, pages(10, 100) | one)
@@ -428,14 +428,63 @@ fn faults_wait_for_what_may_be_read_again() {
     // Others that have failed are asked for also then.
     let six = pages(6, 7);
     assert_eq!(wants.park(&mut state, 4 * AGAIN_US, &six), Park::Ask(six));
-    wants.tried(true);
+    wants.tried(true, Some(&state));
     // The faults that wait for that find out, however late it is.
     let late = 8 * AGAIN_US;
     assert_eq!(wants.park(&mut state, late, &one), Park::No);
-    assert!(wants.find_out() && state.lost().intersects(&one));
+    assert!(wants.finds_out(3, late) && state.lost().intersects(&one));
     // The next ones wait.
     assert_eq!(wants.park(&mut state, late, &one), again);
     state.release(&mut t);
+}
+
+/// A copy engine's fault is never put off, and looks at pages one by one. Only what other faults are finding out of stays
+/// lost for it, and only meanwhile: it is fatal.
+#[test]
+fn what_is_found_out_of_is_what_a_fault_wants_and_for_a_while() {
+    let (mut t, mut wants) = (table(4), Wants::default());
+    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    spill(&mut t, &mut state, pages(0, 100));
+    let lost = pages(0, 10);
+    let read = state.begin_read(&mut t, &lost).unwrap().unwrap();
+    state.put_off(&read, (&lost, &none), 0);
+    let _ = state.end_read(&mut t, read, &none, &none, false);
+    assert_eq!(wants.park(&mut state, 5, &pages(0, 4)), Park::No);
+    let finds_out = |wants: &Wants, now| {
+        let found = (0..512).filter(|page| wants.finds_out(*page, now));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(finds_out(&wants, 5), [0, 1, 2, 3]);
+    // Others, whose pages are there, do not end it.
+    assert_eq!(wants.park(&mut state, 5, &pages(200, 201)), Park::No);
+    assert_eq!(finds_out(&wants, 4 + AGAIN_US), [0, 1, 2, 3]);
+    assert_eq!(finds_out(&wants, 5 + AGAIN_US), [0; 0]);
+    state.release(&mut t);
+}
+
+/// What has come is waited for when it has left again, and not read by the thread that services all processes' faults.
+#[test]
+fn what_came_beside_what_failed_is_waited_for_again() {
+    let (mut t, mut wants) = (table(4), Wants::default());
+    let mut state = BlockPages::new(512);
+    let all = pages(0, 100);
+    spill(&mut t, &mut state, all);
+    assert_eq!(wants.park(&mut state, 0, &all), Park::Ask(all));
+    assert!(wants.ask(&all, Asks::Fault));
+    let came = pages(0, 50);
+    fetch(&mut t, &mut state, came);
+    wants.arrived(&came);
+    wants.tried(true, Some(&state));
+    spill(&mut t, &mut state, came);
+    assert_eq!(wants.park(&mut state, 0, &came), Park::Ask(came));
+    // What somebody else has read since.
+    let later = pages(50, 60);
+    fetch(&mut t, &mut state, later);
+    wants.arrived(&later);
+    spill(&mut t, &mut state, later);
+    assert_eq!(wants.park(&mut state, 0, &later), Park::Ask(later));
+    assert_eq!(wants.park(&mut state, 0, &pages(60, 100)), Park::No);
+    fetch(&mut t, &mut state, PageMask::FULL);
 }
 
 /// The same, slowly: what each operation is to find.

@@ -8,9 +8,8 @@ use uvm_suite::{ensure, no_leak, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Discard, Op, Process, BLOCK, PAGE};
 
-use crate::paper::written;
 use crate::rig::{exactly, zeros_or, Done, Rig, PAGE_WORDS, WORDS};
-use crate::{both, thrashing, NONE};
+use crate::{both, kept, thrashing, NONE};
 
 const OLD: u64 = 0x0100_0000_0000;
 const NEW: u64 = 0x0300_0000_0000;
@@ -56,7 +55,12 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test(
         "eager in a part of what is discarded lazily",
         NONE,
-        eager_in_part_of_lazy,
+        kept::eager_in_part_of_lazy,
+    );
+    suite.test(
+        "eager, where the migration of a part is forbidden",
+        NONE,
+        kept::eager_where_a_part_must_stay,
     );
     both(suite, "migration forbidden", not_migratable);
     both(suite, "migration and eviction in flight", in_flight);
@@ -446,26 +450,6 @@ fn in_turn(how: Discard) -> Outcome {
     ensure!(!rig.is_discarded(&buffer, 0)?, "still discarded");
     rig.reclaim(&buffer)?;
     exactly(&buffer, NEW)?;
-    Ok(Pass::Ok)
-}
-
-/// A program may write behind an eager discard without a prefetch, also where the driver leaves the part alone because
-/// a GPU maps the block with one entry: the write goes unnoticed, and is kept all the same.
-fn eager_in_part_of_lazy() -> Outcome {
-    let rig = Rig::new()?;
-    let buffer = written(&rig, 1)?;
-    rig.discard(&buffer, Discard::Lazy)?;
-    rig.process
-        .discard(buffer.address(), BLOCK / 2, Discard::Eager)?;
-    rig.gpu_write(&buffer, NEW)?;
-    rig.reclaim(&buffer)?;
-    for word in 0..WORDS / 2 {
-        let seen = buffer.get(word);
-        ensure!(
-            seen == NEW + word as u64,
-            "word {word}, of what was discarded eagerly, is {seen:#x}"
-        );
-    }
     Ok(Pass::Ok)
 }
 

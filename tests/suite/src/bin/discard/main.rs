@@ -10,6 +10,7 @@
 mod cases;
 mod early;
 mod interface;
+mod kept;
 mod native;
 mod paper;
 mod reclaim;

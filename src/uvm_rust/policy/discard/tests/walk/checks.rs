@@ -78,7 +78,7 @@ fn a_block_whose_lock_was_let_go_is_looked_at_anew() {
             ForgetThrashing(WHOLE),
             ForgetStored(WHOLE),
             Held(1),
-            Requeue(1),
+            Requeue(1, Queue::Discarded),
             Held(2),
             NoteWork,
             Unlock
@@ -122,15 +122,17 @@ fn a_state_that_is_there_is_not_made_again() {
     assert_eq!(script.states[0].1.status(0), Status::Eager);
 }
 
+/// The memories whose root chunks were moved, and where to.
+fn requeued(script: &Script) -> Vec<(u16, Queue)> {
+    let requeue = script.did.iter().filter_map(|did| match did {
+        Requeue(memory, queue) => Some((*memory, *queue)),
+        _ => None,
+    });
+    requeue.collect()
+}
+
 #[test]
 fn only_a_root_chunk_with_nothing_but_discarded_pages_is_requeued() {
-    let requeued = |script: &Script| {
-        let requeue = script.did.iter().filter_map(|did| match did {
-            Requeue(memory) => Some(*memory),
-            _ => None,
-        });
-        requeue.collect::<Vec<_>>()
-    };
     // Memory 2 has no root chunk of its own; 4 has one, with live pages.
     let mut script = Script::new(2 * MIB);
     for (memory, root_chunk) in [(2, false), (4, true)] {
@@ -139,16 +141,51 @@ fn only_a_root_chunk_with_nothing_but_discarded_pages_is_requeued() {
     script.memories[2].resident = PageMask::FULL;
     script.memories[3].resident = PageMask::FULL;
     assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
-    assert_eq!(requeued(&script), [1, 4]);
+    let discarded = [(1, Queue::Discarded), (4, Queue::Discarded)];
+    assert_eq!(requeued(&script), discarded);
 
     let mut script = Script::new(2 * MIB);
     assert_eq!(script.run(BASE, MIB, Mode::Lazy).0, Ok(()));
-    assert_eq!(requeued(&script), [0; 0], "half of it is live");
+    assert_eq!(requeued(&script), [], "half of it is live");
 
     // A shorter block shares its root chunk.
     let mut script = Script::new(MIB);
     assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
-    assert_eq!(requeued(&script), [0; 0]);
+    assert_eq!(requeued(&script), []);
+}
+
+/// Or what is written behind the discard is reclaimed first, and its chunk is taken for room.
+#[test]
+fn a_chunk_with_pages_that_an_eager_discard_makes_live_is_used_again() {
+    for (mapped_2m, is) in [(true, Is::Plain), (false, Is::Plain), (false, Is::Pinned)] {
+        let mut script = Script::new(2 * MIB);
+        // Memory 2 has no root chunk of its own; 4 has one, with other pages.
+        for (memory, root_chunk) in [(2, false), (4, true)] {
+            script.memories.push(held(memory, true, root_chunk));
+        }
+        script.memories[2].resident = PageMask::FULL;
+        script.memories[3].resident = mask(256, 512);
+        assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
+        script.mapped_2m = mapped_2m;
+        script.blocks = vec![(8, is)];
+        for (round, moved) in [vec![(1, Queue::Used)], vec![]].into_iter().enumerate() {
+            script.did.clear();
+            // Less than a granule.
+            assert_eq!(script.run(BASE, 0xf000, Mode::Eager).0, Ok(()));
+            assert_eq!(requeued(&script), moved, "{mapped_2m} {is:?} {round}");
+        }
+        // A lazy discard makes nothing live.
+        script.blocks = vec![];
+        assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
+        script.did.clear();
+        assert_eq!(script.run(BASE, 0xf000, Mode::Lazy).0, Ok(()));
+        assert_eq!(requeued(&script), []);
+        // A discard of a part of it, which leaves less than a granule.
+        script.mapped_2m = false;
+        assert_eq!(script.run(BASE, 0x1_f000, Mode::Eager).0, Ok(()));
+        let moved = [(1, Queue::Used), (4, Queue::Discarded)];
+        assert_eq!(requeued(&script), moved);
+    }
 }
 
 #[test]

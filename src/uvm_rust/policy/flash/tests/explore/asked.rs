@@ -166,7 +166,7 @@ impl Machine for Real<'_, '_> {
         let b = self.b();
         self.asked.told = true;
         if !self.w.lacks(Lack::FetchGivesUp) || self.in_space.is_some() {
-            self.w.now().blocks[b].wants.tried(failed);
+            self.w.now().blocks[b].tried(failed);
             self.w.fault_gives_up(b);
         }
     }

@@ -186,7 +186,9 @@ impl Machine for Real<'_, '_> {
 
     fn arrived(&mut self, pages: &PageMask) {
         let b = self.b();
-        self.w.now().blocks[b].resident |= *pages;
+        let block = &mut self.w.now().blocks[b];
+        block.resident |= *pages;
+        block.wants.arrived(pages);
     }
 
     fn lost(&mut self, pages: &PageMask) {

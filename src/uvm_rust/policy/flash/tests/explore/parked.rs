@@ -149,7 +149,7 @@ async fn fetch_block(w: &World, b: usize, queue: Asks) {
         }
     }
     if !dead && (locked || !w.lacks(Lack::FetchGivesUp)) {
-        w.now().blocks[b].wants.tried(failed);
+        w.now().blocks[b].tried(failed);
         w.fault_gives_up(b);
     }
     if locked {

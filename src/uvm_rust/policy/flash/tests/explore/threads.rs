@@ -374,6 +374,7 @@ async fn fetch_begun(w: &World, b: usize, read: Read, turn: bool) -> Fetched {
     let arrived = state.end_read(&mut s.table, read, &good, &NONE, keep);
     // flash_arrived()
     block.resident |= arrived;
+    block.wants.arrived(&arrived);
     s.progress += 1;
     if good.is_empty() && (failed | wrong).is_empty() {
         Fetched::NoMemory
