@@ -28,6 +28,12 @@ pub struct Patience {
     at_us: u64,
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Patience {
     /// An account that is full at time 0.
     pub fn new() -> Self {
