@@ -202,11 +202,6 @@ pub fn pytorches() -> Vec<PyTorch> {
     found
 }
 
-/// A Python with PyTorch, of those that there are.
-pub fn python_with_torch() -> Option<PathBuf> {
-    pytorches().into_iter().next().map(|torch| torch.python)
-}
-
 /// The cache of this user, as `scripts/lib.sh` has it.
 fn cache() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from);

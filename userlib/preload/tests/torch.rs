@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Trainings by a real PyTorch, recorded, planned and run with their plan. The script
-//! (`train.py`) knows nothing of it. PyTorch is its CPU build, such as Debian's, and `fake_gpu.py`
+//! Trainings by each real PyTorch that there is, recorded, planned and run with their plan. The script
+//! (`train.py`) knows nothing of it. PyTorch runs on the CPU, such as Debian's, and `fake_gpu.py`
 //! makes a GPU of the CPU: the stub of CUDA sees a launch for each operator, and has the tensors'
 //! memory. Without a Python that has PyTorch this skips, and says so.
 
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use harness::{
-    cc, cdylib, have_cc, program, python_with_torch, skipped, source, stub, tmp, NO_TORCH,
+    cc, cdylib, have_cc, program, pytorches, skipped, source, stub, tmp, PyTorch, NO_TORCH,
 };
 
 const STEPS: u64 = 4;
@@ -89,63 +89,77 @@ fn an_unmodified_training_is_recorded_planned_and_follows_its_plan() {
     if !have_cc() {
         return;
     }
-    let Some(python) = python_with_torch() else {
+    let pytorches = pytorches();
+    if pytorches.is_empty() {
         return skipped(NO_TORCH);
-    };
+    }
     let fake = stub("cuda-torch", "-DSTUB").parent().unwrap().to_owned();
     cc(
         &fake.join("fake_gpu.so"),
         &["-shared", "-fPIC", &source("fake_gpu.c")],
     );
-    for name in ["transformer", "resnet"] {
-        let mut plain = Command::new(&python);
-        plain.args([source("train.py"), name.into(), STEPS.to_string()]);
-        let wanted = losses(&done(plain.env("OMP_NUM_THREADS", "1")));
-
-        let file = |end: &str| tmp(&format!("torch-{name}.{end}"));
-        let (trace, plan, log) = (file("uvmtrace"), file("uvmplan"), file("log"));
-        let (from, to) = (trace.to_str().unwrap(), plan.to_str().unwrap());
-        let recorded = on_gpu(&python, &fake, name, ["--record", from], &log);
-        assert_eq!(losses(&recorded), wanted, "{name}, recorded");
-        // The first step has the optimizer make its state, and is another.
-        assert_eq!(meta(&trace, "steps"), STEPS - 1, "{name}");
-
-        // Half of what a step has at its peak.
-        let args = [
-            "plan",
-            "--gpu-mem",
-            "32MiB",
-            "--keep-clean",
-            "0",
-            "--trace",
-            from,
-            "-o",
-            to,
-        ];
-        done(Command::new(program("uvmsim")).args(args));
-        let planned = on_gpu(&python, &fake, name, ["--plan", to], &log);
-        assert_eq!(losses(&planned), wanted, "{name}, planned");
-        let said = String::from_utf8_lossy(&planned.stderr);
-        assert!(!said.contains("leaves its plan"), "{name}: {said}");
-
-        // Each step moved what the plan says, and nothing was dropped.
-        let asked = bytes(&plan, "at", (2, 5));
-        let moved = bytes(&log, "migrate", (3, 2));
-        let steps = STEPS - 1;
-        assert!(asked["evict"] > 0, "{name}: {asked:?}");
-        let to_gpu = asked["prefetch"] + asked["allocate"];
-        assert_eq!(moved["host"], steps * asked["evict"], "{name}: {moved:?}");
-        assert_eq!(moved["gpu"], steps * to_gpu, "{name}: {moved:?}");
-        let log = std::fs::read_to_string(&log).unwrap();
-        assert!(
-            !log.contains("discard") && !log.contains("VIOLATION"),
-            "{name}"
-        );
-        println!(
-            "{name}: the losses of {STEPS} steps are equal, bit for bit; in each of {steps} steps on \
-             the plan {} KiB to the host and {} KiB to the GPU, as the plan says",
-            asked["evict"] >> 10,
-            to_gpu >> 10,
-        );
+    for torch in &pytorches {
+        for name in ["transformer", "resnet"] {
+            training(torch, &fake, name);
+        }
     }
+}
+
+/// A network's training as it is, recorded, and with the plan of that: the losses are equal, and each step moves
+/// what the plan says.
+fn training(torch: &PyTorch, fake: &Path, name: &str) {
+    let (python, of) = (&torch.python, &torch.name);
+    let mut plain = Command::new(python);
+    plain.args([source("train.py"), name.into(), STEPS.to_string()]);
+    let wanted = losses(&done(plain.env("OMP_NUM_THREADS", "1")));
+
+    let file = |end: &str| tmp(&format!("torch-{name}.{end}"));
+    let (trace, plan, log) = (file("uvmtrace"), file("uvmplan"), file("log"));
+    let (from, to) = (trace.to_str().unwrap(), plan.to_str().unwrap());
+    let recorded = on_gpu(python, fake, name, ["--record", from], &log);
+    assert_eq!(losses(&recorded), wanted, "{of}: {name}, recorded");
+    // The first step has the optimizer make its state, and is another.
+    assert_eq!(meta(&trace, "steps"), STEPS - 1, "{of}: {name}");
+
+    // Half of what a step has at its peak.
+    let args = [
+        "plan",
+        "--gpu-mem",
+        "32MiB",
+        "--keep-clean",
+        "0",
+        "--trace",
+        from,
+        "-o",
+        to,
+    ];
+    done(Command::new(program("uvmsim")).args(args));
+    let planned = on_gpu(python, fake, name, ["--plan", to], &log);
+    assert_eq!(losses(&planned), wanted, "{of}: {name}, planned");
+    let said = String::from_utf8_lossy(&planned.stderr);
+    assert!(!said.contains("leaves its plan"), "{of}: {name}: {said}");
+    println!("PyTorch {of}");
+    moves_are_the_plans(name, &plan, &log);
+}
+
+/// Each step moved what the plan says, and nothing was dropped.
+fn moves_are_the_plans(name: &str, plan: &Path, log: &Path) {
+    let asked = bytes(plan, "at", (2, 5));
+    let moved = bytes(log, "migrate", (3, 2));
+    let steps = STEPS - 1;
+    assert!(asked["evict"] > 0, "{name}: {asked:?}");
+    let to_gpu = asked["prefetch"] + asked["allocate"];
+    assert_eq!(moved["host"], steps * asked["evict"], "{name}: {moved:?}");
+    assert_eq!(moved["gpu"], steps * to_gpu, "{name}: {moved:?}");
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(
+        !log.contains("discard") && !log.contains("VIOLATION"),
+        "{name}"
+    );
+    println!(
+        "{name}: the losses of {STEPS} steps are equal, bit for bit; in each of {steps} steps on \
+         the plan {} KiB to the host and {} KiB to the GPU, as the plan says",
+        asked["evict"] >> 10,
+        to_gpu >> 10,
+    );
 }
