@@ -70,7 +70,9 @@ impl Block {
             } else if !there.is_subset(&state.discarded()) || done.is_empty() {
                 None
             } else {
-                let holds = !there.is_empty() || state.discarded().intersects(&prepared);
+                // What is discarded lazily is where it is resident, and nowhere else.
+                let eager = state.discarded() - lazy(state);
+                let holds = !there.is_empty() || eager.intersects(&prepared);
                 holds.then_some((b, p, Queue::Discarded))
             }
         });
@@ -595,4 +597,17 @@ fn the_model_meets_what_it_is_about() {
     }
     all.push(Some((Fallible::Wait, BLOCKS - 1)));
     assert_eq!(failed, all);
+}
+
+/// A page of a GPU's went to the host, and is discarded lazily there: the chunk that it leaves behind is unused.
+#[test]
+fn a_chunk_of_what_is_discarded_lazily_elsewhere_is_not_moved() {
+    let ops = [
+        Op::Migrate(1, GPU_A, 38, 38),
+        Op::Discard(0, 20, false),
+        Op::Migrate(1, CPU, 0, 38),
+    ];
+    let (world, result) = attempt((4, false), &ops, (16, 56, false), 0, None);
+    assert_eq!(result, Ok(()));
+    assert!(world.requeued.is_empty(), "{:?}", world.requeued);
 }
