@@ -307,7 +307,7 @@ print(cuda.stub_violations(), uvmrust.torch.stats(0)['short'], uvmrust.stats()['
             said = self.said("uvmrust.discard(tensor, lazy=True)", length)
             self.assertEqual(said, ["0", "False", prefetched])
 
-    # With CUDA 13, it is one call.
+    # CUDA 13 does both by one call, and tells nothing later.
     @stub.only_on("uvm-rust", "native")
     def test_what_may_be_discarded_is_prefetched_too(self):
         said = self.said(self.HALF, LENGTH)
@@ -340,11 +340,13 @@ stub.must(cuda.cuStreamSynchronize(ctypes.c_void_p(stream)))
 stub.must(cuda.cuGraphExecDestroy(launched))
 """
 
-    # A call whose discard is done, and its prefetch is not.
+    # A call whose discard is done, and its prefetch is not, as the stream comes there.
     HALF = """
-cuda.stub_fail(b'cuMemPrefetchAsync', 1)
+cuda.stub_fail(b'UVM_MIGRATE', 1)
+uvmrust.discard_and_prefetch(tensor)
+stub.must(cuda.cuStreamSynchronize(ctypes.c_void_p(stream)))
 try:
-    uvmrust.discard_and_prefetch(tensor)
+    uvmrust.check()
     raise SystemExit('no error')
 except uvmrust.Error:
     assert tensor.version == 1, 'autograd does not know'
