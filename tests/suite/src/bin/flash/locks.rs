@@ -71,10 +71,8 @@ fn others() -> Outcome {
     gpu.launch(&kernel)?.wait()?.ok()?;
     // A page of this program's that is not there yet would need the lock as well.
     // SAFETY: it changes where memory is, and nothing in it.
-    ensure!(
-        unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0,
-        "no memory"
-    );
+    let is_there = unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0;
+    ensure!(is_there, "no memory");
     buffer.set(0, 0);
     let device = Dm::new()?;
     let page = Page::of(&device, 0, &[1])?;
