@@ -268,9 +268,12 @@ static void is_discarded(void)
 
 	begin();
 	on_gpu.chunks[0] = &chunk;
-	uvm_seam_discard_requeue(NULL, NULL, UVM_RUST_MEMORY_GPU(0));
+	uvm_seam_discard_requeue(NULL, NULL, UVM_RUST_MEMORY_GPU(0), UVM_RUST_QUEUE_DISCARDED);
 	if (queued_on != 0 || queued != 3 || queued_to != UVM_RUST_QUEUE_DISCARDED)
 		explore_wrong("another chunk was queued, or elsewhere");
+	uvm_seam_discard_requeue(NULL, NULL, UVM_RUST_MEMORY_GPU(0), UVM_RUST_QUEUE_USED);
+	if (queued_on != 0 || queued != 3 || queued_to != UVM_RUST_QUEUE_USED)
+		explore_wrong("what is live again is queued elsewhere");
 	end();
 }
 
