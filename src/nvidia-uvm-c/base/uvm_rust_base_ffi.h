@@ -126,7 +126,8 @@ struct uvm_seam_space *uvm_seam_space_of(struct file *filp);
 /*
  * Takes the lock of the process' memory in read mode, outside the VA space's, and gives that memory, or NULL for nobody's:
  * a thread of the kernel's takes the VA space's process, if it has one and lives. Who @waits has no lock, also not that
- * of power management, and gets none if it is killed; who does not gets none if others have it. The second gives it back.
+ * of power management, and gets none if it is killed; who does not gets none if others have it. The service of replayable
+ * faults alone @waits with a lock, that of the service: an alarm ends its wait. The second gives it back.
  */
 _Bool uvm_seam_mm_lock(struct uvm_seam_space *space, _Bool waits, struct mm_struct **locked);
 void uvm_seam_mm_unlock(struct uvm_seam_space *space, struct mm_struct *mm);
@@ -174,8 +175,11 @@ void uvm_seam_memcg_put(struct mem_cgroup *memcg);
 /* What this thread allocates is charged to @memcg from now on. Returns to whom it was before. */
 struct mem_cgroup *uvm_seam_charge(struct mem_cgroup *memcg);
 
-/* Work that is done later, with no lock held, by a thread of a queue that at most so many have at a time; 0: many. */
-struct workqueue_struct *uvm_seam_queue_new(const char *name, __u32 most);
+/*
+ * Work that is done later, with no lock held, by a thread of a queue that at most so many have at a time; 0: many. @urgent
+ * work goes first, also where there is no memory for a thread, and while processes are frozen.
+ */
+struct workqueue_struct *uvm_seam_queue_new(const char *name, __u32 most, _Bool urgent);
 /* The kernel's. Nothing is queued there any more. */
 void destroy_workqueue(struct workqueue_struct *queue);
 

@@ -31,9 +31,9 @@ static void run_item(struct work_struct *item)
 	UVM_ENTRY_VOID(work->run(work->of));
 }
 
-struct workqueue_struct *uvm_seam_queue_new(const char *name, __u32 most)
+struct workqueue_struct *uvm_seam_queue_new(const char *name, __u32 most, bool urgent)
 {
-	return alloc_workqueue("%s", WQ_UNBOUND | WQ_FREEZABLE, most, name);
+	return alloc_workqueue("%s", WQ_UNBOUND | (urgent ? WQ_HIGHPRI | WQ_MEM_RECLAIM : WQ_FREEZABLE), most, name);
 }
 
 struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of)

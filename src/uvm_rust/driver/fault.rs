@@ -30,8 +30,7 @@ use crate::policy::fault::{
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 
-/// So long the thread sleeps, once in a batch, where faults come back as others have the locks: the GPU repeats the
-/// faults at once, and the CPU is left to those others.
+/// So long the thread sleeps after a batch of which all faults come back, as others have the locks; or twice as long.
 const BUSY_US: u64 = 50;
 
 /// The fault loop's state of a parent GPU.
@@ -227,17 +226,15 @@ impl Servicing<'_> {
     fn enter_busy(&mut self, space: u64, to_cancel: bool) -> Entered {
         let Locking { patience, alarm } = &mut *self.locking;
         let began = now_us();
-        let us = patience.allows(began);
+        let us = patience.allows(space, began);
         if us > 0 {
             let entered = self.gpu.enter_within(space, to_cancel, alarm, us);
-            patience.waited(began, now_us());
+            patience.waited(space, began, now_us());
             if entered != Entered::Busy {
                 return entered;
             }
         }
-        if !core::mem::replace(&mut self.parked, true) {
-            sleep_us(BUSY_US);
-        }
+        self.parked = true;
         Entered::Busy
     }
 }
@@ -318,6 +315,11 @@ impl Machine for Servicing<'_> {
             Entered::Busy => self.enter_busy(space, to_cancel),
             entered => entered,
         }
+    }
+
+    #[cold]
+    fn nap(&mut self) {
+        sleep_us(BUSY_US);
     }
 
     fn invalidate(&mut self) -> Result<(), Status> {

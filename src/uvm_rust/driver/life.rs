@@ -14,7 +14,7 @@ pub(crate) fn init() -> u32 {
         quota::check_parameter()?;
         tenant::init()?;
         prefetch::WORKERS.make(c"uvm_rust_prefetch", 0)?;
-        alarm::RINGERS.make(c"uvm_rust_alarm", 0)?;
+        alarm::RINGERS.make_urgent(c"uvm_rust_alarm")?;
         flash::init();
         Ok(())
     };

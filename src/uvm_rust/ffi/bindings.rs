@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options d71cee68cd655939.
+// Of headers and options a849a44d54d9bc98.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;
@@ -659,6 +659,7 @@ unsafe extern "C" {
     pub fn uvm_seam_queue_new(
         name: *const ::core::ffi::c_char,
         most: __u32,
+        urgent: bool,
     ) -> *mut workqueue_struct;
 }
 unsafe extern "C" {

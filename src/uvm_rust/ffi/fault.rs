@@ -53,8 +53,8 @@ const _: () = {
     assert!(Flush::WaitUpdatePut as u32 == bindings::UVM_RUST_FLUSH_WAIT_UPDATE_PUT);
 };
 
-/// So long who waits for a VA space's lock sleeps between two tries. One writer at a time stands in its line, so there is a
-/// moment without one soon.
+/// So long who waits for a VA space's lock sleeps between two tries. It does not stand in line: writers one right after the
+/// other can keep it from the lock until its wait is over.
 const TRY_US: u64 = 50;
 
 /// VA spaces that one call of the service loop has met. The service lock keeps them alive (I-space).

@@ -26,8 +26,22 @@ impl WorkQueue {
     ///
     /// `ENOMEM`.
     pub(crate) fn make(&self, name: &CStr, most: u32) -> Result {
+        self.make_as(name, most, false)
+    }
+
+    /// As `make`, for what others wait for: its work goes first, also where there is no memory for a thread, and while
+    /// processes are frozen.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn make_urgent(&self, name: &CStr) -> Result {
+        self.make_as(name, 0, true)
+    }
+
+    fn make_as(&self, name: &CStr, most: u32, urgent: bool) -> Result {
         // SAFETY: the name is copied.
-        let queue = unsafe { bindings::uvm_seam_queue_new(name.as_ptr(), most) };
+        let queue = unsafe { bindings::uvm_seam_queue_new(name.as_ptr(), most, urgent) };
         self.0.store(queue, Release);
         if queue.is_null() {
             return Err(ENOMEM);

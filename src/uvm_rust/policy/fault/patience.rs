@@ -1,31 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How long the loop waits for the locks of a VA space that somebody else has.
+//! How long the loop waits for the locks of a VA space that somebody else has, and for whose.
 //!
 //! A process may have its own locks held for as long as it likes. One thread services the faults of all processes, so it
 //! waits for such a lock for a while only, and leaves what is behind the lock for the replay. A lock that many want is
 //! had by who waits in its line, and hardly by who only tries. So the thread does wait, but not often: waiting draws on
 //! an account, which fills while the thread does something else.
 //!
+//! The account is all VA spaces', and whoever has a lock for good has its faults come back first of all. So the waits go
+//! round: after one VA space has had a wait, those with a greater number have theirs. A batch asks in that order.
+//!
 //! # Invariants
 //!
-//! - **L-share**: of any time, all waits together take [`MOST_US`] and a fifth, and the alarm's delay of each.
+//! - **L-share**: of any time, all waits together take [`MOST_US`] and a fifth, and what the last wait is longer than it
+//!   may be. What one is longer the next ones lack, up to [`DEBT_US`].
 //! - **L-line**: a wait that begins may last [`LEAST_US`] at least, so that it is one in line, and no mere try.
+//! - **L-round**: a VA space that asks in each batch has a wait before any with a smaller number has a second one.
 
-/// The longest wait. Linux hands a lock to who has stood first in line for 4 ms; before that others may snatch it.
+/// So many microseconds the longest wait may last.
 pub const MOST_US: u64 = 20_000;
 
-/// The shortest wait that is worth its trouble.
-pub const LEAST_US: u64 = 8_000;
+/// The shortest wait that is worth its trouble. Linux hands a lock to who has stood first in its line for more than 4 ms,
+/// counted in ticks: with a tick of 4 ms that may be two ticks. Before that others may snatch the lock.
+pub const LEAST_US: u64 = 12_000;
 
 /// So many microseconds of anything else allow for one of waiting.
 const PER_US: u64 = 5;
 
+/// The greatest debt. A machine that stood still in a wait is not to be without patience for hours.
+const DEBT_US: u64 = 1_000_000;
+
 /// The account of one loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    left_us: u64,
+    /// What is left; less than 0 after a wait that lasted longer than it was allowed to.
+    left_us: i64,
     at_us: u64,
+    /// The VA space that had the last wait; 0 for none.
+    last: u64,
+    /// The VA space that was last refused a wait while the account was full, as others had their turn first; 0 for none.
+    refused: u64,
 }
 
 impl Default for Patience {
@@ -38,28 +52,43 @@ impl Patience {
     /// An account that is full at time 0.
     pub fn new() -> Self {
         Self {
-            left_us: MOST_US,
+            left_us: MOST_US as i64,
             at_us: 0,
+            last: 0,
+            refused: 0,
         }
     }
 
-    /// For how many microseconds a wait that begins now may last; 0 if the lock is only to be tried.
-    pub fn allows(&mut self, now_us: u64) -> u64 {
+    /// For how many microseconds a wait for a VA space's locks that begins now may last; 0 if they are only to be tried.
+    pub fn allows(&mut self, space: u64, now_us: u64) -> u64 {
         let since = now_us.saturating_sub(self.at_us);
         // What is less than one stays for the next time.
         self.at_us = now_us.max(self.at_us) - since % PER_US;
-        self.left_us = self.left_us.saturating_add(since / PER_US).min(MOST_US);
-        if self.left_us < LEAST_US {
+        let more = (since / PER_US).min(MOST_US + DEBT_US) as i64;
+        self.left_us = self.left_us.saturating_add(more).min(MOST_US as i64);
+        let left = self.left_us.max(0).unsigned_abs();
+        if left < LEAST_US || !self.has_its_turn(space, left == MOST_US) {
             return 0;
         }
-        self.left_us
+        left
     }
 
-    /// A wait lasted from `began_us`, when it was allowed, until now.
-    pub fn waited(&mut self, began_us: u64, now_us: u64) {
-        let lasted = now_us.saturating_sub(began_us);
-        self.left_us = self.left_us.saturating_sub(lasted);
+    /// Whether the round has come to this VA space. A new one begins when the account is full, and nobody who is left of
+    /// the old one has asked in the rest of a batch.
+    fn has_its_turn(&mut self, space: u64, is_full: bool) -> bool {
+        let is_new = is_full && space <= self.refused;
+        if is_full {
+            self.refused = space;
+        }
+        space > self.last || is_new
+    }
+
+    /// A wait for the locks of the VA space lasted from `began_us`, when it was allowed, until now.
+    pub fn waited(&mut self, space: u64, began_us: u64, now_us: u64) {
+        let lasted = now_us.saturating_sub(began_us).min(MOST_US + DEBT_US) as i64;
+        self.left_us = (self.left_us - lasted).max(-(DEBT_US as i64));
         self.at_us = now_us.max(self.at_us);
+        (self.last, self.refused) = (space, 0);
     }
 }
 
@@ -70,62 +99,167 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
+    /// A VA space where it does not matter which one it is.
+    const SPACE: u64 = 7;
+
     #[test]
     fn who_has_waited_long_only_tries_for_a_while() {
         let mut patience = Patience::new();
-        assert_eq!(patience.allows(0), MOST_US);
-        patience.waited(0, MOST_US);
-        assert_eq!(patience.allows(MOST_US), 0);
+        assert_eq!(patience.allows(SPACE, 0), MOST_US);
+        patience.waited(SPACE, 0, MOST_US);
+        let other = SPACE + 1;
+        assert_eq!(patience.allows(other, MOST_US), 0);
         let again = MOST_US + LEAST_US * PER_US;
-        assert_eq!(patience.allows(again - 1), 0);
-        assert_eq!(patience.allows(again), LEAST_US);
-        assert_eq!(patience.allows(u64::MAX), MOST_US);
+        assert_eq!(patience.allows(other, again - 1), 0);
+        assert_eq!(patience.allows(other, again), LEAST_US);
+        assert_eq!(patience.allows(other, u64::MAX), MOST_US);
     }
 
     /// However often it looks: what the division leaves is not lost.
     #[test]
     fn looking_often_costs_nothing() {
-        let mut patience = Patience::new();
-        patience.waited(0, MOST_US);
+        let (mut patience, other) = (Patience::new(), SPACE + 1);
+        patience.waited(SPACE, 0, MOST_US);
         for now in 0..LEAST_US * PER_US {
-            assert_eq!(patience.allows(MOST_US + now), 0, "{now}");
+            assert_eq!(patience.allows(other, MOST_US + now), 0, "{now}");
         }
-        assert_eq!(patience.allows(MOST_US + LEAST_US * PER_US), LEAST_US);
+        assert_eq!(
+            patience.allows(other, MOST_US + LEAST_US * PER_US),
+            LEAST_US
+        );
     }
 
     #[test]
     fn a_clock_that_stands_or_goes_back_gives_nothing() {
         let mut patience = Patience::new();
-        patience.waited(1000, 1000 + MOST_US);
+        patience.waited(SPACE, 1000, 1000 + MOST_US);
         for now in [1000 + MOST_US, 1000, 0] {
-            assert_eq!(patience.allows(now), 0);
+            assert_eq!(patience.allows(SPACE + 1, now), 0);
         }
+    }
+
+    /// As the alarm may be late.
+    #[test]
+    fn what_a_wait_lasts_too_long_the_next_ones_lack() {
+        let (mut patience, late) = (Patience::new(), 5_000);
+        patience.waited(SPACE, 0, MOST_US + late);
+        let again = MOST_US + late + (late + LEAST_US) * PER_US;
+        assert_eq!(patience.allows(SPACE + 1, again - 1), 0);
+        assert_eq!(patience.allows(SPACE + 1, again), LEAST_US);
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_has_patience_again_soon() {
+        let (mut patience, hour) = (Patience::new(), 3_600_000_000);
+        patience.waited(SPACE, 0, hour);
+        let again = hour + (DEBT_US + LEAST_US) * PER_US;
+        assert_eq!(patience.allows(SPACE + 1, again), LEAST_US);
+    }
+
+    /// Batches with faults of these VA spaces, a millisecond apart: how long the waits for each are, up to the time when
+    /// a wait has got the locks of the last one, which are had in `free_after`. Those of the others are never free.
+    fn until_the_last_waits(spaces: &[u64], free_after: u64) -> u64 {
+        let (mut patience, mut now) = (Patience::new(), 0);
+        let last = spaces.last().copied().unwrap_or_default();
+        while now < 1_000_000 * spaces.len() as u64 {
+            for space in spaces {
+                let may = patience.allows(*space, now);
+                if may == 0 {
+                    continue;
+                }
+                let began = now;
+                now += if *space == last {
+                    may.min(free_after)
+                } else {
+                    may
+                };
+                patience.waited(*space, began, now);
+                if *space == last && free_after <= may {
+                    return now;
+                }
+            }
+            now += 1000;
+        }
+        panic!("{spaces:?}: no wait for the last one");
+    }
+
+    #[test]
+    fn who_never_lets_go_leaves_waits_to_others() {
+        let one_round = MOST_US + LEAST_US * PER_US + LEAST_US + 2000;
+        assert!(until_the_last_waits(&[1, 2], LEAST_US) <= one_round);
+        assert!(until_the_last_waits(&[1, 2, 3, 4], LEAST_US) <= 3 * one_round);
+    }
+
+    /// Who gives its lock just in time has no more than its turn, either.
+    #[test]
+    fn short_waits_end_a_turn() {
+        let mut patience = Patience::new();
+        assert_eq!(patience.allows(1, 0), MOST_US);
+        patience.waited(1, 0, 1000);
+        assert_eq!(patience.allows(1, 2000), 0);
+        assert!(patience.allows(2, 2000) >= LEAST_US);
+        patience.waited(2, 2000, 2500);
+        // When nobody else asks in the rest of the batch, either, a new round begins.
+        assert_eq!(patience.allows(1, 20_000), 0);
+        assert_eq!(patience.allows(1, 20_100), MOST_US);
     }
 
     proptest! {
         #![proptest_config(model(500))]
 
-        /// L-share and L-line, with pauses between waits that last at most as long as they may.
+        /// L-share and L-line, with pauses between waits that may last longer than they are allowed to.
         #[test]
-        fn waits_take_their_share_at_most(turns in prop::collection::vec((0..50_000u64, 0..=100u64), 1..200)) {
+        fn waits_take_their_share_at_most(
+            turns in prop::collection::vec((1..5u64, 0..50_000u64, 0..=150u64), 1..200),
+        ) {
             let (mut patience, mut now) = (Patience::new(), 0);
-            let mut waits: Vec<(u64, u64)> = Vec::new();
-            for (pause, percent) in turns {
+            let mut waits: Vec<(u64, u64, u64)> = Vec::new();
+            for (space, pause, percent) in turns {
                 now += pause;
-                let may = patience.allows(now);
+                let may = patience.allows(space, now);
                 prop_assert!(may == 0 || (LEAST_US..=MOST_US).contains(&may));
+                if may == 0 {
+                    continue;
+                }
                 let lasts = may * percent / 100;
-                patience.waited(now, now + lasts);
-                waits.push((now, lasts));
+                patience.waited(space, now, now + lasts);
+                waits.push((now, lasts, lasts.saturating_sub(may)));
                 now += lasts;
             }
             for first in 0..waits.len() {
                 let mut sum = 0;
-                for (began, lasts) in &waits[first..] {
+                for (began, lasts, late) in &waits[first..] {
                     sum += lasts;
                     let window = began + lasts - waits[first].0;
-                    prop_assert!(sum <= MOST_US + window / PER_US, "{sum} of {window}");
+                    prop_assert!(sum <= MOST_US + window / PER_US + late, "{sum} of {window}");
                 }
+            }
+        }
+
+        /// L-round: whoever asks in each batch, and however long the waits are.
+        #[test]
+        fn everybody_has_a_turn(
+            spaces in 2..6u64,
+            percents in prop::collection::vec(0..=100u64, 6),
+            pause in 100..100_000u64,
+        ) {
+            let (mut patience, mut now) = (Patience::new(), 0);
+            let mut turns: Vec<u64> = Vec::new();
+            for _ in 0..2000 {
+                for space in 1..=spaces {
+                    let may = patience.allows(space, now);
+                    if may > 0 {
+                        let began = now;
+                        now += may * percents[space as usize] / 100;
+                        patience.waited(space, began, now);
+                        turns.push(space);
+                    }
+                }
+                now += pause;
+            }
+            prop_assert!(turns.len() as u64 >= spaces);
+            for (turn, space) in turns.iter().enumerate() {
+                prop_assert_eq!(*space, turn as u64 % spaces + 1);
             }
         }
     }

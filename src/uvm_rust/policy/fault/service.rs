@@ -128,6 +128,10 @@ pub trait Machine {
     /// all processes' faults may.
     fn enter(&mut self, space: u64, to_cancel: bool) -> Entered;
 
+    /// Sleeps for a moment: of the batch nothing was serviced, as others have all the locks. The GPU repeats the faults at
+    /// once, and the CPU is left to those others.
+    fn nap(&mut self);
+
     /// Invalidates what servicing left in the GPU's TLBs.
     fn invalidate(&mut self) -> Result<(), Self::Error>;
 
@@ -380,15 +384,18 @@ impl<M: Machine> Call<'_, M> {
 
     fn service_batch(&mut self) -> Result<(), M::Error> {
         let (mut at, mut in_place) = (0, false);
+        let (mut is_busy, mut was_entered) = (false, false);
         while let Some(space) = self.whose(at) {
             let registered = match self.machine.enter(space, false) {
                 Entered::Busy => {
+                    is_busy = true;
                     at += self.faults_from(at, space);
                     in_place = false;
                     continue;
                 }
                 entered => entered == Entered::Registered,
             };
+            was_entered = true;
             let progress = self.service_space(space, registered, &mut at, &mut in_place);
             let result = match progress {
                 Ok(Progress::Done) => self.machine.invalidate(),
@@ -397,6 +404,9 @@ impl<M: Machine> Call<'_, M> {
             };
             self.machine.leave();
             result?;
+        }
+        if is_busy && !was_entered {
+            self.machine.nap();
         }
         Ok(())
     }

@@ -34,6 +34,7 @@ enum Did {
         to_cancel: bool,
     },
     Leave,
+    Nap,
     Invalidate,
     Serve {
         first: u32,
@@ -235,6 +236,10 @@ impl Machine for Script {
         } else {
             Entered::Registered
         }
+    }
+
+    fn nap(&mut self) {
+        self.did.push(Nap);
     }
 
     fn invalidate(&mut self) -> Result<(), u32> {

@@ -355,6 +355,10 @@ impl Machine for World {
         }
     }
 
+    fn nap(&mut self) {
+        assert!(self.held.is_none(), "F-lock");
+    }
+
     fn invalidate(&mut self) -> Result<(), u32> {
         Ok(())
     }

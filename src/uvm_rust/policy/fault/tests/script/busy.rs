@@ -31,6 +31,17 @@ fn faults_of_a_busy_space_are_left_for_the_replay() {
         CACHED,
     ];
     assert_eq!(script.since(enter(1))[..whole.len()], whole);
+    // The thread is not idle, and the others' faults do not wait for a busy one.
+    assert_eq!(script.count(|did| *did == Nap), 0);
+}
+
+#[test]
+fn a_batch_of_busy_spaces_naps_once() {
+    let mut script = three();
+    script.busy = vec![1, 2, 3];
+    script.run(params()).unwrap();
+    let whole = [enter(1), enter(2), enter(3), Nap, CACHED];
+    assert_eq!(script.since(enter(1))[..whole.len()], whole);
 }
 
 /// The replay comes by each policy, also where no va_block is serviced that would bring it.
@@ -46,8 +57,8 @@ fn a_batch_of_a_busy_space_alone_is_replayed() {
         script.busy = vec![1];
         script.run(with(policy)).unwrap();
         assert_eq!(
-            script.since(enter(1))[..2],
-            [enter(1), replay],
+            script.since(enter(1))[..3],
+            [enter(1), Nap, replay],
             "{policy:?}"
         );
     }
