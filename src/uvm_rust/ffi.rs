@@ -20,6 +20,8 @@ macro_rules! check_exports {
 }
 use check_exports;
 
+#[cfg(not(uvm_native))]
+pub(crate) mod alarm;
 #[allow(
     clippy::all,
     dead_code,
@@ -33,8 +35,6 @@ use check_exports;
     clippy::undocumented_unsafe_blocks
 )]
 pub(crate) mod bindings;
-#[cfg(not(uvm_native))]
-pub(crate) mod alarm;
 #[cfg(not(uvm_native))]
 pub(crate) mod block;
 pub(crate) mod discard;

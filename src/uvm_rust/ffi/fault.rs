@@ -13,12 +13,12 @@
 // What each asks of its caller is in uvm_rust_fault_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
+use super::alarm::Alarm;
 use super::bindings::{
     self, mm_struct, uvm_gpu_struct, uvm_rust_fault, uvm_seam_fault, uvm_seam_space,
     uvm_va_space_struct,
 };
 use super::status::Status;
-use super::alarm::Alarm;
 use super::time::{now_us, sleep_us};
 use super::{flash, gpu, seam, space};
 use crate::driver::discard::status;
