@@ -191,6 +191,7 @@ impl FaultLoop {
             duplicates: 0,
             fatal: false,
             parked: false,
+            entered: 0,
         };
         if let Err(failed) = self.service.run(&mut servicing) {
             servicing.gpu.failed(failed);
@@ -218,6 +219,8 @@ struct Servicing<'a> {
     fatal: bool,
     /// Whether some faults of the batch were put off.
     parked: bool,
+    /// The VA space whose locks the batch had last; 0 for none.
+    entered: u64,
 }
 
 impl Servicing<'_> {
@@ -226,11 +229,12 @@ impl Servicing<'_> {
     fn enter_busy(&mut self, space: u64, to_cancel: bool) -> Entered {
         let Locking { patience, alarm } = &mut *self.locking;
         let began = now_us();
-        let us = patience.allows(space, began);
+        let us = patience.allows(space, self.entered == space, began);
         if us > 0 {
             let entered = self.gpu.enter_within(space, to_cancel, alarm, us);
-            patience.waited(space, began, now_us());
-            if entered != Entered::Busy {
+            let got = entered != Entered::Busy;
+            patience.waited(space, got, began, now_us());
+            if got {
                 return entered;
             }
         }
@@ -278,6 +282,7 @@ impl Machine for Servicing<'_> {
     #[inline(always)]
     fn begin(&mut self) {
         (self.duplicates, self.fatal, self.parked) = (0, false, false);
+        self.entered = 0;
         (self.told.faults, self.told.duplicates, self.told.status) = (0, 0, status::OK);
         let counts = self.gpu.counts;
         counts.invalid_prefetches.set(0);
@@ -311,10 +316,15 @@ impl Machine for Servicing<'_> {
             self.broken("F-lock");
             self.leave();
         }
-        match self.gpu.enter(space, to_cancel) {
+        self.locking.patience.meets(space);
+        let entered = match self.gpu.enter(space, to_cancel) {
             Entered::Busy => self.enter_busy(space, to_cancel),
             entered => entered,
+        };
+        if entered != Entered::Busy {
+            self.entered = space;
         }
+        entered
     }
 
     #[cold]

@@ -10,10 +10,16 @@
 //! The account is all VA spaces', and whoever has a lock for good has its faults come back first of all. So the waits go
 //! round: after one VA space has had a wait, those with a greater number have theirs. A batch asks in that order.
 //!
+//! Two kinds of waits are none of the round's. Where no other VA space has had faults for [`ALONE_US`], nobody lacks what a
+//! wait takes, and a program whose threads map and unmap memory all the time is to have its faults served. It waits as
+//! often as it likes, and longer each time that it did not get its locks. And a batch that got in once has to come back at
+//! times, to cancel what is fatal or to service the rest. It would begin anew for ever if it were refused then.
+//!
 //! # Invariants
 //!
-//! - **L-share**: of any time, all waits together take [`MOST_US`] and a fifth, and what the last wait is longer than it
-//!   may be. What one is longer the next ones lack, up to [`DEBT_US`].
+//! - **L-share**: where others have faults too, all waits together take of any time [`MOST_US`] and a fifth, what batches
+//!   that come back take, up to [`AGAIN_US`], and what the last wait is longer than it may be. What one is longer the next
+//!   ones lack, up to [`DEBT_US`].
 //! - **L-line**: a wait that begins may last [`LEAST_US`] at least, so that it is one in line, and no mere try.
 //! - **L-round**: a VA space that asks in each batch has a wait before any with a smaller number has a second one.
 
@@ -30,6 +36,15 @@ const PER_US: u64 = 5;
 /// The greatest debt. A machine that stood still in a wait is not to be without patience for hours.
 const DEBT_US: u64 = 1_000_000;
 
+/// For so long no other VA space has had faults where one is alone.
+pub const ALONE_US: u64 = 1_000_000;
+
+/// The longest wait of a VA space that is alone.
+pub const ALONE_MOST_US: u64 = 1_000_000;
+
+/// What batches that come back may take before they lack it as well.
+pub const AGAIN_US: u64 = 100_000;
+
 /// The account of one loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
@@ -40,6 +55,16 @@ pub struct Patience {
     last: u64,
     /// The VA space that was last refused a wait while the account was full, as others had their turn first; 0 for none.
     refused: u64,
+    /// The VA space whose faults were met last; 0 for none.
+    met: u64,
+    /// Whether it is another one than when a wait was last asked for.
+    is_other: bool,
+    /// When that was so.
+    other_at_us: u64,
+    /// The next wait of a VA space that is alone.
+    alone_us: u64,
+    /// Whether the wait that was allowed last is of one that is alone.
+    was_alone: bool,
 }
 
 impl Default for Patience {
@@ -56,16 +81,41 @@ impl Patience {
             at_us: 0,
             last: 0,
             refused: 0,
+            met: 0,
+            is_other: false,
+            other_at_us: 0,
+            alone_us: MOST_US,
+            was_alone: false,
+        }
+    }
+
+    /// There are faults of this VA space.
+    #[inline(always)]
+    pub fn meets(&mut self, space: u64) {
+        if self.met != space {
+            (self.met, self.is_other) = (space, true);
         }
     }
 
     /// For how many microseconds a wait for a VA space's locks that begins now may last; 0 if they are only to be tried.
-    pub fn allows(&mut self, space: u64, now_us: u64) -> u64 {
+    /// `is_again`: the batch has had these locks before.
+    pub fn allows(&mut self, space: u64, is_again: bool, now_us: u64) -> u64 {
+        self.meets(space);
+        if core::mem::take(&mut self.is_other) {
+            self.other_at_us = now_us;
+        }
+        self.was_alone = now_us.saturating_sub(self.other_at_us) >= ALONE_US;
+        if self.was_alone {
+            return self.alone_us;
+        }
         let since = now_us.saturating_sub(self.at_us);
         // What is less than one stays for the next time.
         self.at_us = now_us.max(self.at_us) - since % PER_US;
         let more = (since / PER_US).min(MOST_US + DEBT_US) as i64;
         self.left_us = self.left_us.saturating_add(more).min(MOST_US as i64);
+        if is_again && self.left_us > -(AGAIN_US as i64) {
+            return LEAST_US;
+        }
         let left = self.left_us.max(0).unsigned_abs();
         if left < LEAST_US || !self.has_its_turn(space, left == MOST_US) {
             return 0;
@@ -83,8 +133,15 @@ impl Patience {
         space > self.last || is_new
     }
 
-    /// A wait for the locks of the VA space lasted from `began_us`, when it was allowed, until now.
-    pub fn waited(&mut self, space: u64, began_us: u64, now_us: u64) {
+    /// A wait for the locks of the VA space lasted from `began_us`, when it was allowed, until now, and `got` them or not.
+    pub fn waited(&mut self, space: u64, got: bool, began_us: u64, now_us: u64) {
+        if self.was_alone {
+            self.alone_us = match got {
+                true => MOST_US,
+                false => (2 * self.alone_us).min(ALONE_MOST_US),
+            };
+            return;
+        }
         let lasted = now_us.saturating_sub(began_us).min(MOST_US + DEBT_US) as i64;
         self.left_us = (self.left_us - lasted).max(-(DEBT_US as i64));
         self.at_us = now_us.max(self.at_us);
@@ -105,26 +162,26 @@ mod tests {
     #[test]
     fn who_has_waited_long_only_tries_for_a_while() {
         let mut patience = Patience::new();
-        assert_eq!(patience.allows(SPACE, 0), MOST_US);
-        patience.waited(SPACE, 0, MOST_US);
+        assert_eq!(patience.allows(SPACE, false, 0), MOST_US);
+        patience.waited(SPACE, true, 0, MOST_US);
         let other = SPACE + 1;
-        assert_eq!(patience.allows(other, MOST_US), 0);
+        assert_eq!(patience.allows(other, false, MOST_US), 0);
         let again = MOST_US + LEAST_US * PER_US;
-        assert_eq!(patience.allows(other, again - 1), 0);
-        assert_eq!(patience.allows(other, again), LEAST_US);
-        assert_eq!(patience.allows(other, u64::MAX), MOST_US);
+        assert_eq!(patience.allows(other, false, again - 1), 0);
+        assert_eq!(patience.allows(other, false, again), LEAST_US);
+        assert_eq!(patience.allows(other, false, u64::MAX), MOST_US);
     }
 
     /// However often it looks: what the division leaves is not lost.
     #[test]
     fn looking_often_costs_nothing() {
         let (mut patience, other) = (Patience::new(), SPACE + 1);
-        patience.waited(SPACE, 0, MOST_US);
+        patience.waited(SPACE, true, 0, MOST_US);
         for now in 0..LEAST_US * PER_US {
-            assert_eq!(patience.allows(other, MOST_US + now), 0, "{now}");
+            assert_eq!(patience.allows(other, false, MOST_US + now), 0, "{now}");
         }
         assert_eq!(
-            patience.allows(other, MOST_US + LEAST_US * PER_US),
+            patience.allows(other, false, MOST_US + LEAST_US * PER_US),
             LEAST_US
         );
     }
@@ -132,9 +189,9 @@ mod tests {
     #[test]
     fn a_clock_that_stands_or_goes_back_gives_nothing() {
         let mut patience = Patience::new();
-        patience.waited(SPACE, 1000, 1000 + MOST_US);
+        patience.waited(SPACE, true, 1000, 1000 + MOST_US);
         for now in [1000 + MOST_US, 1000, 0] {
-            assert_eq!(patience.allows(SPACE + 1, now), 0);
+            assert_eq!(patience.allows(SPACE + 1, false, now), 0);
         }
     }
 
@@ -142,18 +199,18 @@ mod tests {
     #[test]
     fn what_a_wait_lasts_too_long_the_next_ones_lack() {
         let (mut patience, late) = (Patience::new(), 5_000);
-        patience.waited(SPACE, 0, MOST_US + late);
+        patience.waited(SPACE, true, 0, MOST_US + late);
         let again = MOST_US + late + (late + LEAST_US) * PER_US;
-        assert_eq!(patience.allows(SPACE + 1, again - 1), 0);
-        assert_eq!(patience.allows(SPACE + 1, again), LEAST_US);
+        assert_eq!(patience.allows(SPACE + 1, false, again - 1), 0);
+        assert_eq!(patience.allows(SPACE + 1, false, again), LEAST_US);
     }
 
     #[test]
     fn a_machine_that_stood_still_has_patience_again_soon() {
         let (mut patience, hour) = (Patience::new(), 3_600_000_000);
-        patience.waited(SPACE, 0, hour);
+        patience.waited(SPACE, true, 0, hour);
         let again = hour + (DEBT_US + LEAST_US) * PER_US;
-        assert_eq!(patience.allows(SPACE + 1, again), LEAST_US);
+        assert_eq!(patience.allows(SPACE + 1, false, again), LEAST_US);
     }
 
     /// Batches with faults of these VA spaces, a millisecond apart: how long the waits for each are, up to the time when
@@ -163,7 +220,7 @@ mod tests {
         let last = spaces.last().copied().unwrap_or_default();
         while now < 1_000_000 * spaces.len() as u64 {
             for space in spaces {
-                let may = patience.allows(*space, now);
+                let may = patience.allows(*space, false, now);
                 if may == 0 {
                     continue;
                 }
@@ -173,7 +230,7 @@ mod tests {
                 } else {
                     may
                 };
-                patience.waited(*space, began, now);
+                patience.waited(*space, true, began, now);
                 if *space == last && free_after <= may {
                     return now;
                 }
@@ -194,14 +251,73 @@ mod tests {
     #[test]
     fn short_waits_end_a_turn() {
         let mut patience = Patience::new();
-        assert_eq!(patience.allows(1, 0), MOST_US);
-        patience.waited(1, 0, 1000);
-        assert_eq!(patience.allows(1, 2000), 0);
-        assert!(patience.allows(2, 2000) >= LEAST_US);
-        patience.waited(2, 2000, 2500);
+        assert_eq!(patience.allows(1, false, 0), MOST_US);
+        patience.waited(1, true, 0, 1000);
+        assert_eq!(patience.allows(1, false, 2000), 0);
+        assert!(patience.allows(2, false, 2000) >= LEAST_US);
+        patience.waited(2, true, 2000, 2500);
         // When nobody else asks in the rest of the batch, either, a new round begins.
-        assert_eq!(patience.allows(1, 20_000), 0);
-        assert_eq!(patience.allows(1, 20_100), MOST_US);
+        assert_eq!(patience.allows(1, false, 20_000), 0);
+        assert_eq!(patience.allows(1, false, 20_100), MOST_US);
+    }
+
+    /// A program whose threads have its own locks most of the time, and nobody else.
+    #[test]
+    fn who_is_alone_waits_as_often_as_it_likes() {
+        let (mut patience, mut now) = (Patience::new(), 0);
+        assert_eq!(patience.allows(SPACE, false, now), MOST_US);
+        patience.waited(SPACE, true, now, now);
+        now += ALONE_US;
+        for _ in 0..1000 {
+            assert_eq!(patience.allows(SPACE, false, now), MOST_US);
+            patience.waited(SPACE, true, now, now + 5000);
+            now += 5100;
+        }
+        // A line that is longer than a wait is waited for longer each time.
+        for longer in [1, 2, 4, 8, 16, 32] {
+            assert_eq!(patience.allows(SPACE, false, now), longer * MOST_US);
+            patience.waited(SPACE, false, now, now + longer * MOST_US);
+            now += longer * MOST_US;
+        }
+        assert_eq!(patience.allows(SPACE, false, now), ALONE_MOST_US);
+        patience.waited(SPACE, true, now, now + ALONE_MOST_US / 2);
+        assert_eq!(patience.allows(SPACE, false, now), MOST_US);
+        // Others end that at once, though they do not wait.
+        patience.meets(SPACE + 1);
+        now += ALONE_MOST_US;
+        assert_eq!(patience.allows(SPACE + 2, false, now), MOST_US);
+        patience.waited(SPACE + 2, true, now, now + MOST_US);
+        now += MOST_US;
+        assert_eq!(patience.allows(SPACE + 2, false, now), 0);
+    }
+
+    /// A batch that has got in finds fatal faults, and the locks taken once more.
+    #[test]
+    fn who_comes_back_to_cancel_is_let_in() {
+        let (mut patience, mut now) = (Patience::new(), 0);
+        let mut cancels = 0;
+        while now < 20 * ALONE_US {
+            patience.meets(SPACE + 1);
+            let may = patience.allows(SPACE, false, now);
+            if may > 0 {
+                patience.waited(SPACE, true, now, now + 5000);
+                now += 5000;
+                assert_eq!(patience.allows(SPACE, true, now), LEAST_US);
+                patience.waited(SPACE, true, now, now + 5000);
+                now += 5000;
+                cancels += 1;
+            }
+            now += 100;
+        }
+        assert!(cancels > 100, "{cancels}");
+        // What they take is bounded, too.
+        for _ in 0..AGAIN_US / LEAST_US + 3 {
+            if patience.allows(SPACE, true, now) > 0 {
+                patience.waited(SPACE, true, now, now + LEAST_US);
+                now += LEAST_US;
+            }
+        }
+        assert_eq!(patience.allows(SPACE, true, now), 0);
     }
 
     proptest! {
@@ -216,13 +332,14 @@ mod tests {
             let mut waits: Vec<(u64, u64, u64)> = Vec::new();
             for (space, pause, percent) in turns {
                 now += pause;
-                let may = patience.allows(space, now);
+                patience.meets(0);
+                let may = patience.allows(space, false, now);
                 prop_assert!(may == 0 || (LEAST_US..=MOST_US).contains(&may));
                 if may == 0 {
                     continue;
                 }
                 let lasts = may * percent / 100;
-                patience.waited(space, now, now + lasts);
+                patience.waited(space, true, now, now + lasts);
                 waits.push((now, lasts, lasts.saturating_sub(may)));
                 now += lasts;
             }
@@ -247,11 +364,11 @@ mod tests {
             let mut turns: Vec<u64> = Vec::new();
             for _ in 0..2000 {
                 for space in 1..=spaces {
-                    let may = patience.allows(space, now);
+                    let may = patience.allows(space, false, now);
                     if may > 0 {
                         let began = now;
                         now += may * percents[space as usize] / 100;
-                        patience.waited(space, began, now);
+                        patience.waited(space, true, began, now);
                         turns.push(space);
                     }
                 }
