@@ -109,6 +109,8 @@ fn what_is_built_of_other_sources_is_not_installed_with_these() {
     }
     let out = format!("OUT={}", tmp("install-mixed").display());
     let usr = tmp("install-mixed/usr");
+    // An earlier run has installed.
+    let _ = std::fs::remove_dir_all(&usr);
     let stage = format!("DESTDIR={}", usr.display());
     let built_of = tmp("install-mixed/sources");
     let sum = std::fs::read_to_string(&built_of).unwrap();
