@@ -972,24 +972,28 @@ fn global() -> Script {
 
 const REASON: Option<u32> = Some(BROKEN);
 
+/// The cancel of these faults for that reason, fatal or not.
+const fn cancel_all(first: u32, n: u32) -> Did {
+    Cancel {
+        first,
+        n,
+        reason: REASON,
+    }
+}
+
 #[test]
 fn an_error_that_is_nobodys_cancels_every_fault_of_the_batch() {
     let mut script = global();
     assert_eq!(script.run(params()), Err(BROKEN));
-    let cancel = |first, n| Cancel {
-        first,
-        n,
-        reason: REASON,
-    };
     let whole = [
         enter_to_cancel(1),
-        cancel(0, 2),
+        cancel_all(0, 2),
         Leave,
         enter_to_cancel(2),
-        cancel(2, 1),
+        cancel_all(2, 1),
         Leave,
         enter_to_cancel(3),
-        cancel(3, 3),
+        cancel_all(3, 3),
         Leave,
         UPDATE,
     ];
@@ -1009,11 +1013,7 @@ fn a_global_cancel_leaves_out_a_space_that_the_gpu_left() {
 /// It does what it can: the ring is flushed, and what is left comes back by the replay.
 #[test]
 fn a_global_cancel_that_fails_still_flushes() {
-    const CANCEL_BOTH: Did = Cancel {
-        first: 0,
-        n: 2,
-        reason: REASON,
-    };
+    const CANCEL_BOTH: Did = cancel_all(0, 2);
     let mut script = Script::new(0, &[writes(1, 0..2), writes(2, 0..1)].concat());
     script.fails = vec![service(0), CANCEL_BOTH];
     assert_eq!(script.run(params()), Err(BROKEN));

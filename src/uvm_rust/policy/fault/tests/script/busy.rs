@@ -100,18 +100,13 @@ fn a_global_cancel_leaves_out_a_busy_space() {
     let mut script = global();
     script.busy_after = Some((2, 1));
     assert_eq!(script.run(params()), Err(BROKEN));
-    let cancel = |first, n| Cancel {
-        first,
-        n,
-        reason: REASON,
-    };
     let whole = [
         enter_to_cancel(1),
-        cancel(0, 2),
+        cancel_all(0, 2),
         Leave,
         enter_to_cancel(2),
         enter_to_cancel(3),
-        cancel(3, 3),
+        cancel_all(3, 3),
         Leave,
         UPDATE,
     ];
