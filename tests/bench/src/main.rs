@@ -8,9 +8,9 @@
 //! does so for the fault loop with batches of BATCH, and `uvm-bench queues NAME` for the
 //! eviction queues, which need no driver: outside the VM it is for callgrind.
 //!
-//! `uvm-bench report FILE` pairs the baseline with ours, and holds that against the bars; with
-//! `--bars` it fails if one is missed, and with `--native` there are more, since the unmodified driver
-//! has a discard of its own. `scripts/bench.sh` does all.
+//! `uvm-bench report FILE` pairs the baseline with ours, and holds that against the bars. With
+//! `--bars` it fails if one is missed. `--native` says that the unmodified driver has a discard of its
+//! own, which has bars, too. `scripts/bench.sh` does all.
 
 mod bars;
 mod faults;
