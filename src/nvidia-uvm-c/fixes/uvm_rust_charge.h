@@ -9,10 +9,11 @@
  * the cgroup is ended for an eviction, and what the owner takes next by itself finds the cgroup full.
  *
  * How far over the limit has a bound, or a tenant would have the host's memory without a limit, by way of the GPU's: as much as
- * the owner may have on its GPUs. Beyond that Linux ends a process of the cgroup, as with upstream, one for each block
- * that is evicted. The eviction still gets its memory: it may be somebody else's.
+ * the owner may have on its GPUs. Beyond that the owner is ended, and nobody else of the cgroup. Linux would choose by what a
+ * process has of the host's memory, among which evicted pages do not count, and go on choosing until the cgroup is within its limit,
+ * while all wait who need the thread that evicts. The eviction still gets its memory.
  *
- * A cgroup over memory.high makes its processes wait. Whoever evicts is not one of them, and may be the thread that
+ * A cgroup over memory.high makes its processes wait. Whoever evicts for another process may be the thread that
  * services all processes' faults: it does not wait, and what it evicted is not counted against its own cgroup.
  *
  * uvm_va_block.c knows that it evicts, and uvm_pmm_sysmem.c allocates: a flag of upstream's word goes from one to the
@@ -33,8 +34,11 @@
 
 /* Beside upstream's uvm_cpu_chunk_alloc_flags_t, of which there are four at most. */
 #define UVM_RUST_EVICTED (1 << 30)
-/* Beside UVM_RUST_EVICTED: the host itself has refused a page already. */
-#define UVM_RUST_AGAIN (1 << 29)
+/* Beside UVM_RUST_EVICTED: the owner evicts its own memory. */
+#define UVM_RUST_OWN (1 << 29)
+
+/* How often the host is asked to make room for a single page before an eviction asks as upstream does. */
+#define UVM_RUST_CHARGE_TRIES 3
 
 #ifdef CONFIG_MEMCG
 /* What one charge may count towards memory.high before Linux has the caller wait (MEMCG_CHARGE_BATCH). */
@@ -67,19 +71,27 @@ static inline bool uvm_rust_charge_high(unsigned long pages)
 	return false;
 }
 
-/* What the caller has taken above memory.high, from here on @pages. */
-static inline unsigned int uvm_rust_charge_swap_over(unsigned int pages)
+/* What the caller has taken above memory.high; from here on nothing. */
+static inline unsigned int uvm_rust_charge_forget_over(void)
 {
 	unsigned int before = current->memcg_nr_pages_over_high;
 
-	current->memcg_nr_pages_over_high = pages;
+	current->memcg_nr_pages_over_high = 0;
 	return before;
+}
+/* Who evicts its own memory answers for it as well, on its return to user space; another has only what it had: @before. */
+static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before)
+{
+	if (flags & UVM_RUST_OWN)
+		before += current->memcg_nr_pages_over_high;
+	current->memcg_nr_pages_over_high = before;
 }
 #else
 #define UVM_RUST_HIGH_PAGES 1
+static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before) { }
 static inline bool uvm_rust_charge_past(unsigned long slack) { return false; }
 static inline bool uvm_rust_charge_high(unsigned long pages) { return false; }
-static inline unsigned int uvm_rust_charge_swap_over(unsigned int pages) { return 0; }
+static inline unsigned int uvm_rust_charge_forget_over(void) { return 0; }
 #endif
 
 /*
@@ -93,37 +105,25 @@ static inline unsigned long uvm_rust_charge_slack(uvm_va_block_t *block)
 
 	if (UVM_ID_IS_INVALID(id))
 		return 0;
-	return (uvm_va_space_get_gpu(va_space, id)->mem_info.size >> PAGE_SHIFT) *
+	return (uvm_rust_gpu(va_space, id)->mem_info.size >> PAGE_SHIFT) *
 	       uvm_processor_mask_get_count(&va_space->registered_gpus);
 }
 
-/* Whether all that @mm has goes soon. */
-static inline bool uvm_rust_charge_ends(struct mm_struct *mm)
+/* Ends the process whose memory @mm is; not twice. Its GPU memory goes when it closes its files. */
+static inline void uvm_rust_charge_end(struct mm_struct *mm)
 {
-	bool ends = false;
 #ifdef CONFIG_MEMCG
 	struct task_struct *owner;
 
 	rcu_read_lock();
 	owner = rcu_dereference(mm->owner);
-	ends = !owner || (READ_ONCE(owner->flags) & PF_EXITING) || fatal_signal_pending(owner);
+	if (owner && !(READ_ONCE(owner->signal->flags) & SIGNAL_GROUP_EXIT)) {
+		pr_warn_ratelimited("process %d (%s) is ended: what is evicted from its GPUs is beyond its memory cgroup's limit by more than these hold\n",
+				    task_tgid_nr(owner), owner->comm);
+		send_sig(SIGKILL, owner, 1);
+	}
 	rcu_read_unlock();
 #endif
-	return ends;
-}
-
-/*
- * Has Linux make room in the cgroup that is charged, or end one of its processes: a page is taken that the cgroup cannot have, and
- * given back.
- */
-static inline void uvm_rust_charge_enforce(void)
-{
-	unsigned int over = uvm_rust_charge_swap_over(0);
-	struct page *page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-
-	uvm_rust_charge_swap_over(over);
-	if (page)
-		__free_page(page);
 }
 
 /*
@@ -132,11 +132,13 @@ static inline void uvm_rust_charge_enforce(void)
  */
 static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block, const uvm_va_block_context_t *context)
 {
+	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
+
 	if (!uvm_rust_fix_charge || context->make_resident.cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION)
-		return UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
-	if (uvm_rust_charge_past(uvm_rust_charge_slack(block)) && !uvm_rust_charge_ends(context->mm))
-		uvm_rust_charge_enforce();
-	return UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT | UVM_RUST_EVICTED;
+		return flags;
+	if (uvm_rust_charge_past(uvm_rust_charge_slack(block)))
+		uvm_rust_charge_end(context->mm);
+	return flags | UVM_RUST_EVICTED | (current->mm == context->mm ? UVM_RUST_OWN : 0);
 }
 
 /*
@@ -145,9 +147,7 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
  */
 static inline gfp_t uvm_rust_charge_flags(uvm_cpu_chunk_alloc_flags_t flags)
 {
-	if (!(flags & UVM_RUST_EVICTED))
-		return 0;
-	return __GFP_HIGH | __GFP_NOWARN | (flags & UVM_RUST_AGAIN ? 0 : __GFP_NORETRY);
+	return flags & UVM_RUST_EVICTED ? __GFP_HIGH | __GFP_NORETRY | __GFP_NOWARN : 0;
 }
 
 /* Whether a piece of @size counts more than a charge may before Linux has the caller wait: a smaller piece does. */
@@ -158,31 +158,46 @@ static inline bool uvm_rust_charge_refuses(uvm_chunk_size_t size)
 	return pages > UVM_RUST_HIGH_PAGES && uvm_rust_charge_high(pages);
 }
 
-/* The page that @alloc gives, which is evaluated once at most; for an eviction the caller does not wait for memory.high. */
-#define uvm_rust_charged(flags, size, alloc) ({							\
-	struct page *__page = NULL;								\
-	unsigned int __over;									\
-												\
-	if (!((flags) & UVM_RUST_EVICTED)) {							\
-		__page = (alloc);								\
-	} else if (!uvm_rust_charge_refuses(size)) {						\
-		__over = uvm_rust_charge_swap_over(0);						\
-		__page = (alloc);								\
-		uvm_rust_charge_swap_over(__over);						\
-	}											\
-	__page;											\
-})
-
 /*
- * Whether to try again, as the host itself is short of single pages: now Linux may end any process for it, as with
- * upstream. The charge is not refused this time either. @flags says so then.
+ * Whether to try again, as the host itself is short of single pages. The host has been asked to make room by then, for nobody: with the
+ * charge it would end processes of the owner's cgroup for it. In the end @flags says to ask as upstream does.
  */
-static inline bool uvm_rust_charge_again(uvm_cpu_chunk_alloc_flags_t *flags, uvm_chunk_size_t size)
+static inline bool uvm_rust_charge_again(uvm_cpu_chunk_alloc_flags_t *flags, uvm_chunk_size_t size, unsigned int tries)
 {
-	if (!(*flags & UVM_RUST_EVICTED) || size > PAGE_SIZE)
+	struct page *page;
+
+	if (size > PAGE_SIZE)
 		return false;
-	*flags |= UVM_RUST_AGAIN;
+	if (tries == UVM_RUST_CHARGE_TRIES) {
+		*flags &= ~(UVM_RUST_EVICTED | UVM_RUST_OWN);
+		return false;
+	}
+	page = alloc_page(NV_UVM_GFP_FLAGS | __GFP_NOWARN);
+	if (page)
+		__free_page(page);
 	return true;
 }
+
+/*
+ * The page that @alloc gives, which goes by @flags, an lvalue, and is evaluated as often as is tried. For an eviction the caller
+ * does not wait here for memory.high.
+ */
+#define uvm_rust_charged(flags, size, alloc) ({							\
+	struct page *__page = NULL;								\
+	unsigned int __over, __tries = 0;							\
+												\
+	while ((flags) & UVM_RUST_EVICTED) {							\
+		if (uvm_rust_charge_refuses(size))						\
+			break;									\
+		__over = uvm_rust_charge_forget_over();						\
+		__page = (alloc);								\
+		uvm_rust_charge_paid(flags, __over);						\
+		if (__page || !uvm_rust_charge_again(&(flags), size, __tries++))		\
+			break;									\
+	}											\
+	if (!((flags) & UVM_RUST_EVICTED))							\
+		__page = (alloc);								\
+	__page;											\
+})
 
 #endif

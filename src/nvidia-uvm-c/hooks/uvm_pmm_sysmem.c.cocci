@@ -21,7 +21,5 @@ uvm_cpu_chunk_alloc(uvm_chunk_size_t size, uvm_cpu_chunk_alloc_flags_t flags, ..
 <...
 - page = uvm_cpu_chunk_alloc_page(E);
 + page = uvm_rust_charged(flags, size, uvm_cpu_chunk_alloc_page(E));
-+ if (!page && uvm_rust_charge_again(&flags, size))
-+ 	page = uvm_rust_charged(flags, size, uvm_cpu_chunk_alloc_page(E));
 ...>
 }
