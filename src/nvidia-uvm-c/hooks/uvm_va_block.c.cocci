@@ -45,13 +45,13 @@ block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_bl
 // Whom host memory is charged to.
 @ account @
 typedef uvm_va_block_context_t;
-identifier ctx, flags;
+identifier block, ctx, flags;
 @@
-block_populate_pages_cpu(..., uvm_va_block_context_t *ctx, ...)
+block_populate_pages_cpu(uvm_va_block_t *block, ..., uvm_va_block_context_t *ctx, ...)
 {
 <...
 - flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
-+ flags |= uvm_rust_account(ctx);
++ flags |= uvm_rust_account(block, ctx);
 ...>
 }
 
