@@ -41,6 +41,7 @@
 
 #define UVM_RUST_FIXES(fix)										\
 	UVM_RUST_FIXES_OF_550(fix)									\
+	fix(no_chunk, "NVIDIA's discard (580 and later, uvm_rust_discard=0) lists no chunk of a GPU that has none; 0: a GPU's read oopses")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
 
 #define UVM_RUST_DECLARE_FIX(name, text) extern bool uvm_rust_fix_##name;
