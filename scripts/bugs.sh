@@ -25,6 +25,8 @@ bugs=(
 	"ever_resident|ever_resident|300|absent|absent|native_discard=fails|discard: the GPU is taken back"
 	"host_pages|host_pages|300|absent|absent|native_discard=fails|discard: no foreign data in pages of the host"
 	"kept_mapped|kept_mapped|300|absent|absent|native_discard=fails|discard: a part was read-duplicated"
+	"mapped_anew|kept_mapped|300|absent|absent|native_discard=fails|discard: maps it anew"
+	"no_chunk|no_chunk|300|absent|absent|native_discard=fails|discard: has no chunk reads"
 	"copies|copies|60|skipped|fails||held: a copy to the host that fails"
 	"in_vain|in_vain|60|skipped|fails||held: what an eviction got in vain goes"
 	"notifier|notifier|60|skipped|fails||notifier"

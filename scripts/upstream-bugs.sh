@@ -47,7 +47,7 @@ row() {
 	local log=$logs/$base-$id-$driver-${mend:=on}.log program only needs
 	of_program "$test"
 	if [ "$driver" = rust ]; then param=${param:+$param }$needs param=${param% }
-	elif [ "$program" = hazards ]; then more='--unmodified-too '
+	else more='--unmodified-too '
 	fi
 	say "$base, $id: $driver$([ "$mend" = on ] || echo ', without the mend')"
 	end=$(DRIVER=$driver VIDMEM=64M VM_TIMEOUT=$limit UVM_PARAMS=$param \

@@ -145,7 +145,7 @@ check "or where the base takes the mend out"
 check "or where there is nothing to mend, and then no VM is booted"
 facts='a 550'
 [ "$(rows b x 60 absent absent 'a=fails' 'discard: a test')" = "upstream-on:wrong rust-off:wrong rust-on:ok " ] &&
-	grep -qx "upstream  60 target/release/discard --only 'a test'" "$boots" &&
+	grep -qx "upstream  60 target/release/discard --unmodified-too --only 'a test'" "$boots" &&
 	grep -qx "rust uvm_rust_fix_x=0 uvm_rust_discard=0 60 target/release/discard --only 'a test'" "$boots" &&
 	grep -qx "rust uvm_rust_discard=0 60 target/release/discard --only 'a test'" "$boots"
 check "a test of discard runs with NVIDIA's discard, also behind ours"
