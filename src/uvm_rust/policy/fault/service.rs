@@ -128,6 +128,10 @@ pub trait Machine {
     /// all processes' faults may.
     fn enter(&mut self, space: u64, to_cancel: bool) -> Entered;
 
+    /// Whether [`Machine::enter`] has waited in this call for so long that the call is to end. Other work stands behind it,
+    /// of which the loop knows nothing.
+    fn has_waited(&self) -> bool;
+
     /// Sleeps for a moment: of the batch nothing was serviced, as others have all the locks. The GPU repeats the faults at
     /// once, and the CPU is left to those others.
     fn nap(&mut self);
@@ -271,7 +275,7 @@ impl Service {
 impl<M: Machine> Call<'_, M> {
     fn batches(&mut self) -> Result<(), M::Error> {
         let (mut batches, mut throttled) = (0, 0);
-        while decide::goes_on(self.params, batches, throttled) {
+        while decide::goes_on(self.params, batches, throttled) && !self.machine.has_waited() {
             self.fetch(false)?;
             if self.batch.entries() == 0 {
                 break;

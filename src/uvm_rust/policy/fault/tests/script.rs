@@ -103,6 +103,8 @@ struct Script {
     busy: Vec<u64>,
     /// A VA space whose locks others have once it was entered so often.
     busy_after: Option<(u64, usize)>,
+    /// After so many calls of `enter` others have waited long enough; 0 for never.
+    waited_after: usize,
     /// VA spaces whose channel is gone, or lacks the subcontext.
     stale: Vec<u64>,
     no_subcontext: Vec<u64>,
@@ -236,6 +238,11 @@ impl Machine for Script {
         } else {
             Entered::Registered
         }
+    }
+
+    fn has_waited(&self) -> bool {
+        let enters = Self::count(self, |did| matches!(did, Enter { .. }));
+        self.waited_after > 0 && enters >= self.waited_after
     }
 
     fn nap(&mut self) {

@@ -355,6 +355,10 @@ impl Machine for World {
         }
     }
 
+    fn has_waited(&self) -> bool {
+        false
+    }
+
     fn nap(&mut self) {
         assert!(self.held.is_none(), "F-lock");
     }
