@@ -19,6 +19,7 @@ use super::stats::{number_of, Gpu};
 use crate::ffi::alarm::Alarm;
 use crate::ffi::bindings::{uvm_rust_fault_params, UVM_RUST_MAX_GPUS};
 use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
+use crate::ffi::seam;
 use crate::ffi::slot::Lent;
 use crate::ffi::status::Status;
 use crate::ffi::time::{nap, now, now_us, sleep_us};
@@ -403,6 +404,12 @@ impl Machine for Servicing<'_> {
                 })
             }
         }
+    }
+
+    #[cold]
+    fn is_its_own(&self, error: Status) -> bool {
+        // Afterwards nobody's faults can be serviced.
+        error.number() == status::NO_MEMORY && seam::healthy()
     }
 
     #[inline(always)]
