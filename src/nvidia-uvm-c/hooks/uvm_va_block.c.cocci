@@ -165,3 +165,24 @@ uvm_mmu_chunk_unmap(given, T);
 + uvm_rust_chunk_is_nobodys(block, given);
 ...>
 }
+
+// The thread that maps what was evicted serves all processes, and waits for the locks of none.
+@ mappings @
+identifier space, m;
+@@
+block_add_eviction_mappings(...)
+{
+<...
+(
+- m = uvm_va_space_mm_retain_lock(space);
++ if (!uvm_rust_mappings_mm(space, va_block, &m))
++ 	goto done;
+|
+- uvm_va_space_down_read(space);
++ if (!uvm_rust_mappings_space(space, va_block, &mm)) {
++ 	uvm_va_block_context_free(block_context);
++ 	goto done;
++ }
+)
+...>
+}
