@@ -419,16 +419,16 @@ impl<M: Machine> Call<'_, M> {
             was_entered = true;
             let progress = self.service_space(space, registered, &mut at, &mut in_place);
             let result = match progress {
-                Ok(Progress::Done | Progress::Refused(_)) => self.machine.invalidate(),
+                Ok(Progress::Done) => self.machine.invalidate(),
+                Ok(Progress::Refused(e)) => {
+                    in_place = false;
+                    self.cancel_refused(space, e).map(|behind| at = behind)
+                }
                 Ok(Progress::Again) => Ok(()),
                 Err(e) => Err(e),
             };
             self.machine.leave();
             result?;
-            if let Ok(Progress::Refused(e)) = progress {
-                at = self.cancel_refused(space, e)?;
-                in_place = false;
-            }
         }
         if is_busy && !was_entered {
             self.machine.nap();
