@@ -223,7 +223,7 @@ struct Servicing<'a> {
     parked: bool,
     /// The VA space whose locks the batch had last; 0 for none.
     entered: u64,
-    /// Whether the call has waited in vain for a VA space that is alone.
+    /// Whether the call has waited in vain, or for long, for a VA space that is alone.
     has_waited: bool,
 }
 

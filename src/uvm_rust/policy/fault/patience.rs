@@ -43,6 +43,10 @@ pub const ALONE_US: u64 = 1_000_000;
 /// The longest wait of a VA space that is alone. Others may want the thread all the same, for what is no fault of this loop.
 pub const ALONE_MOST_US: u64 = 100_000;
 
+/// A call of the fault service ends after a longer wait than this of a VA space that is alone: the 20 batches that upstream
+/// allows a call last no longer than one wait in vain then.
+pub const LONG_US: u64 = ALONE_MOST_US / 20;
+
 /// What batches that come back may take before they lack it as well.
 pub const AGAIN_US: u64 = 100_000;
 
@@ -143,14 +147,14 @@ impl Patience {
     }
 
     /// A wait for the locks of the VA space lasted from `began_us`, when it was allowed, until now, and `got` them or not.
-    /// Returns whether the thread is to do what else there is to do: one that is alone has waited in vain.
+    /// Returns whether the thread is to do what else there is to do: one that is alone has waited in vain, or for long.
     pub fn waited(&mut self, space: u64, got: bool, began_us: u64, now_us: u64) -> bool {
         if self.was_alone {
             self.alone_us = match got {
                 true => MOST_US,
                 false => (2 * self.alone_us).min(ALONE_MOST_US),
             };
-            return !got;
+            return !got || now_us.saturating_sub(began_us) > LONG_US;
         }
         let lasted = now_us.saturating_sub(began_us).min(MOST_US + DEBT_US) as i64;
         self.left_us = (self.left_us - lasted).max(-(DEBT_US as i64));
@@ -281,9 +285,11 @@ mod tests {
         now += ALONE_US;
         for _ in 0..1000 {
             assert_eq!(patience.allows(SPACE, false, now), MOST_US);
-            assert!(!patience.waited(SPACE, true, now, now + 5000));
+            assert!(!patience.waited(SPACE, true, now, now + LONG_US));
             now += 5100;
         }
+        // What else there is to do is not behind many waits either.
+        assert!(patience.waited(SPACE, true, now, now + LONG_US + 1));
         // A line that is longer than a wait is waited for longer each time.
         for longer in [1, 2, 4] {
             assert_eq!(patience.allows(SPACE, false, now), longer * MOST_US);
