@@ -33,7 +33,7 @@ static const uvm_va_space_t *uvm_rust_mappings_refused;
 
 /*
  * Whether to try the locks of @va_space once more after @tries. Who holds them for a moment shall not cost the mappings of a
- * va_block; who holds them for good shall have the thread sleep once and not for each va_block. Sleeps.
+ * va_block; who holds them for good shall have the thread sleep once and not for each va_block. Sleeps, with no lock.
  */
 static inline bool uvm_rust_mappings_again(const uvm_va_space_t *va_space, unsigned int tries)
 {
@@ -89,26 +89,37 @@ static inline bool uvm_rust_mappings_mm(uvm_va_space_t *va_space, uvm_va_block_t
 	return false;
 }
 
-/* Takes the VA space's lock in read mode. If false, the lock of @mm, which the caller has and which the owner may need meanwhile, is given back, and @mm is NULL. */
+/*
+ * Takes the VA space's lock in read mode. If false, the lock of @mm, which the caller has, is given back, and @mm is NULL. It is
+ * given back for each sleep, too.
+ */
 static inline bool uvm_rust_mappings_space(uvm_va_space_t *va_space, uvm_va_block_t *va_block, struct mm_struct **mm)
 {
+	struct mm_struct *before = *mm;
 	unsigned int tries = 0;
 
 	if (!uvm_rust_fix_mappings) {
 		uvm_va_space_down_read(va_space);
 		return true;
 	}
-	do {
-		if (uvm_down_read_trylock(&va_space->lock)) {
-			if (uvm_rust_mappings_refused == va_space)
-				uvm_rust_mappings_refused = NULL;
-			return true;
+	while (!uvm_down_read_trylock(&va_space->lock)) {
+		uvm_va_space_mm_release_unlock(va_space, *mm);
+		*mm = NULL;
+		if (!uvm_rust_mappings_again(va_space, tries++) || !uvm_seam_mm_lock((struct uvm_seam_space *)va_space, false, mm)) {
+			*mm = NULL;
+			uvm_rust_mappings_later(va_space, va_block);
+			return false;
 		}
-	} while (uvm_rust_mappings_again(va_space, tries++));
-	uvm_va_space_mm_release_unlock(va_space, *mm);
-	*mm = NULL;
-	uvm_rust_mappings_later(va_space, va_block);
-	return false;
+		/* What the caller has begun is for that memory. */
+		if (*mm != before) {
+			uvm_va_space_mm_release_unlock(va_space, *mm);
+			*mm = NULL;
+			return false;
+		}
+	}
+	if (uvm_rust_mappings_refused == va_space)
+		uvm_rust_mappings_refused = NULL;
+	return true;
 }
 
 #endif
