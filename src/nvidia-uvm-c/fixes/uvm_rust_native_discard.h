@@ -55,4 +55,17 @@ static NV_STATUS uvm_rust_break_duplicates(uvm_va_block_t *block, uvm_va_block_r
 	return status;
 }
 
+/*
+ * In uvm_va_block_page_compute_highest_permission(), of a page that is resident in one place, which the processor reaches: whether
+ * it may only be read, as it is discarded. Breaking read duplication maps the whole va_block, and other calls map what is
+ * resident: a discarded page is that once it was evicted, or read. Upstream gives it a mapping for writing, and is told of no
+ * write. Such a page is to be written to by way of a fault, which ends the discard, as it is after a fault that reads it.
+ * A GPU that cannot fault cannot ask later.
+ */
+static bool uvm_rust_may_only_read(uvm_va_block_t *block, uvm_page_index_t page)
+{
+	return uvm_rust_fix_kept_mapped && uvm_page_mask_test(&block->discarded_pages, page) &&
+	       !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block));
+}
+
 #endif

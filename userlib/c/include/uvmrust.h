@@ -101,7 +101,7 @@ struct uvmrust_batch {
  * struct uvmrust_outcome - what became of a batch
  * @size:             sizeof(struct uvmrust_outcome), filled in by the caller: a library writes
  *                    no more than that, and only what it knows
- * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
+ * @counted:          not 0 if the driver counted blocks (uvm-rust's own discard does); else the
  *                    last three numbers are 0
  * @done:             ranges done; after an error, index of the range that failed.
  *                    With UVMRUST_BACKEND_CUDA, ranges are done in groups of up to
@@ -470,7 +470,7 @@ int uvmrust_moves_error(void);
  * @blocks_discarded: 2 MiB blocks of which all that was asked for is discarded
  * @blocks_skipped:   blocks left as they were
  * @blocks_partial:   blocks discarded in part
- * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
+ * @counted:          not 0 if the driver counted blocks (uvm-rust's own discard does); else the
  *                    three numbers are 0
  */
 struct uvmrust_result {

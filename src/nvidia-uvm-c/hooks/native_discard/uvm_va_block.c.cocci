@@ -59,3 +59,19 @@ va_block_discard_locked(...)
   (...)
 ...>
 }
+
+// Nor is what is discarded mapped for writing where nobody has written to it.
+@ highest @
+typedef uvm_page_index_t, uvm_prot_t;
+identifier block, page;
+expression T, P;
+@@
+uvm_va_block_page_compute_highest_permission__c(uvm_va_block_t *block, ..., uvm_page_index_t page)
+{
+<...
+if (!uvm_processor_mask_test(T, P))
+  return UVM_PROT_NONE;
++ if (uvm_rust_may_only_read(block, page))
++ 	return UVM_PROT_READ_ONLY;
+...>
+}

@@ -85,7 +85,7 @@ impl<S: Sys> Uvm<S> {
         Ok(())
     }
 
-    /// Discards whole pages by NVIDIA's call, which notes a discard before it unmaps (580.142 to
+    /// Discards whole pages by NVIDIA's call, of that driver or of ours where it leaves the discard to it. The call notes a discard before it unmaps (580.142 to
     /// 595.45.04, `va_block_discard_locked`). Two things leave the note and the mapping, a lazy discard,
     /// of which a write is lost:
     /// - The unmap fails, for want of memory to split a mapping of 2 MiB. A migration ends that, to the

@@ -33,6 +33,11 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         || duplicated_in_parts(Discard::Eager, Rig::discard_by_library),
     );
+    suite.test(
+        "written to on the host, where a later discard maps it anew (eager)",
+        NONE,
+        mapped_anew,
+    );
     both(suite, "accessed by the GPU", accessed_by);
     both(suite, "preferred location CPU", |how| preferred(how, true));
     both(suite, "preferred location GPU", |how| preferred(how, false));
@@ -166,6 +171,30 @@ fn duplicated_once(how: Discard, discard: By) -> Done {
     rig.gpu_write(&buffer, NEW)?;
     rig.reclaim(&buffer)?;
     exactly(&buffer, NEW)
+}
+
+/// Half of the block is discarded, and goes to the host by an eviction. A page of the other half is read-duplicated when all
+/// is discarded: who breaks that may map the whole block where the duplicates go, and is not to let anybody write
+/// unnoticed to what was discarded before.
+fn mapped_anew() -> Outcome {
+    const WRITTEN: usize = 300 * PAGE_WORDS;
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    rig.process
+        .read_duplication(buffer.address(), buffer.bytes(), true)?;
+    rig.gpu_write(&buffer, OLD)?;
+    rig.process
+        .discard(buffer.address() + BLOCK / 2, BLOCK / 2, Discard::Eager)?;
+    rig.reclaim(&buffer)?;
+    rig.on_gpu(Op::read(&buffer).range(0, 1))?;
+    let copies = rig.process.residency(buffer.address())?.resident.len();
+    ensure!(copies == 2, "{copies} copies of page 0");
+    rig.discard(&buffer, Discard::Eager)?;
+    buffer.set(WRITTEN, NEW);
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    let seen = buffer.get(WRITTEN);
+    ensure!(seen == NEW, "what was written is lost: {seen:#x}");
+    Ok(Pass::Ok)
 }
 
 fn accessed_by(how: Discard) -> Outcome {
