@@ -47,6 +47,28 @@ static inline bool uvm_rust_mappings_again(const uvm_va_space_t *va_space, unsig
 	return true;
 }
 
+/* A base whose GPUs are all newer defines this. */
+#ifndef uvm_rust_has_fatal_engines
+/*
+ * Is a GPU in use on which a copy engine's access without a mapping is fatal, as before Volta? Of any VA space: the GPUs of one
+ * may go while its lock is not held.
+ */
+static inline bool uvm_rust_has_fatal_engines(void)
+{
+	bool has = false;
+	size_t i;
+
+	uvm_spin_lock_irqsave(&g_uvm_global.gpu_table_lock);
+	for (i = 0; i < ARRAY_SIZE(g_uvm_global.parent_gpus); i++) {
+		const uvm_parent_gpu_t *gpu = g_uvm_global.parent_gpus[i];
+
+		has |= gpu && !gpu->non_replayable_faults_supported;
+	}
+	uvm_spin_unlock_irqrestore(&g_uvm_global.gpu_table_lock);
+	return has;
+}
+#endif
+
 /*
  * The locks of @va_space were not had. An access of a GPU that cannot fault, or of a copy engine whose faults are fatal, would
  * be a fatal one, so where there is such a GPU the va_block goes behind the others in the queue. The first may be read without a lock:
