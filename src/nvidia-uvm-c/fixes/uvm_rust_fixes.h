@@ -36,7 +36,8 @@
 	fix(nvlink_lock, "A CPU fault that asked for errors of NVLink's has the VA space's lock once (570 and later); 0: twice, and a process never ends")	\
 	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing; 0: it does, and writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
-	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")
+	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\
+	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 
 #define UVM_RUST_FIXES(fix)										\

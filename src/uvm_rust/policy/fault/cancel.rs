@@ -66,6 +66,39 @@ impl<M: Machine> Call<'_, M> {
         Ok(())
     }
 
+    /// Cancels the faults of a VA space in the batch, fatal or not, for an error that is its own (F-own). Gives the place
+    /// behind them.
+    pub(super) fn cancel_refused(
+        &mut self,
+        space: u64,
+        reason: M::Error,
+    ) -> Result<usize, M::Error> {
+        let first = self.batch.records().partition_point(|r| r.who < space);
+        let n = self.faults_from(first, space);
+        self.refused = true;
+        self.cancel_those(first, n, space, reason)?;
+        Ok(first + n)
+    }
+
+    /// Cancels `n` faults from `first`, of this VA space, fatal or not.
+    fn cancel_those(
+        &mut self,
+        first: usize,
+        n: usize,
+        space: u64,
+        reason: M::Error,
+    ) -> Result<(), M::Error> {
+        let result = match self.machine.enter(space, true) {
+            Entered::Registered => self.machine.cancel(first as u32, n as u32, Some(reason)),
+            // Without a registered GPU the page directory may be another's by now.
+            Entered::Unregistered => Ok(()),
+            // They come back, and are serviced or fail anew.
+            Entered::Busy => return Ok(()),
+        };
+        self.machine.leave();
+        result
+    }
+
     /// Cancels all faults of the batch, fatal or not, for an error that is nobody's
     /// (memory ran out, a GPU failed). Does what it can.
     pub(super) fn cancel_all(&mut self, reason: M::Error) {
@@ -77,18 +110,7 @@ impl<M: Machine> Call<'_, M> {
         let mut at = 0;
         while let Some(space) = self.whose(at) {
             let n = self.faults_from(at, space);
-            let result = match self.machine.enter(space, true) {
-                Entered::Registered => self.machine.cancel(at as u32, n as u32, Some(reason)),
-                // Without a registered GPU the page directory may be another's by now.
-                Entered::Unregistered => Ok(()),
-                // They come back, and are serviced or fail anew.
-                Entered::Busy => {
-                    at += n;
-                    continue;
-                }
-            };
-            self.machine.leave();
-            if result.is_err() {
+            if self.cancel_those(at, n, space, reason).is_err() {
                 break;
             }
             at += n;
