@@ -36,7 +36,12 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test(
         "written to on the host, where a later discard maps it anew (eager)",
         NONE,
-        mapped_anew,
+        || mapped_anew(BLOCK),
+    );
+    suite.test(
+        "written to on the host, where a later discard of the other half maps it anew (eager)",
+        NONE,
+        || mapped_anew(BLOCK / 2),
     );
     both(suite, "accessed by the GPU", accessed_by);
     both(suite, "preferred location CPU", |how| preferred(how, true));
@@ -173,10 +178,10 @@ fn duplicated_once(how: Discard, discard: By) -> Done {
     exactly(&buffer, NEW)
 }
 
-/// Half of the block is discarded, and goes to the host by an eviction. A page of the other half is read-duplicated when all
-/// is discarded: who breaks that may map the whole block where the duplicates go, and is not to let anybody write
-/// unnoticed to what was discarded before.
-fn mapped_anew() -> Outcome {
+/// Half of the block is discarded, and goes to the host by an eviction. A page of the other half is read-duplicated when that half
+/// is discarded, or all is (`bytes`): who breaks that may map the whole block where the duplicates go, and is not to let anybody
+/// write unnoticed to what was discarded before.
+fn mapped_anew(bytes: u64) -> Outcome {
     const WRITTEN: usize = 300 * PAGE_WORDS;
     let rig = Rig::new()?;
     let buffer = rig.buffer(1)?;
@@ -189,7 +194,8 @@ fn mapped_anew() -> Outcome {
     rig.on_gpu(Op::read(&buffer).range(0, 1))?;
     let copies = rig.process.residency(buffer.address())?.resident.len();
     ensure!(copies == 2, "{copies} copies of page 0");
-    rig.discard(&buffer, Discard::Eager)?;
+    rig.process
+        .discard(buffer.address(), bytes, Discard::Eager)?;
     buffer.set(WRITTEN, NEW);
     rig.prefetch(&buffer, rig.gpu.uuid())?;
     let seen = buffer.get(WRITTEN);
