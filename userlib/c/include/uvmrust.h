@@ -160,8 +160,10 @@ struct uvmrust_outcome {
  * With UVMRUST_ENOTSUPPORTED and UVMRUST_EINVALID nothing has changed. After any other error of a
  * discard, with the flag or without, prefetch the memory before it is used. NVIDIA's driver leaves it
  * lazily discarded where it can not unmap it, for want of memory. The library brings it to the host
- * then, but this can fail as well. After a success without the flag nothing stays lazily discarded, also
- * where that driver finds pages read-duplicated, for which the library makes its call twice.
+ * then, but this can fail as well. After a success without the flag nothing of the range stays lazily
+ * discarded, also where that driver finds pages read-duplicated, for which the library makes its call
+ * twice. It may then map other pages of the same 2 MiB block that were discarded before, and what is
+ * written to these is lost. So, with that driver, discard no part of a block that may be read-duplicated.
  */
 int uvmrust_discard(void *base, size_t length, unsigned int flags);
 

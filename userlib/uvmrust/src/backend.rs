@@ -274,8 +274,10 @@ impl<S: Sys> Uvm<S> {
     /// Any other error may leave ranges lazily discarded: prefetch all of them before they are used. Of
     /// NVIDIA's driver, which does that where it can not unmap, such a range is brought to the host
     /// here, so that this matters after an eager discard only where memory is short for both.
-    /// After a success of [`Mode::Eager`] nothing stays lazily discarded: that driver's call is made
-    /// twice, since the first does not unmap all where a page is read-duplicated.
+    /// After a success of [`Mode::Eager`] nothing of the ranges stays lazily discarded: that driver's
+    /// call is made twice, since the first does not unmap all where a page is read-duplicated. It may
+    /// then map other pages of the same 2 MiB block that were discarded before, and a write to these
+    /// would be lost. So, with that driver, discard no part of a block that may be read-duplicated.
     ///
     /// # Safety
     /// As for [`Uvm::discard`], for each range.

@@ -47,31 +47,3 @@ block_populate_pages_cpu(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm
 uvm_page_mask_init_from_region(E, region, mask);
 ...
 }
-
-// Breaking read duplication does not narrow what a discard was asked for.
-@ broken @
-@@
-va_block_discard_locked(...)
-{
-<...
-- uvm_va_block_make_resident
-+ uvm_rust_break_duplicates
-  (...)
-...>
-}
-
-// Nor is what is discarded mapped for writing where nobody has written to it.
-@ highest @
-typedef uvm_page_index_t, uvm_prot_t;
-identifier block, page;
-expression T, P;
-@@
-uvm_va_block_page_compute_highest_permission__c(uvm_va_block_t *block, ..., uvm_page_index_t page)
-{
-<...
-if (!uvm_processor_mask_test(T, P))
-  return UVM_PROT_NONE;
-+ if (uvm_rust_may_only_read(block, page))
-+ 	return UVM_PROT_READ_ONLY;
-...>
-}
