@@ -9,9 +9,9 @@
  * the cgroup is ended for an eviction, and what the owner takes next by itself finds the cgroup full.
  *
  * How far over the limit has a bound, or a tenant would have the host's memory without a limit, by way of the GPU's: as much as
- * the owner may have on its GPUs. Beyond that the owner is ended, and nobody else of the cgroup. Linux would choose by what a
- * process has of the host's memory, among which evicted pages do not count, and go on choosing until the cgroup is within its limit,
- * while all wait who need the thread that evicts. The eviction still gets its memory.
+ * the owner may have on its GPUs. Beyond that the process is ended whose memory is evicted then, one in ten seconds of a cgroup.
+ * Linux would choose by what a process has of the host's memory, among which evicted pages do not count, and go on choosing until the
+ * cgroup is within its limit, while all wait who need the thread that evicts. The eviction still gets its memory.
  *
  * A cgroup over memory.high makes its processes wait. Whoever evicts for another process may be the thread that
  * services all processes' faults: it does not wait, and what it evicted is not counted against its own cgroup.
@@ -23,6 +23,7 @@
 #define UVM_RUST_CHARGE_H
 
 #include <linux/memcontrol.h>
+#include <linux/pid.h>
 #include <linux/sched/signal.h>
 
 #include "uvm_gpu.h"
@@ -36,6 +37,9 @@
 #define UVM_RUST_EVICTED (1 << 30)
 /* Beside UVM_RUST_EVICTED: the owner evicts its own memory. */
 #define UVM_RUST_OWN (1 << 29)
+
+/* So long a process has to end before another one of its cgroup is. */
+#define UVM_RUST_CHARGE_ENDS (10 * HZ)
 
 /* How often the host is asked to make room for a single page before an eviction asks as upstream does. */
 #define UVM_RUST_CHARGE_TRIES 3
@@ -59,13 +63,13 @@ static inline bool uvm_rust_charge_past(unsigned long slack)
 	return false;
 }
 
-/* Whether @pages more bring the cgroup that is charged, or one above it, over memory.high. */
-static inline bool uvm_rust_charge_high(unsigned long pages)
+/* Whether the cgroup that is charged, or one above it, may have Linux wait for memory.high or memory.swap.high. */
+static inline bool uvm_rust_charge_high(void)
 {
 	struct mem_cgroup *memcg;
 
 	for (memcg = current->active_memcg; memcg; memcg = parent_mem_cgroup(memcg)) {
-		if (page_counter_read(&memcg->memory) + pages > READ_ONCE(memcg->memory.high))
+		if (READ_ONCE(memcg->memory.high) != PAGE_COUNTER_MAX || READ_ONCE(memcg->swap.high) != PAGE_COUNTER_MAX)
 			return true;
 	}
 	return false;
@@ -90,7 +94,7 @@ static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsig
 #define UVM_RUST_HIGH_PAGES 1
 static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before) { }
 static inline bool uvm_rust_charge_past(unsigned long slack) { return false; }
-static inline bool uvm_rust_charge_high(unsigned long pages) { return false; }
+static inline bool uvm_rust_charge_high(void) { return false; }
 static inline unsigned int uvm_rust_charge_forget_over(void) { return 0; }
 #endif
 
@@ -109,18 +113,27 @@ static inline unsigned long uvm_rust_charge_slack(uvm_va_block_t *block)
 	       uvm_processor_mask_get_count(&va_space->registered_gpus);
 }
 
-/* Ends the process whose memory @mm is; not twice. Its GPU memory goes when it closes its files. */
+/*
+ * Ends the process whose memory @mm is. What it has goes when it closes its files, and until then the cgroup stays beyond the
+ * bound: no other process of it is ended for so long, or for UVM_RUST_CHARGE_ENDS.
+ */
 static inline void uvm_rust_charge_end(struct mm_struct *mm)
 {
 #ifdef CONFIG_MEMCG
+	static const struct mem_cgroup *last;
+	static unsigned long ended;
 	struct task_struct *owner;
 
+	if (READ_ONCE(last) == current->active_memcg && time_before(jiffies, READ_ONCE(ended) + UVM_RUST_CHARGE_ENDS))
+		return;
 	rcu_read_lock();
 	owner = rcu_dereference(mm->owner);
 	if (owner && !(READ_ONCE(owner->signal->flags) & SIGNAL_GROUP_EXIT)) {
 		pr_warn_ratelimited("process %d (%s) is ended: what is evicted from its GPUs is beyond its memory cgroup's limit by more than these hold\n",
 				    task_tgid_nr(owner), owner->comm);
-		send_sig(SIGKILL, owner, 1);
+		kill_pid(task_tgid(owner), SIGKILL, 1);
+		WRITE_ONCE(ended, jiffies);
+		WRITE_ONCE(last, current->active_memcg);
 	}
 	rcu_read_unlock();
 #endif
@@ -150,12 +163,10 @@ static inline gfp_t uvm_rust_charge_flags(uvm_cpu_chunk_alloc_flags_t flags)
 	return flags & UVM_RUST_EVICTED ? __GFP_HIGH | __GFP_NORETRY | __GFP_NOWARN : 0;
 }
 
-/* Whether a piece of @size counts more than a charge may before Linux has the caller wait: a smaller piece does. */
+/* Whether a piece of @size counts more than a charge may before Linux has the caller wait: a smaller piece does not. */
 static inline bool uvm_rust_charge_refuses(uvm_chunk_size_t size)
 {
-	unsigned long pages = size / PAGE_SIZE;
-
-	return pages > UVM_RUST_HIGH_PAGES && uvm_rust_charge_high(pages);
+	return size / PAGE_SIZE > UVM_RUST_HIGH_PAGES && uvm_rust_charge_high();
 }
 
 /*

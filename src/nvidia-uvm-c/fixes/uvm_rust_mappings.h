@@ -4,8 +4,8 @@
  *
  * One thread of upstream's gives the processors of SetAccessedBy their mappings of evicted memory, for all processes. It takes the
  * lock of the owner's memory and that of the owner's VA space. A process may have these locks held for as long as it likes. Upstream's
- * thread waits for them, and whoever ends a VA space, or suspends, waits for that thread. Here it tries the locks for a while, once for
- * each run of va_blocks of the same VA space. A processor that has no mapping makes a fault; where it is not the preferred
+ * thread waits for them, and whoever ends a VA space, or suspends, waits for that thread. Here it tries the locks for a while, and
+ * all that it tries is a small part of its time. A processor that has no mapping makes a fault; where it is not the preferred
  * location, block_select_processor_residency() leaves the memory where it is and adds the mapping.
  */
 #ifndef UVM_RUST_MAPPINGS_H
@@ -21,28 +21,31 @@
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
 
-/* How often the thread tries the locks of a VA space that did not refuse them last, and what it sleeps in between. */
+/* How often the thread tries the locks for a va_block, and what it sleeps in between. */
 #define UVM_RUST_MAPPINGS_TRIES 20
 #define UVM_RUST_MAPPINGS_US 100
+/* So often it sleeps in a tenth of a second at most, for all VA spaces: no more than a fifth of its time. */
+#define UVM_RUST_MAPPINGS_SLEEPS 100
 
 /*
- * The VA space that refused its locks last. It is compared, and never looked at. Only g_uvm_global.global_q's one thread reads and
- * writes this, so that it needs no lock.
+ * Whether to try the locks of a va_block's VA space once more after @tries. Who holds them for a moment shall not cost the mappings of
+ * a va_block; who holds them for good, or many that take turns, shall not hold up the thread. Only g_uvm_global.global_q's one thread
+ * calls this, so that what it counts needs no lock. Sleeps, with no lock.
  */
-static const uvm_va_space_t *uvm_rust_mappings_refused;
-
-/*
- * Whether to try the locks of @va_space once more after @tries. Who holds them for a moment shall not cost the mappings of a
- * va_block; who holds them for good shall have the thread sleep once and not for each va_block. Sleeps, with no lock.
- */
-static inline bool uvm_rust_mappings_again(const uvm_va_space_t *va_space, unsigned int tries)
+static inline bool uvm_rust_mappings_again(unsigned int tries)
 {
-	if (uvm_rust_mappings_refused == va_space)
+	static unsigned long since;
+	static unsigned int sleeps;
+
+	if (tries == UVM_RUST_MAPPINGS_TRIES)
 		return false;
-	if (tries == UVM_RUST_MAPPINGS_TRIES) {
-		uvm_rust_mappings_refused = va_space;
-		return false;
+	if (time_after(jiffies, since + HZ / 10)) {
+		since = jiffies;
+		sleeps = 0;
 	}
+	if (sleeps == UVM_RUST_MAPPINGS_SLEEPS)
+		return false;
+	sleeps++;
 	usleep_range(UVM_RUST_MAPPINGS_US, 2 * UVM_RUST_MAPPINGS_US);
 	return true;
 }
@@ -79,14 +82,14 @@ static inline bool uvm_rust_has_fatal_engines(void)
  */
 static inline void uvm_rust_mappings_later(uvm_va_space_t *va_space, uvm_va_block_t *va_block)
 {
-	static unsigned long slept;
+	static NvU64 slept;
 
 	if (!uvm_rust_has_non_faultable(va_space) && !uvm_rust_has_fatal_engines())
 		return;
 	/* Who waits for the queue waits for all that are in it: one sleep is for all that a millisecond has. */
-	if (time_after(jiffies, slept + msecs_to_jiffies(1))) {
+	if (ktime_get_ns() - slept > NSEC_PER_MSEC) {
 		usleep_range(1000, 2000);
-		slept = jiffies;
+		slept = ktime_get_ns();
 	}
 	uvm_va_block_retain(va_block);
 	if (!nv_kthread_q_schedule_q_item(&g_uvm_global.global_q, &va_block->eviction_mappings_q_item))
@@ -105,7 +108,7 @@ static inline bool uvm_rust_mappings_mm(uvm_va_space_t *va_space, uvm_va_block_t
 	do {
 		if (uvm_seam_mm_lock((struct uvm_seam_space *)va_space, false, mm))
 			return true;
-	} while (uvm_rust_mappings_again(va_space, tries++));
+	} while (uvm_rust_mappings_again(tries++));
 	*mm = NULL;
 	uvm_rust_mappings_later(va_space, va_block);
 	return false;
@@ -126,12 +129,13 @@ static inline bool uvm_rust_mappings_space(uvm_va_space_t *va_space, uvm_va_bloc
 	}
 	while (!uvm_down_read_trylock(&va_space->lock)) {
 		uvm_va_space_mm_release_unlock(va_space, *mm);
-		*mm = NULL;
-		if (!uvm_rust_mappings_again(va_space, tries++) || !uvm_seam_mm_lock((struct uvm_seam_space *)va_space, false, mm)) {
+		do {
 			*mm = NULL;
-			uvm_rust_mappings_later(va_space, va_block);
-			return false;
-		}
+			if (!uvm_rust_mappings_again(tries++)) {
+				uvm_rust_mappings_later(va_space, va_block);
+				return false;
+			}
+		} while (!uvm_seam_mm_lock((struct uvm_seam_space *)va_space, false, mm));
 		/* What the caller has begun is for that memory. */
 		if (*mm != before) {
 			uvm_va_space_mm_release_unlock(va_space, *mm);
@@ -139,8 +143,6 @@ static inline bool uvm_rust_mappings_space(uvm_va_space_t *va_space, uvm_va_bloc
 			return false;
 		}
 	}
-	if (uvm_rust_mappings_refused == va_space)
-		uvm_rust_mappings_refused = NULL;
 	return true;
 }
 

@@ -43,8 +43,8 @@ pub const ALONE_US: u64 = 1_000_000;
 /// The longest wait of a VA space that is alone. Others may want the thread all the same, for what is no fault of this loop.
 pub const ALONE_MOST_US: u64 = 100_000;
 
-/// A call of the fault service ends after a longer wait than this of a VA space that is alone: the 20 batches that upstream
-/// allows a call last no longer than one wait in vain then.
+/// A call of the fault service ends after a longer wait than this of a VA space that is alone, with the batch that waited. The 20
+/// batches that upstream allows a call last about as long as one wait in vain then, where each waits once.
 pub const LONG_US: u64 = ALONE_MOST_US / 20;
 
 /// What batches that come back may take before they lack it as well.
