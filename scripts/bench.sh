@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Guest instructions per serviced fault, evicted chunk, discard and queue operation,
-# the unmodified driver against ours, in one VM under -icount. Prints a table, and another
+# the unmodified driver against ours (from 580 on also its own discard against ours), in one VM under -icount. Prints a table, and another
 # of the bars that the rows are held against, and writes out/bench.json.
 #
 #   bench.sh [TEXT]    only rows whose name holds TEXT
@@ -12,6 +12,10 @@ cd "$TOP"
 mkdir -p out
 
 cargo build --release --quiet -p uvm-bench
+tree=$(scripts/upstream.sh)
+facts=$(scripts/base.sh "$tree")
+native=()
+if grep -qx native_discard <<<"$facts"; then native=(--native); fi
 bench=$TOP/target/release/uvm-bench
 # For the SSD tier's rows.
 image=$(mktemp "${TMPDIR:-/tmp}/uvm-rust-bench.XXXXXX")
@@ -47,7 +51,7 @@ QEMU_OPTS="-drive file=$image,if=none,id=ssd,format=raw,cache=unsafe -device nvm
 	done" >out/bench.tsv
 strict=()
 [ -z "${BARS:-}" ] || strict=(--bars)
-"$bench" report out/bench.tsv --json out/bench.json "${strict[@]}"
+"$bench" report out/bench.tsv --json out/bench.json "${strict[@]}" "${native[@]}"
 say "written to out/bench.json"
 
 # What the software GPU itself costs, which is in none of these rows.

@@ -12,7 +12,7 @@
 #   BASES          FACT=WHAT, separated by commas: where FACT is so (base.sh), both must show WHAT;
 #                  "out": ours has no such mend there
 #   TEST           of hazards, by a part of its name that no other has; after "discard: ", of that program,
-#                  which is run with NVIDIA's discard (uvm_rust_discard=0)
+#                  which is run with NVIDIA's discard (uvm_rust_discard=0); after "flash: ", of that program, which only ours can run
 bugs=(
 	"strays|strays|60|fails|fails||mremap() moved is evicted"
 	"child|strays|60|fails|fails||that a child keeps is evicted"
@@ -25,6 +25,9 @@ bugs=(
 	"ever_resident|ever_resident|300|absent|absent|native_discard=fails|discard: the GPU is taken back"
 	"host_pages|host_pages|300|absent|absent|native_discard=fails|discard: no foreign data in pages of the host"
 	"kept_mapped|kept_mapped|300|absent|absent|native_discard=fails|discard: a part was read-duplicated"
+	"mapped_anew|kept_mapped|300|absent|absent|native_discard=fails|discard: later discard maps it anew"
+	"mapped_half|kept_mapped|300|absent|absent|native_discard=fails|discard: the other half maps it anew"
+	"no_chunk|no_chunk|300|absent|absent|native_discard=fails|discard: has no chunk reads"
 	"copies|copies|60|skipped|fails||held: a copy to the host that fails"
 	"in_vain|in_vain|60|skipped|fails||held: what an eviction got in vain goes"
 	"notifier|notifier|60|skipped|fails||notifier"
@@ -32,6 +35,7 @@ bugs=(
 	"duplicates|duplicates|60|fails|fails||two copies"
 	"context|context|60|fails|fails|native_discard=ok|somebody holds"
 	"charge|charge|300|fails|fails||charge: who evicts does not fail"
+	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 
@@ -44,11 +48,16 @@ wanted_of() {
 	echo "$1"
 }
 
-# of_program TEST: sets $program to that which has the test, $only to what picks it there, and $needs to the
-# parameters that ours needs for it.
+# of_program TEST: sets $program to that which has the test, with what it is to be told, $only to what picks the test there, $needs to the
+# parameters that ours needs for it, and $vm to what runs it.
 of_program() {
-	program=hazards only=$1 needs=''
-	case $1 in "discard: "*) program=discard only=${1#discard: } needs=uvm_rust_discard=0 ;; esac
+	program=hazards only=$1 needs='' vm=scripts/vm.sh
+	# The device's name is known in the guest alone.
+	# shellcheck disable=SC2016
+	case $1 in
+	"discard: "*) program=discard only=${1#discard: } needs=uvm_rust_discard=0 ;;
+	"flash: "*) program='flash --device $SSD' only=${1#flash: } vm=scripts/ssd.sh ;;
+	esac
 }
 
 # outcome RC LOG: of a VM that ended so, with one test: ok; wrong (data, or an assertion of the

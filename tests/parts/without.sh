@@ -35,7 +35,7 @@ log=out/test/fixes/$name.said ok="not ok"
 mkdir -p out/test/fixes
 of_program "$test"
 seen=$(until_seen fails "$log" env DRIVER=rust VIDMEM=64M VM_MEM=4G VM_UNLOAD= VM_TIMEOUT=300 \
-	UVM_PARAMS="uvm_rust_fix_$switch=0 $needs" scripts/vm.sh "target/release/$program --only '$only'")
+	UVM_PARAMS="uvm_rust_fix_$switch=0 $needs" "$vm" "target/release/$program --only '$only'")
 if meets fails "$seen"; then ok=ok; fi
 printf '%s 1 - fixes: without %s, "%s" fails\n1..1\n' "$ok" "$name" "$test"
 printf '# %s\n' "what it did: $seen"

@@ -18,14 +18,14 @@ renamed() {
 }
 
 # hooked FILE...: what semantic patches look into or rename: a name at the start of a line whose
-# body follows, a name that gets the ending __c, a structure, or an object of one. A name may stand for
+# body follows, with that ending or without, a name that gets the ending __c, a structure, or an object of one. A name may stand for
 # those of several versions.
 hooked() {
 	awk '
-		/^identifier [a-z_]+ = \{.*\};$/ { sets[$2] = $0; gsub(/.*\{|\}.*|,/, "", sets[$2]); gsub(/ /, "\n", sets[$2]) }
+		/^identifier [a-z_]+ = \{.*\};$/ { sets[$2] = $0; gsub(/.*\{|\}.*|,|__c/, "", sets[$2]); gsub(/ /, "\n", sets[$2]) }
 		held != "" && /^\{/ { print held in sets ? sets[held] : held }
 		{ held = "" }
-		/^[a-z_0-9]+\(.*\)$/ { held = $0; sub(/\(.*/, "", held) }
+		/^[a-z_0-9]+\(.*\)$/ { held = $0; sub(/\(.*/, "", held); sub(/__c$/, "", held) }
 		/^- [a-z_0-9]+$/ { old = $2 }
 		/^\+ [a-z_0-9]+__c$/ && $2 == old "__c" { print old }
 		/^struct [a-z_0-9]+ [a-z_0-9]+ = \{$/ { print $3 }
@@ -48,7 +48,7 @@ differ() {
 
 fronts=("$seam"/evict/uvm_rust_pmm_gpu.h "$seam"/discard/uvm_rust_va_block.h "$seam"/fixes/uvm_rust_{hmm,migrate,pmm_fixes}.h "$seam"/fault/uvm_rust_fault.c
 	"$seam"/bases/*/uvm_rust_on_{fault,migrate}.h)
-{ renamed "$top/Kbuild"; hooked "$seam"/hooks/*.cocci "$seam"/hooks/*/*.cocci; by_macro "${fronts[@]}"; } >"$work/entered"
+{ renamed "$top/Kbuild"; hooked "$seam"/hooks/*.cocci "$seam"/hooks/*/*.cocci "$seam"/hooks/*/*/*.cocci; by_macro "${fronts[@]}"; } >"$work/entered"
 listed "$top/docs/hooks.md" >"$work/listed"
 [ "$(wc -l <"$work/entered")" -gt 50 ] && ! differ "$work/entered" "$work/listed"
 check "docs/hooks.md lists what the build enters"
@@ -57,8 +57,8 @@ check "docs/hooks.md lists what the build enters"
 printf '$(call uvm_rust_replace,uvm_x.o, \\\n\tuvm_one uvm_two)\n' >"$work/Kbuild"
 [ "$(renamed "$work/Kbuild" | xargs)" = "uvm_one uvm_two" ]
 check "what Kbuild renames is seen"
-printf '@@\n@@\nuvm_three(...)\n{\n<...\n+ x();\n  uvm_call(y);\n...>\n}\n@@\n@@\n- uvm_four\n+ uvm_four__c\n  (...) { ... }\n@@\nidentifier either = {uvm_eight, uvm_nine};\n@@\neither(...)\n{\n+ x();\n...\n}\n@@\n@@\nstruct uvm_five {\n+ int x;\n...\n};\nstruct x uvm_object = {\n  ...,\n+ .y = z,\n};\n' >"$work/x.cocci"
-[ "$(hooked "$work/x.cocci" | xargs)" = "uvm_three uvm_four uvm_eight uvm_nine uvm_five uvm_object" ]
+printf '@@\n@@\nuvm_ten__c(...)\n{\n+ x();\n...\n}\n@@\n@@\nuvm_three(...)\n{\n<...\n+ x();\n  uvm_call(y);\n...>\n}\n@@\n@@\n- uvm_four\n+ uvm_four__c\n  (...) { ... }\n@@\nidentifier either = {uvm_eight, uvm_nine__c};\n@@\neither(...)\n{\n+ x();\n...\n}\n@@\n@@\nstruct uvm_five {\n+ int x;\n...\n};\nstruct x uvm_object = {\n  ...,\n+ .y = z,\n};\n' >"$work/x.cocci"
+[ "$(hooked "$work/x.cocci" | xargs)" = "uvm_ten uvm_three uvm_four uvm_eight uvm_nine uvm_five uvm_object" ]
 check "so is what semantic patches look into"
 printf '#define uvm_six uvm_rust_six\n#define uvm_seven(x) uvm_rust_seven(x)\n#define uvm_rust_eight 8\n#define NINE 9\n' >"$work/x.h"
 [ "$(by_macro "$work/x.h" | xargs)" = "uvm_six uvm_seven" ]

@@ -54,11 +54,12 @@ check "a base's facts say what is to be seen there"
 # The list of bugs: each line is whole, and names one test that there is.
 names=$(grep -hoE '^ +"[^"]+",$' "$top"/tests/suite/src/bin/hazards/*.rs)
 of_discard=$(grep -hoE '(^ +|both\(suite, )"[^"]+",' "$top"/tests/suite/src/bin/discard/*.rs)
+of_flash=$(grep -hoE '^ +"[^"]+",$' "$top"/tests/suite/src/bin/flash/*.rs)
 for each in "${bugs[@]}"; do
 	IFS='|' read -ra of <<<"$each"
 	[ ${#of[@]} = 7 ] && [[ "${of[3]} ${of[4]}" =~ ^(fails|ok|skipped|sometimes|absent)\ (fails|ok|skipped|sometimes|absent)$ ]] || echo "$each: not a bug's line"
 	of_program "${of[6]}"
-	case $program in discard) named=$of_discard ;; *) named=$names ;; esac
+	case $program in discard) named=$of_discard ;; flash*) named=$of_flash ;; *) named=$names ;; esac
 	[ "$(grep -cF -- "$only" <<<"$named")" = 1 ] || echo "$each: not one test"
 	grep -q "fix(${of[1]}, " "$top/src/nvidia-uvm-c/fixes/uvm_rust_fixes.h" || echo "$each: no such switch"
 	for fact in ${of[5]//,/ }; do
@@ -145,10 +146,14 @@ check "or where the base takes the mend out"
 check "or where there is nothing to mend, and then no VM is booted"
 facts='a 550'
 [ "$(rows b x 60 absent absent 'a=fails' 'discard: a test')" = "upstream-on:wrong rust-off:wrong rust-on:ok " ] &&
-	grep -qx "upstream  60 target/release/discard --only 'a test'" "$boots" &&
+	grep -qx "upstream  60 target/release/discard --unmodified-too --only 'a test'" "$boots" &&
 	grep -qx "rust uvm_rust_fix_x=0 uvm_rust_discard=0 60 target/release/discard --only 'a test'" "$boots" &&
 	grep -qx "rust uvm_rust_discard=0 60 target/release/discard --only 'a test'" "$boots"
 check "a test of discard runs with NVIDIA's discard, also behind ours"
+# shellcheck disable=SC2016  # of the guest
+[ "$(rows b x 60 skipped fails '' 'flash: a test')" = "upstream-on:skipped rust-off:wrong rust-on:ok " ] && judge "$work/rows" >"$work/said" &&
+	! grep -q ^upstream "$boots" && grep -qxF "rust uvm_rust_fix_x=0 60 target/release/flash --device \$SSD --only 'a test'" "$boots"
+check "a test of flash runs on ours alone, with a device"
 facts=550
 
 # What is kept of other bases and bugs.

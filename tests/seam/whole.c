@@ -24,13 +24,15 @@ uvm_va_range_t *uvm_va_space_iter_first(uvm_va_space_t *va_space, NvU64 start, N
 NV_STATUS uvm_va_range_discard(uvm_va_range_managed_t *range, uvm_va_block_context_t *context, NvU64 start, NvU64 end,
 			       NvU64 flags) { return NV_OK; }
 
+bool uvm_rust_fix_no_chunk = true;
+
 #include "uvm_rust_on_discard.h"
 #include "uvm_rust_on_queues.h"
 
-static bool marks(const char *who)
+static bool marks(uvm_gpu_chunk_t *chunk, const char *who)
 {
 	called = "nobody";
-	uvm_pmm_gpu_mark_root_chunk_discarded(NULL, NULL);
+	uvm_pmm_gpu_mark_root_chunk_discarded(NULL, chunk);
 	return !strcmp(called, who);
 }
 
@@ -45,9 +47,15 @@ static void say(const char *name, bool holds)
 int main(void)
 {
 	printf("TAP version 13\n");
-	say("what upstream has discarded goes by our queues", marks("ours") && queue == UVM_RUST_QUEUE_DISCARDED);
+	static uvm_gpu_chunk_t chunk;
+
+	say("what upstream has discarded goes by our queues", marks(&chunk, "ours") && queue == UVM_RUST_QUEUE_DISCARDED);
+	say("a chunk that is not there goes by none", marks(NULL, "nobody"));
 	uvm_rust_evict = false;
-	say("or by its own lists", marks("upstream"));
+	say("or by its own lists", marks(&chunk, "upstream"));
+	say("and by none of them either", marks(NULL, "nobody"));
+	uvm_rust_fix_no_chunk = false;
+	say("without the mend upstream's lists get it", marks(NULL, "upstream"));
 	printf("1..%d\n", number);
 	return failed;
 }

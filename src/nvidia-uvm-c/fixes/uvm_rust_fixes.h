@@ -27,7 +27,6 @@
 	fix(lazy_pins, "An eviction has what Linux let go meanwhile, or the thread that frees it, not both; 0: both free it (570.190 and later)")	\
 	fix(ever_resident, "NVIDIA's discard (580 and later, uvm_rust_discard=0) zeroes what a va_block gets on a GPU that had left it; 0: it does not")	\
 	fix(host_pages, "NVIDIA's discard (the same) zeroes what a va_block has on the host and was not copied there; 0: it shows what others had")	\
-	fix(kept_mapped, "NVIDIA's discard (the same) unmaps all that it is asked to, where pages are duplicated, too; 0: writes to the rest are lost")	\
 	fix(in_vain, "An eviction that fails frees what it had got; 0: what others have got meanwhile, too")		\
 	fix(batch, "An allocation waits for a batch of chunks that is on its way from PMA; 0: it fails")		\
 	fix(notifier, "Without memory, too, the GPU loses pages that Linux takes back; 0: it keeps its mapping")	\
@@ -36,11 +35,14 @@
 	fix(nvlink_lock, "A CPU fault that asked for errors of NVLink's has the VA space's lock once (570 and later); 0: twice, and a process never ends")	\
 	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing; 0: it does, and writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
-	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")
+	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\
+	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 
 #define UVM_RUST_FIXES(fix)										\
 	UVM_RUST_FIXES_OF_550(fix)									\
+	fix(kept_mapped, "NVIDIA's discard (580 and later, uvm_rust_discard=0) leaves nothing that may be written to unnoticed; 0: such writes are lost")	\
+	fix(no_chunk, "NVIDIA's discard (580 and later, uvm_rust_discard=0) lists no chunk of a GPU that has none; 0: a GPU's read oopses")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
 
 #define UVM_RUST_DECLARE_FIX(name, text) extern bool uvm_rust_fix_##name;

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * In front of uvm_va_block.c where upstream discards by itself (580 and later), behind uvm_rust_va_block.h: mends of that
- * discard, which runs with uvm_rust_discard=0. While ours is on, upstream has no discarded page, and these do nothing.
+ * In front of uvm_va_block.c where upstream discards by itself (580 and later), behind uvm_rust_va_block.h if all of ours is
+ * built: mends of that discard, which runs with uvm_rust_discard=0, and with UVM_RUST_WHOLE=0. While ours is on, upstream
+ * has no discarded page, and these do nothing.
  */
 #ifndef UVM_RUST_NATIVE_DISCARD_H
 #define UVM_RUST_NATIVE_DISCARD_H
 
+#include "uvm_va_space.h"
+
+#include "uvm_rust_fixes.h"
+#include "uvm_rust_hooks.h"
+
+/* What needs functions of uvm_rust_va_block.h. */
+#ifndef UVM_RUST_NATIVE
 /*
  * Before pages of the host's are made resident: of @mask in @region, zeroes those that are discarded and have their memory
  * already. Upstream zeroes memory of the host's when a va_block gets it, and not what is on a GPU at that moment, as it will be
@@ -34,6 +42,7 @@ static NV_STATUS uvm_rust_zero_discarded(uvm_va_block_t *block, const uvm_page_m
 		zero_cpu_page(block, page);
 	return NV_OK;
 }
+#endif
 
 /*
  * How a discard breaks read duplication: a move that leaves one copy of each duplicated page. Each move notes in @context which
@@ -53,6 +62,19 @@ static NV_STATUS uvm_rust_break_duplicates(uvm_va_block_t *block, uvm_va_block_r
 	if (uvm_rust_fix_kept_mapped)
 		uvm_page_mask_copy(&context->discard.discarded_pages, &asked);
 	return status;
+}
+
+/*
+ * In uvm_va_block_page_compute_highest_permission(), of a page that is resident in one place, which the processor reaches: whether
+ * it may only be read, as it is discarded. Breaking read duplication maps the whole va_block, and other calls map what is
+ * resident: a discarded page is that once it was evicted, or read. Upstream gives it a mapping for writing, and is told of no
+ * write. Such a page is to be written to by way of a fault, which ends the discard, as it is after a fault that reads it.
+ * A GPU that cannot fault cannot ask later.
+ */
+static bool uvm_rust_may_only_read(uvm_va_block_t *block, uvm_page_index_t page)
+{
+	return uvm_rust_fix_kept_mapped && uvm_page_mask_test(&block->discarded_pages, page) &&
+	       !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block));
 }
 
 #endif

@@ -12,14 +12,14 @@ uvm_cpu_chunk_alloc_page(..., uvm_cpu_chunk_alloc_flags_t alloc)
 }
 
 @ again @
-identifier flags, page;
+typedef uvm_chunk_size_t;
+identifier flags, page, size;
 expression list E;
 @@
-uvm_cpu_chunk_alloc(..., uvm_cpu_chunk_alloc_flags_t flags, ...)
+uvm_cpu_chunk_alloc(uvm_chunk_size_t size, uvm_cpu_chunk_alloc_flags_t flags, ...)
 {
 <...
-page = uvm_cpu_chunk_alloc_page(E);
-+ if (!page && uvm_rust_charge_as_upstream(&flags))
-+ 	page = uvm_cpu_chunk_alloc_page(E);
+- page = uvm_cpu_chunk_alloc_page(E);
++ page = uvm_rust_charged(flags, size, uvm_cpu_chunk_alloc_page(E));
 ...>
 }

@@ -45,13 +45,13 @@ block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_bl
 // Whom host memory is charged to.
 @ account @
 typedef uvm_va_block_context_t;
-identifier ctx, flags;
+identifier block, ctx, flags;
 @@
-block_populate_pages_cpu(..., uvm_va_block_context_t *ctx, ...)
+block_populate_pages_cpu(uvm_va_block_t *block, ..., uvm_va_block_context_t *ctx, ...)
 {
 <...
 - flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
-+ flags |= uvm_rust_account(ctx);
++ flags |= uvm_rust_account(block, ctx);
 ...>
 }
 
@@ -163,5 +163,26 @@ block_gpu_release_region(uvm_va_block_t *block, ...)
 <...
 uvm_mmu_chunk_unmap(given, T);
 + uvm_rust_chunk_is_nobodys(block, given);
+...>
+}
+
+// The thread that maps what was evicted serves all processes, and waits for the locks of none.
+@ mappings @
+identifier space, m;
+@@
+block_add_eviction_mappings(...)
+{
+<...
+(
+- m = uvm_va_space_mm_retain_lock(space);
++ if (!uvm_rust_mappings_mm(space, va_block, &m))
++ 	goto done;
+|
+- uvm_va_space_down_read(space);
++ if (!uvm_rust_mappings_space(space, va_block, &mm)) {
++ 	uvm_va_block_context_free(block_context);
++ 	goto done;
++ }
+)
 ...>
 }

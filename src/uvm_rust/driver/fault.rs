@@ -19,6 +19,7 @@ use super::stats::{number_of, Gpu};
 use crate::ffi::alarm::Alarm;
 use crate::ffi::bindings::{uvm_rust_fault_params, UVM_RUST_MAX_GPUS};
 use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
+use crate::ffi::seam;
 use crate::ffi::slot::Lent;
 use crate::ffi::status::Status;
 use crate::ffi::time::{nap, now, now_us, sleep_us};
@@ -192,6 +193,7 @@ impl FaultLoop {
             fatal: false,
             parked: false,
             entered: 0,
+            has_waited: false,
         };
         if let Err(failed) = self.service.run(&mut servicing) {
             servicing.gpu.failed(failed);
@@ -221,6 +223,8 @@ struct Servicing<'a> {
     parked: bool,
     /// The VA space whose locks the batch had last; 0 for none.
     entered: u64,
+    /// Whether the call has waited in vain, or for long, for a VA space that is alone.
+    has_waited: bool,
 }
 
 impl Servicing<'_> {
@@ -233,7 +237,7 @@ impl Servicing<'_> {
         if us > 0 {
             let entered = self.gpu.enter_within(space, to_cancel, alarm, us);
             let got = entered != Entered::Busy;
-            patience.waited(space, got, began, now_us());
+            self.has_waited |= patience.waited(space, got, began, now_us());
             if got {
                 return entered;
             }
@@ -305,6 +309,9 @@ impl Machine for Servicing<'_> {
     #[inline(always)]
     fn publish(&mut self, records: &[Record], representatives: &[u32]) {
         self.told.entries = representatives.len() as u32;
+        if let (Some(first), Some(last)) = (records.first(), records.last()) {
+            self.locking.patience.meets_all(first.who, last.who);
+        }
         if !self.gpu.publish(records, representatives) {
             self.broken("F-order");
         }
@@ -316,7 +323,6 @@ impl Machine for Servicing<'_> {
             self.broken("F-lock");
             self.leave();
         }
-        self.locking.patience.meets(space);
         let entered = match self.gpu.enter(space, to_cancel) {
             Entered::Busy => self.enter_busy(space, to_cancel),
             entered => entered,
@@ -325,6 +331,11 @@ impl Machine for Servicing<'_> {
             self.entered = space;
         }
         entered
+    }
+
+    #[inline(always)]
+    fn has_waited(&self) -> bool {
+        self.has_waited
     }
 
     #[cold]
@@ -393,6 +404,12 @@ impl Machine for Servicing<'_> {
                 })
             }
         }
+    }
+
+    #[cold]
+    fn is_its_own(&self, error: Status) -> bool {
+        // Afterwards nobody's faults can be serviced.
+        error.number() == status::NO_MEMORY && seam::healthy()
     }
 
     #[inline(always)]

@@ -39,6 +39,8 @@
 //!   cancelled.
 //! - **F-lock**: every `enter` that took the locks of a VA space is followed by one
 //!   `leave`, before another `enter`.
+//! - **F-own**: where memory is refused to the service of one VA space, as it is where the cgroup of that process is full, the
+//!   batch's faults of that VA space are cancelled, and no other's. On a GPU that cannot cancel by address all of the batch are.
 //! - **F-busy**: of a VA space whose locks others have, nothing is serviced and
 //!   nothing is cancelled. Its faults come back by the replay that F-replay owes them.
 //!

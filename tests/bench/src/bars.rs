@@ -6,7 +6,7 @@
 //! are compared differ in next to nothing, a fault with the SSD tier loaded and no device attached, the row
 //! says how far two runs of one driver are apart, and whether one could tell.
 
-use crate::report::Measured;
+use crate::report::{row_of_ours, Measured};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -78,6 +78,13 @@ const OF_BASELINE: [(&str, f64); 12] = [
     ("queue/take-and-queue", 1.0),
     ("evict/2MiB", 1.0),
 ];
+/// Rows that are held against NVIDIA's own discard, where the unmodified driver has one: whole va_blocks.
+const OF_NATIVE: [&str; 2] = ["discard/native/eager/128MiB", "discard/native/lazy/128MiB"];
+/// Of those, what is copied when the memory is evicted and prefetched again.
+const BYTES_OF_NATIVE: [&str; 2] = [
+    "discard/native/bytes/eager/128MiB",
+    "discard/native/bytes/lazy/128MiB",
+];
 /// What a lazy discard of 128 MiB may cost of an eager one.
 const LAZY: f64 = 0.2;
 /// Instructions that a page may take on its way between host memory and the SSD.
@@ -85,8 +92,8 @@ const PAGE: f64 = 9_000.0;
 /// What a fault may cost with the SSD tier loaded and no device attached, of one without the tier.
 const NO_DEVICE: f64 = 1.01;
 
-/// All bars, with what was measured.
-pub fn bars(measured: &Measured<'_>) -> Vec<Bar> {
+/// All bars, with what was measured; those of NVIDIA's own discard, if the unmodified driver is said to have one.
+pub fn bars(measured: &Measured<'_>, native: bool) -> Vec<Bar> {
     let ours = |name: &str| measured.least("rust", name);
     let bar = |name: &str, unit: &str, most, measured| Bar {
         name: name.to_owned(),
@@ -115,6 +122,18 @@ pub fn bars(measured: &Measured<'_>) -> Vec<Bar> {
         let bar = bar(&with, "of one without", NO_DEVICE, ratio);
         bars.push(Bar { noise, ..bar });
     }
+    if native {
+        let pair = |name: &str| (ours(&row_of_ours(name)), measured.least("upstream", name));
+        bars.extend(OF_NATIVE.map(|name| {
+            let (ours, theirs) = pair(name);
+            bar(name, "of NVIDIA's", 1.0, ratio(ours, theirs))
+        }));
+        bars.extend(BYTES_OF_NATIVE.map(|name| {
+            let (ours, theirs) = pair(name);
+            let more = ours.zip(theirs).map(|(ours, theirs)| ours - theirs);
+            bar(name, "bytes more", 0.0, more)
+        }));
+    }
     bars
 }
 
@@ -125,7 +144,7 @@ fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
 /// Prints what is held against what.
 pub fn show(bars: &[Bar]) {
     println!(
-        "\n{:<27} {:<18} {:>8} {:>9} {:>7}  met",
+        "\n{:<33} {:<18} {:>8} {:>9} {:>7}  met",
         "bar", "unit", "at most", "measured", "noise"
     );
     for bar in bars {
@@ -134,7 +153,7 @@ pub fn show(bars: &[Bar]) {
             number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
         };
         println!(
-            "{:<27} {:<18} {:>8.digits$} {:>9} {:>7}  {}",
+            "{:<33} {:<18} {:>8.digits$} {:>9} {:>7}  {}",
             bar.name,
             bar.unit,
             bar.most,
@@ -186,7 +205,46 @@ mod tests {
     }
 
     fn held_against(text: &str) -> Vec<Bar> {
-        bars(&Measured::parse(text).unwrap())
+        bars(&Measured::parse(text).unwrap(), false)
+    }
+
+    /// Where NVIDIA's driver discards as well: ours does, and what the bars of NVIDIA's then say.
+    fn held_against_native(ours: [f64; 4], theirs: &[f64]) -> Vec<Bar> {
+        let names = || OF_NATIVE.iter().chain(&BYTES_OF_NATIVE);
+        let mut text = String::new();
+        for (name, value) in names().zip(ours) {
+            writeln!(text, "rust\t{}\tn\t{value}", row_of_ours(name)).unwrap();
+        }
+        for (name, value) in names().zip(theirs) {
+            writeln!(text, "upstream\t{name}\tn\t{value}").unwrap();
+        }
+        let bars = bars(&Measured::parse(&text).unwrap(), true);
+        let native = bars.into_iter().filter(|bar| bar.name.contains("native"));
+        native.collect()
+    }
+
+    #[test]
+    fn ours_may_cost_no_more_than_nvidias_own_discard() {
+        let met = |ours, theirs: &[f64]| {
+            let bars = held_against_native(ours, theirs);
+            assert_eq!(bars.len(), 4, "{bars:?}");
+            bars.iter().map(Bar::met).collect::<Vec<_>>()
+        };
+        let (yes, no, none) = (Met::Yes, Met::No, Met::NotMeasured);
+        let theirs = [1000.0, 100.0, 0.0, 8.0];
+        assert_eq!(met([1000.0, 90.0, 0.0, 8.0], &theirs), [yes; 4]);
+        assert_eq!(met([1001.0, 101.0, 1.0, 9.0], &theirs), [no; 4]);
+        assert_eq!(
+            met([1000.0, 100.0, 0.0, 8.0], &theirs[..1]),
+            [yes, none, none, none]
+        );
+        assert_eq!(
+            held_against("")
+                .iter()
+                .filter(|bar| bar.name.contains("native"))
+                .count(),
+            0
+        );
     }
 
     #[test]

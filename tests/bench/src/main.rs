@@ -8,8 +8,9 @@
 //! does so for the fault loop with batches of BATCH, and `uvm-bench queues NAME` for the
 //! eviction queues, which need no driver: outside the VM it is for callgrind.
 //!
-//! `uvm-bench report FILE` pairs the baseline with ours, and holds that against the bars; with
-//! `--bars` it fails if one is missed. `scripts/bench.sh` does all.
+//! `uvm-bench report FILE` pairs the baseline with ours, and holds that against the bars. With
+//! `--bars` it fails if one is missed. `--native` says that the unmodified driver has a discard of its
+//! own, which has bars, too. `scripts/bench.sh` does all.
 
 mod bars;
 mod faults;
@@ -34,10 +35,14 @@ fn main() -> Result<()> {
             faults::run(Driver::named(driver)?, batch.parse()?, Some(percent.parse()?))
         }
         ["queues", driver] => queues::run(Driver::named(driver)?),
-        ["report", from, "--json", to] => report::run(from.as_ref(), to.as_ref(), false),
-        ["report", from, "--json", to, "--bars"] => report::run(from.as_ref(), to.as_ref(), true),
+        ["report", from, "--json", to, ref flags @ ..]
+            if flags.iter().all(|flag| ["--bars", "--native"].contains(flag)) =>
+        {
+            let has = |flag| flags.contains(&flag);
+            report::run(from.as_ref(), to.as_ref(), has("--bars"), has("--native"))
+        }
         _ => bail!(
-            "usage: uvm-bench measure upstream|rust|rust-c-loop|rust-flash [TEXT] | uvm-bench faults upstream|rust BATCH [PERCENT] | uvm-bench queues upstream|rust | uvm-bench report FILE --json FILE [--bars]"
+            "usage: uvm-bench measure upstream|rust|rust-c-loop|rust-flash [TEXT] | uvm-bench faults upstream|rust BATCH [PERCENT] | uvm-bench queues upstream|rust | uvm-bench report FILE --json FILE [--bars] [--native]"
         ),
     }
 }

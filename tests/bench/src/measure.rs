@@ -12,7 +12,7 @@ use anyhow::{bail, ensure, Context, Result};
 use nix::time::{clock_getcpuclockid, clock_gettime, ClockId};
 use nix::unistd::Pid;
 use std::fs;
-use vgpu_client::{Buffer, Discard, Gpu, Kernel, Op, Process, BLOCK};
+use vgpu_client::{Buffer, Discard, Error, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Rounds of each workload; the first warms up and is not reported.
 pub(crate) const ROUNDS: usize = 6;
@@ -66,6 +66,7 @@ pub fn run(driver: Driver, only: &str) -> Result<()> {
         for mib in [2, 8, 32, 128] {
             discards(driver, &process, &gpu, mib)?;
         }
+        traffic(driver, &process, &gpu, 128)?;
     }
     if wanted("queue") {
         queues::run(driver)?;
@@ -172,50 +173,98 @@ fn evictions(driver: Driver, process: &Process, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// Instructions of the caller to get rid of what a buffer holds. Ours discards it;
-/// the unmodified driver frees it and allocates as much again on the GPU.
+/// The two kinds of discard, as rows name them.
+const KINDS: [(Discard, &str); 2] = [(Discard::Eager, "eager"), (Discard::Lazy, "lazy")];
+
+/// How a driver is rid of what a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It knows no discard: the buffer is freed, or its contents are kept.
+    Without,
+    /// By ioctl 80, with a prefetch before the memory is written anew.
+    Discard,
+}
+
+/// The ways of a driver, and what stands before the kind in the names of their rows. The unmodified
+/// driver of 580 and later has both: rows "native" are its own discard, beside ours.
+fn ways(driver: Driver, process: &Process) -> Result<Vec<(Way, &'static str)>> {
+    if driver != Driver::Upstream {
+        return Ok(vec![(Way::Discard, "")]);
+    }
+    let mut ways = vec![(Way::Without, "")];
+    // Flags that do not exist are refused by whoever knows the call; others do not know its number.
+    match process.discard_with(0, 0, u64::MAX) {
+        Err(Error::Uvm { .. }) => ways.push((Way::Discard, "native/")),
+        Err(Error::Os { .. }) => {}
+        other => bail!("a discard of nothing, with flags that do not exist: {other:?}"),
+    }
+    Ok(ways)
+}
+
+/// A buffer that is on the GPU, mapped there, and live.
+fn on_gpu(process: &Process, gpu: &Gpu, bytes: u64) -> Result<Buffer<u64>> {
+    let buffer = Buffer::managed(process, (bytes / 8) as usize)?;
+    process.migrate(buffer.address(), bytes, gpu.uuid())?;
+    Ok(buffer)
+}
+
+/// Instructions of the caller to get rid of what a buffer holds. Ours discards it, and so does NVIDIA's where
+/// it can; the unmodified driver without a discard frees it and allocates as much again on the GPU.
 ///
 /// The rows "renew" say what it costs until the memory can be written anew without a
 /// fault: with a discard, that takes a prefetch more.
 fn discards(driver: Driver, process: &Process, gpu: &Gpu, mib: u64) -> Result<()> {
     let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
     let bytes = mib << 20;
-    let allocate = || -> Result<Buffer<u64>> {
-        let buffer = Buffer::managed(process, (bytes / 8) as usize)?;
-        process.migrate(buffer.address(), bytes, gpu.uuid())?;
-        Ok(buffer)
-    };
-    for (how, name) in [(Discard::Eager, "eager"), (Discard::Lazy, "lazy")] {
-        let mut buffer = allocate()?;
-        for round in 0..ROUNDS {
-            // On the GPU, mapped there, and live.
-            let start = nanoseconds(clock)?;
-            let middle;
-            if driver == Driver::Upstream {
-                drop(buffer);
-                buffer = allocate()?;
-                middle = nanoseconds(clock)?;
-            } else {
+    for (way, whose) in ways(driver, process)? {
+        for (how, kind) in KINDS {
+            let mut buffer = on_gpu(process, gpu, bytes)?;
+            for round in 0..ROUNDS {
+                let start = nanoseconds(clock)?;
+                let middle;
+                if way == Way::Without {
+                    drop(buffer);
+                    buffer = on_gpu(process, gpu, bytes)?;
+                    middle = nanoseconds(clock)?;
+                } else {
+                    process.discard(buffer.address(), bytes, how)?;
+                    middle = nanoseconds(clock)?;
+                    process.migrate(buffer.address(), bytes, gpu.uuid())?;
+                }
+                let end = nanoseconds(clock)?;
+                if round == 0 {
+                    continue;
+                }
+                for (what, spent) in [("discard", middle - start), ("renew", end - start)] {
+                    let row = format!("{what}/{whose}{kind}/{mib}MiB");
+                    say(driver, &row, "instructions/call", spent as f64);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that the GPU copies, both ways, when all of a buffer is discarded, then evicted, and then prefetched
+/// again. A driver without a discard keeps what is in it.
+fn traffic(driver: Driver, process: &Process, gpu: &Gpu, mib: u64) -> Result<()> {
+    let bytes = mib << 20;
+    for (way, whose) in ways(driver, process)? {
+        for (how, kind) in KINDS {
+            let buffer = on_gpu(process, gpu, bytes)?;
+            let before = gpu.stats()?;
+            if way == Way::Discard {
                 process.discard(buffer.address(), bytes, how)?;
-                middle = nanoseconds(clock)?;
-                process.migrate(buffer.address(), bytes, gpu.uuid())?;
             }
-            let end = nanoseconds(clock)?;
-            if round > 0 {
-                let row = |what| format!("{what}/{name}/{mib}MiB");
-                say(
-                    driver,
-                    &row("discard"),
-                    "instructions/call",
-                    (middle - start) as f64,
-                );
-                say(
-                    driver,
-                    &row("renew"),
-                    "instructions/call",
-                    (end - start) as f64,
-                );
+            for at in (0..bytes).step_by(BLOCK as usize) {
+                let evicted = gpu.evict(buffer.address() + at)?;
+                ensure!(evicted, "{kind}: byte {at} had no chunk to evict");
             }
+            process.migrate(buffer.address(), bytes, gpu.uuid())?;
+            let after = gpu.stats()?;
+            let moved = after.h2d_bytes + after.d2h_bytes - before.h2d_bytes - before.d2h_bytes;
+            let row = format!("discard/{whose}bytes/{kind}/{mib}MiB");
+            say(driver, &row, "bytes copied", moved as f64);
         }
     }
     Ok(())

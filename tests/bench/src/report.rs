@@ -23,7 +23,7 @@ pub struct Row {
     pub baseline: Option<f64>,
     /// The least of all runs with our driver.
     pub ours: f64,
-    /// `ours / baseline`; none where there is no baseline.
+    /// `ours / baseline`; none where there is no baseline, or it is no bytes at all.
     pub ratio: Option<f64>,
 }
 
@@ -36,13 +36,14 @@ pub struct Table {
     pub bars: Vec<Bar>,
 }
 
-/// Reads measurements, prints the tables and writes them as JSON. `strict`: fails if a bar is missed.
-pub fn run(from: &Path, to: &Path, strict: bool) -> Result<()> {
+/// Reads measurements, prints the tables and writes them as JSON. `strict`: fails if a bar is missed. `native`: the
+/// unmodified driver has a discard of its own, and ours is held against it.
+pub fn run(from: &Path, to: &Path, strict: bool, native: bool) -> Result<()> {
     let text = fs::read_to_string(from).with_context(|| format!("reading {}", from.display()))?;
     let measured = Measured::parse(&text)?;
     let table = Table {
         rows: pair(&measured)?,
-        bars: bars::bars(&measured),
+        bars: bars::bars(&measured, native),
     };
     show(&table.rows);
     bars::show(&table.bars);
@@ -59,7 +60,7 @@ pub fn run(from: &Path, to: &Path, strict: bool) -> Result<()> {
 
 fn show(rows: &[Row]) {
     println!(
-        "{:<29} {:<18} {:>12} {:>12} {:>7}",
+        "{:<33} {:<18} {:>12} {:>12} {:>7}",
         "row", "unit", "baseline", "ours", "ratio"
     );
     for r in rows {
@@ -67,7 +68,7 @@ fn show(rows: &[Row]) {
             value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
         };
         println!(
-            "{:<29} {:<18} {:>12} {:>12.0} {:>7}",
+            "{:<33} {:<18} {:>12} {:>12.0} {:>7}",
             r.name,
             r.unit,
             shown(r.baseline, 0),
@@ -79,6 +80,14 @@ fn show(rows: &[Row]) {
 
 /// What the unmodified driver has nothing to compare with.
 const OURS_ALONE: &str = "flash/";
+
+/// What stands in the names of rows of the unmodified driver's own discard.
+const NATIVE: &str = "native/";
+
+/// The row of ours that is compared with a row: the one of the same name, but for what NVIDIA's own discard does.
+pub fn row_of_ours(name: &str) -> String {
+    name.replacen(NATIVE, "", 1)
+}
 
 /// The values of each row for each driver, in the order in which they were measured.
 #[derive(Default)]
@@ -133,12 +142,13 @@ fn pair(measured: &Measured<'_>) -> Result<Vec<Row>> {
             let least = measured.least(driver, name);
             least.with_context(|| format!("{name} was not measured for {driver}"))
         };
-        let ours = of("rust", name)?;
+        let ours = of("rust", &row_of_ours(name))?;
         let baseline = if name.starts_with(OURS_ALONE) {
             None
         } else {
             let least = of("upstream", &base(name))?;
-            ensure!(least > 0.0, "{name}: the baseline is 0");
+            let may_be_none = unit.starts_with("bytes");
+            ensure!(least > 0.0 || may_be_none, "{name}: the baseline is 0");
             Some(least)
         };
         let (name, unit) = (name.to_owned(), unit.to_owned());
@@ -147,7 +157,7 @@ fn pair(measured: &Measured<'_>) -> Result<Vec<Row>> {
             unit,
             baseline,
             ours,
-            ratio: baseline.map(|b| ours / b),
+            ratio: baseline.filter(|b| *b > 0.0).map(|b| ours / b),
         });
     }
     ensure!(!rows.is_empty(), "nothing was measured");
@@ -198,6 +208,32 @@ mod tests {
             (rows[0].baseline, rows[0].ours, rows[0].ratio),
             (None, 2.0, None)
         );
+    }
+
+    #[test]
+    fn nvidias_own_discard_is_beside_ours() {
+        let ours = "rust\tdiscard/lazy/8MiB\tn\t2\n";
+        let theirs =
+            "upstream\tdiscard/lazy/8MiB\tn\t8\nupstream\tdiscard/native/lazy/8MiB\tn\t4\n";
+        let rows = pair(&(theirs.to_owned() + ours)).unwrap();
+        let of = |i: usize| (rows[i].baseline, rows[i].ours, rows[i].ratio);
+        assert_eq!(rows[1].name, "discard/native/lazy/8MiB");
+        assert_eq!(
+            (of(0), of(1)),
+            ((Some(8.0), 2.0, Some(0.25)), (Some(4.0), 2.0, Some(0.5)))
+        );
+        assert!(pair(theirs).is_err(), "without ours");
+    }
+
+    #[test]
+    fn no_bytes_at_all_have_no_ratio_and_no_instructions_are_an_error() {
+        let text = |unit| format!("upstream\ta\t{unit}\t0\nrust\ta\t{unit}\t0\n");
+        let rows = pair(&text("bytes copied")).unwrap();
+        assert_eq!(
+            (rows[0].baseline, rows[0].ours, rows[0].ratio),
+            (Some(0.0), 0.0, None)
+        );
+        assert!(pair(&text("instructions/call")).is_err());
     }
 
     #[test]

@@ -43,11 +43,25 @@ impl Group {
         Ok(fs::write(self.0.join("memory.max"), bytes)?)
     }
 
+    /// Sets from how many bytes on its processes are made to wait, as `memory.high` reads it.
+    pub fn slow_from(&self, bytes: &str) -> Result<(), Failure> {
+        Ok(fs::write(self.0.join("memory.high"), bytes)?)
+    }
+
     /// Bytes that are charged to it.
     pub fn charged(&self) -> Result<u64, Failure> {
-        let text = fs::read_to_string(self.0.join("memory.current"))?;
+        self.bytes("memory.current")
+    }
+
+    /// The most bytes that ever were charged to it.
+    pub fn most_charged(&self) -> Result<u64, Failure> {
+        self.bytes("memory.peak")
+    }
+
+    fn bytes(&self, file: &str) -> Result<u64, Failure> {
+        let text = fs::read_to_string(self.0.join(file))?;
         let bytes = text.trim().parse();
-        bytes.map_err(|_| format!("memory.current is {text:?}").into())
+        bytes.map_err(|_| format!("{file} is {text:?}").into())
     }
 
     /// How often something of this name has happened to it, such as `max` or `oom_kill`.
@@ -99,6 +113,7 @@ fn counted(text: &str, name: &str) -> Option<u64> {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = self.limit("max");
+        let _ = self.slow_from("max");
         let _ = fs::write(format!("{}/cgroup.procs", Self::ROOT), "0");
         let start = Instant::now();
         while fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(5) {

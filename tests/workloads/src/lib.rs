@@ -9,7 +9,9 @@
 //! - [`oracle`]: how much of it has to be moved.
 //! - [`run`]: runs it in the VM, checking its data.
 //! - [`paper`], [`report`]: what the paper measured, and the comparison.
+//! - [`beside`]: NVIDIA's driver and ours, side by side.
 
+pub mod beside;
 pub mod cases;
 pub mod fir;
 pub mod join;

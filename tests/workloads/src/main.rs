@@ -8,22 +8,27 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, Failure, Pass, Suite};
+use uvm_workloads::beside;
 use uvm_workloads::cases::{self, Case};
 use uvm_workloads::oracle::{traffic, Knowledge};
 use uvm_workloads::program::Mode;
 use uvm_workloads::report::{self, Cell, Report};
 use uvm_workloads::run::run;
-use vgpu_client::{Idle, BLOCK};
+use vgpu_client::{driver_version, Idle, Process, BLOCK};
 
 const HELP: &str = "usage: workloads [--only TEXT] [--times N] [--mode MODE]...
   --only TEXT   only applications whose name holds TEXT, such as 'fir' or 'vgg16'
   --times N     only where memory is N times the GPU's, rounded
-  --mode MODE   opt, discard, lazy (all of them)
+  --mode MODE   of our driver opt, discard, lazy; of NVIDIA's as it is, from 580 on,
+                plain, native, native-lazy (all of the driver that is loaded)
        workloads --predict [--only TEXT]
   what the oracle's model says of the driver; needs no VM
-       workloads --report FILE... [--out FILE]
+       workloads --report FILE... [--out FILE] [--base VERSION [--native]]
   prints the cells in the files as a table, writes them to --out as one JSON
   object, and fails if one is not as it must be
+  --base VERSION  they were measured on this release of NVIDIA's driver, and no
+                  mode may be missing
+  --native        it has a discard of its own: NVIDIA's modes may be missing neither
 ";
 
 #[derive(Default)]
@@ -34,6 +39,8 @@ struct Options {
     predict: bool,
     report: Vec<PathBuf>,
     out: Option<PathBuf>,
+    base: Option<String>,
+    native: bool,
 }
 
 fn options() -> Result<Options, lexopt::Error> {
@@ -46,13 +53,14 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("times") => options.times = Some(parser.value()?.parse()?),
             Long("mode") => {
                 let name = parser.value()?.string()?;
-                let mode = Mode::ALL.into_iter().find(|m| m.name() == name);
-                options
-                    .modes
-                    .push(mode.ok_or("--mode: use opt, discard or lazy")?);
+                let all = Mode::ALL.map(Mode::name).join(", ");
+                let mode = Mode::named(&name).ok_or(format!("--mode: use one of {all}"))?;
+                options.modes.push(mode);
             }
             Long("predict") => options.predict = true,
             Long("report") => options.report = parser.values()?.map(PathBuf::from).collect(),
+            Long("base") => options.base = Some(parser.value()?.string()?),
+            Long("native") => options.native = true,
             Long("out") => options.out = Some(parser.value()?.into()),
             Long("help") => {
                 print!("{HELP}");
@@ -61,8 +69,8 @@ fn options() -> Result<Options, lexopt::Error> {
             _ => return Err(argument.unexpected()),
         }
     }
-    if options.modes.is_empty() {
-        options.modes = Mode::ALL.to_vec();
+    if options.native && options.base.is_none() {
+        return Err("--native says something of --base, which is missing".into());
     }
     Ok(options)
 }
@@ -79,11 +87,13 @@ fn main() -> ExitCode {
         predict(&options);
         return ExitCode::SUCCESS;
     }
-    if options.report.is_empty() {
-        return measure(&options);
-    }
-    match put_together(&options) {
-        Ok(good) => ExitCode::from(u8::from(!good)),
+    let done = if options.report.is_empty() {
+        modes(&options.modes).map(|modes| measure(&options, &modes))
+    } else {
+        put_together(&options).map(|good| ExitCode::from(u8::from(!good)))
+    };
+    match done {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
@@ -102,13 +112,35 @@ impl Options {
     }
 }
 
+/// The modes of the driver that is loaded: those that are asked for, or all that it has.
+fn modes(asked: &[Mode]) -> Result<Vec<Mode>, String> {
+    let process = Process::new().map_err(|e| e.to_string())?;
+    let version = driver_version(&process).map_err(|e| e.to_string())?;
+    let native = u64::from(uvm_uapi::UVM_RUST_FEATURE_NATIVE_DISCARD);
+    let (whose, there) = match version {
+        None => ("NVIDIA's", Mode::NVIDIAS),
+        Some((_, features)) if features & native != 0 => {
+            return Err("NVIDIA's discard stands behind our driver's call, which is no mode".into())
+        }
+        Some(_) => ("our", Mode::OURS),
+    };
+    if let Some(other) = asked.iter().find(|mode| !there.contains(mode)) {
+        let name = other.name();
+        return Err(format!(
+            "{whose} driver is loaded, which has no mode {name}"
+        ));
+    }
+    let asked = if asked.is_empty() { &there } else { asked };
+    Ok(asked.to_vec())
+}
+
 /// Runs the cases: a test for each cell, and its line of JSON.
-fn measure(options: &Options) -> ExitCode {
+fn measure(options: &Options, modes: &[Mode]) -> ExitCode {
     let mut suite = Suite::new("workloads", None);
     for case in &options.cases() {
         let mut cells = Vec::new();
         let idle = Idle::leaving(case.available).map_err(|e| e.to_string());
-        for &mode in &options.modes {
+        for &mode in modes {
             let name = report::name(&case.workload, case.oversubscription, mode.name());
             suite.test(&name, &[], || {
                 let room = idle
@@ -156,7 +188,7 @@ fn one(case: &Case, mode: Mode, available: usize) -> Result<Cell, vgpu_client::E
         }
     })?;
     let blocks = |knowledge| traffic(&case.program, available, knowledge).blocks();
-    let model = blocks(if mode == Mode::Opt {
+    let model = blocks(if mode.of_ours() == Mode::Opt {
         Knowledge::Nothing
     } else {
         Knowledge::Told
@@ -220,18 +252,32 @@ fn put_together(options: &Options) -> Result<bool, String> {
     });
     report::relate(&mut cells);
     print!("{}", report::table(&cells, &cases));
-    let (distant, wrong) = (report::distant(&cells), report::failures(&cells));
+    let mut wrong = report::failures(&cells);
+    let distant = report::distant(&cells);
+    let mut expected = Mode::OURS.to_vec();
+    if let Some(base) = &options.base {
+        if options.native {
+            expected = Mode::ALL.to_vec();
+            print!("\n{}", beside::table(&cells, base));
+            wrong.extend(beside::dearer(&cells));
+        } else {
+            println!("{}", beside::why_none(base));
+        }
+        wrong.extend(beside::missing(&cells, &expected));
+    }
     distant
         .iter()
         .for_each(|line| println!("not within 10 points: {line}"));
     wrong.iter().for_each(|line| println!("WRONG: {line}"));
-    let expected = cases.len() * Mode::ALL.len();
+    let expected = cases.len() * expected.len();
     if cells.len() < expected {
         println!("{} of {expected} cells", cells.len());
     }
     let good = wrong.is_empty();
     if let Some(out) = &options.out {
-        let text = serde_json::to_string_pretty(&Report { cells }).map_err(|e| e.to_string())?;
+        let base = options.base.clone();
+        let report = Report { base, cells };
+        let text = serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?;
         fs::write(out, text + "\n").map_err(|e| format!("{}: {e}", out.display()))?;
     }
     Ok(good)

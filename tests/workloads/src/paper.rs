@@ -61,11 +61,12 @@ pub const NETS: [Allocated; 8] = [
     allocated("rnn", 300, 20.0),
 ];
 
-/// The column of a mode.
-pub fn of(row: &Row, mode: Mode) -> f64 {
+/// The column of a mode; none for NVIDIA's own discard, which is younger than the paper.
+pub fn of(row: &Row, mode: Mode) -> Option<f64> {
     match mode {
-        Mode::Opt => row[0],
-        Mode::Discard => row[1],
-        Mode::Lazy => row[2],
+        Mode::Plain | Mode::Opt => Some(row[0]),
+        Mode::Discard => Some(row[1]),
+        Mode::Lazy => Some(row[2]),
+        Mode::Native | Mode::NativeLazy => None,
     }
 }

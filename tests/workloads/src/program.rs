@@ -141,9 +141,15 @@ pub enum Next {
     Fault,
 }
 
-/// How an application treats data that it is done with.
+/// How an application treats data that it is done with, and on which driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// [`Mode::Opt`] on NVIDIA's driver as it is: plain UVM.
+    Plain,
+    /// [`Mode::Discard`] by NVIDIA's own discard, with the flag that unmaps.
+    Native,
+    /// [`Mode::Lazy`] by NVIDIA's own discard, without that flag where a prefetch follows.
+    NativeLazy,
     /// It prefetches, and discards nothing (UVM-opt).
     Opt,
     /// It discards by UvmDiscard, also where a prefetch follows.
@@ -153,16 +159,49 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All modes, the baseline first.
-    pub const ALL: [Self; 3] = [Self::Opt, Self::Discard, Self::Lazy];
+    /// The modes on NVIDIA's driver as it is, the baseline first.
+    pub const NVIDIAS: [Self; 3] = [Self::Plain, Self::Native, Self::NativeLazy];
+    /// The modes on our driver, the baseline first.
+    pub const OURS: [Self; 3] = [Self::Opt, Self::Discard, Self::Lazy];
+    /// All modes, each driver's baseline before its others.
+    pub const ALL: [Self; 6] = [
+        Self::Plain,
+        Self::Native,
+        Self::NativeLazy,
+        Self::Opt,
+        Self::Discard,
+        Self::Lazy,
+    ];
 
     /// The name that the mode has in the JSON.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Plain => "plain",
+            Self::Native => "native",
+            Self::NativeLazy => "native-lazy",
             Self::Opt => "opt",
             Self::Discard => "discard",
             Self::Lazy => "lazy",
         }
+    }
+
+    /// The mode of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// The mode in which our driver is asked for the same.
+    pub fn of_ours(self) -> Self {
+        match self {
+            Self::Plain | Self::Opt => Self::Opt,
+            Self::Native | Self::Discard => Self::Discard,
+            Self::NativeLazy | Self::Lazy => Self::Lazy,
+        }
+    }
+
+    /// Whether the mode is one on our driver.
+    pub fn is_ours(self) -> bool {
+        self == self.of_ours()
     }
 }
 

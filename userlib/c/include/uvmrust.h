@@ -101,7 +101,7 @@ struct uvmrust_batch {
  * struct uvmrust_outcome - what became of a batch
  * @size:             sizeof(struct uvmrust_outcome), filled in by the caller: a library writes
  *                    no more than that, and only what it knows
- * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
+ * @counted:          not 0 if the driver counted blocks (uvm-rust's own discard does); else the
  *                    last three numbers are 0
  * @done:             ranges done; after an error, index of the range that failed.
  *                    With UVMRUST_BACKEND_CUDA, ranges are done in groups of up to
@@ -160,8 +160,10 @@ struct uvmrust_outcome {
  * With UVMRUST_ENOTSUPPORTED and UVMRUST_EINVALID nothing has changed. After any other error of a
  * discard, with the flag or without, prefetch the memory before it is used. NVIDIA's driver leaves it
  * lazily discarded where it can not unmap it, for want of memory. The library brings it to the host
- * then, but this can fail as well. After a success without the flag nothing stays lazily discarded, also
- * where that driver finds pages read-duplicated, for which the library makes its call twice.
+ * then, but this can fail as well. After a success without the flag nothing of the range stays lazily
+ * discarded, also where that driver finds pages read-duplicated, for which the library makes its call
+ * twice. It may then map other pages of the same 2 MiB block that were discarded before, and what is
+ * written to these is lost. So, with that driver, discard no part of a block that may be read-duplicated.
  */
 int uvmrust_discard(void *base, size_t length, unsigned int flags);
 
@@ -470,7 +472,7 @@ int uvmrust_moves_error(void);
  * @blocks_discarded: 2 MiB blocks of which all that was asked for is discarded
  * @blocks_skipped:   blocks left as they were
  * @blocks_partial:   blocks discarded in part
- * @counted:          not 0 if the driver counted blocks (uvm-rust's does); else the
+ * @counted:          not 0 if the driver counted blocks (uvm-rust's own discard does); else the
  *                    three numbers are 0
  */
 struct uvmrust_result {

@@ -295,7 +295,7 @@ class Memory(OnStub):
         self.assertIs(uvmrust.discard(buffer, stream=stream), EXPECT != "none")
         uvmrust.prefetch(buffer, to=1, stream=stream)
         self.wait(self.stream)
-        lines = [line for line in stub.log() if line.startswith(("discard ", "prefetch"))]
+        lines = [line for line in self.log() if line.startswith(("discard ", "prefetch"))]
         eager = [f"discard eager {2 * BLOCK}"] if EXPECT != "none" else []
         # CUDA's discard has a prefetch with it.
         own = [f"prefetch {2 * BLOCK}"] if EXPECT == "cuda" else []

@@ -56,8 +56,8 @@ pub struct Outcome {
     /// call that [`Error::Busy`] ended uvm-rust's driver says none, and ranges behind this one may be
     /// discarded.
     pub done: usize,
-    /// Whether the driver counted ([`Backend::UvmRust`] does); else the next three
-    /// are 0.
+    /// Whether the driver counted ([`Backend::UvmRust`] does, unless it leaves the discard to NVIDIA's);
+    /// else the next three are 0.
     pub counted: bool,
     /// 2 MiB blocks of which all that was asked for is discarded.
     pub blocks_discarded: u64,
@@ -72,6 +72,9 @@ pub struct Outcome {
 struct Choice {
     backend: Backend,
     fd: i32,
+    /// What discards is NVIDIA's own: always with [`Backend::Native`], and with [`Backend::UvmRust`] where that
+    /// driver is built or loaded so. It takes an eager discard as two calls.
+    native: bool,
 }
 
 impl Choice {
@@ -79,7 +82,7 @@ impl Choice {
 
     /// With how many forks lie behind the process.
     fn pack(self, forks: u32) -> u64 {
-        let backend = self.backend as u64 + 1;
+        let backend = (self.backend as u64 + 1) | (u64::from(self.native) << 7);
         ((self.fd as u32 as u64) << 32) | (u64::from(forks) << 8 & 0xffff_ff00) | backend
     }
 
@@ -87,7 +90,7 @@ impl Choice {
         if (word as u32) >> 8 != forks & 0x00ff_ffff {
             return None;
         }
-        let backend = match word as u8 {
+        let backend = match word as u8 & 0x7f {
             1 => Backend::None,
             2 => Backend::UvmRust,
             3 => Backend::Native,
@@ -97,6 +100,7 @@ impl Choice {
         Some(Self {
             backend,
             fd: (word >> 32) as u32 as i32,
+            native: word & 0x80 != 0,
         })
     }
 }
@@ -270,8 +274,10 @@ impl<S: Sys> Uvm<S> {
     /// Any other error may leave ranges lazily discarded: prefetch all of them before they are used. Of
     /// NVIDIA's driver, which does that where it can not unmap, such a range is brought to the host
     /// here, so that this matters after an eager discard only where memory is short for both.
-    /// After a success of [`Mode::Eager`] nothing stays lazily discarded: that driver's call is made
-    /// twice, since the first does not unmap all where a page is read-duplicated.
+    /// After a success of [`Mode::Eager`] nothing of the ranges stays lazily discarded: that driver's
+    /// call is made twice, since the first does not unmap all where a page is read-duplicated. It may
+    /// then map other pages of the same 2 MiB block that were discarded before, and a write to these
+    /// would be lost. So, with that driver, discard no part of a block that may be read-duplicated.
     ///
     /// # Safety
     /// As for [`Uvm::discard`], for each range.
@@ -297,8 +303,12 @@ impl<S: Sys> Uvm<S> {
         };
         match choice.backend {
             Backend::None => Err(Error::NotSupported),
-            Backend::UvmRust => self.batch_uvm_rust(choice.fd, ranges, flags, outcome),
-            Backend::Native => self.batch_native(choice.fd, ranges, flags, outcome),
+            Backend::UvmRust | Backend::Native if choice.native => {
+                self.batch_native(choice.fd, ranges, flags, outcome)
+            }
+            Backend::UvmRust | Backend::Native => {
+                self.batch_uvm_rust(choice.fd, ranges, flags, outcome)
+            }
             Backend::Cuda => self.batch_cuda(ranges, outcome),
         }
         .inspect_err(|error| self.doubt(*error))

@@ -28,6 +28,8 @@ pub const UVM_DISCARD: u32 = 80;
 pub const FEATURE_DISCARD: u64 = uvm_uapi::UVM_RUST_FEATURE_DISCARD as u64;
 /// `UVM_RUST_FEATURE_EXEC_ID`: the driver has [`ANNOUNCE`].
 pub const FEATURE_EXEC_ID: u64 = uvm_uapi::UVM_RUST_FEATURE_EXEC_ID as u64;
+/// `UVM_RUST_FEATURE_NATIVE_DISCARD`: both of them end in NVIDIA's own discard.
+pub const FEATURE_NATIVE_DISCARD: u64 = uvm_uapi::UVM_RUST_FEATURE_NATIVE_DISCARD as u64;
 /// `UVM_RUST_FEATURE_FLASH_QUEUE`: the driver has [`FLASH_SUBMIT`] and [`FLASH_REAP`].
 pub const FEATURE_FLASH_QUEUE: u64 = uvm_uapi::UVM_RUST_FEATURE_FLASH_QUEUE as u64;
 /// `UVM_RUST_DISCARD_MAX_RANGES`: the most ranges that one call takes.

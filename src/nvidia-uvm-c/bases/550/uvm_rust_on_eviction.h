@@ -7,7 +7,7 @@ static inline bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu)
 	return uvm_parent_gpu_supports_eviction(gpu->parent);
 }
 
-/* Is a GPU registered that cannot fault? Caller holds the VA space's lock. */
+/* Is a GPU registered that cannot fault? Caller holds the VA space's lock, or may be told what is no longer so. */
 static inline bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space)
 {
 	return !uvm_processor_mask_empty(&va_space->non_faultable_processors);

@@ -4,3 +4,4 @@
  */
 #define uvm_rust_gpu_supports_eviction(gpu)	((void)(gpu), true)
 #define uvm_rust_has_non_faultable(va_space)	((void)(va_space), false)
+#define uvm_rust_has_fatal_engines()		false

@@ -7,14 +7,8 @@ static inline bool uvm_rust_gpu_supports_eviction(uvm_gpu_t *gpu)
 	return uvm_gpu_supports_eviction(gpu);
 }
 
-/* Is a GPU registered that cannot fault? Caller holds the VA space's lock. */
+/* Is a GPU registered that cannot fault? Caller holds the VA space's lock, or may be told what is no longer so. */
 static inline bool uvm_rust_has_non_faultable(uvm_va_space_t *va_space)
 {
-	uvm_gpu_t *gpu;
-
-	for_each_va_space_gpu(gpu, va_space) {
-		if (!uvm_processor_mask_test(&va_space->faultable_processors, gpu->id))
-			return true;
-	}
-	return false;
+	return !uvm_processor_mask_subset(&va_space->registered_gpus, &va_space->faultable_processors);
 }

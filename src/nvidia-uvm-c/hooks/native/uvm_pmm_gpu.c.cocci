@@ -14,3 +14,14 @@ chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk)
   list_del_init(E);
 ...>
 }
+
+// Who serves a fault says that all of a va_block is discarded also of a GPU that has no chunk for it.
+@@
+identifier of, root;
+@@
+uvm_pmm_gpu_mark_root_chunk_discarded(uvm_pmm_gpu_t *of, uvm_gpu_chunk_t *root)
+{
++ if (!root && uvm_rust_fix_no_chunk)
++ 	return;
+...
+}

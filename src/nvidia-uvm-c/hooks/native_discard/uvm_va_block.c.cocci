@@ -47,15 +47,3 @@ block_populate_pages_cpu(uvm_va_block_t *block, const uvm_page_mask_t *mask, uvm
 uvm_page_mask_init_from_region(E, region, mask);
 ...
 }
-
-// Breaking read duplication does not narrow what a discard was asked for.
-@ broken @
-@@
-va_block_discard_locked(...)
-{
-<...
-- uvm_va_block_make_resident
-+ uvm_rust_break_duplicates
-  (...)
-...>
-}

@@ -52,10 +52,18 @@ impl<M: Machine> Call<'_, M> {
             let mut n = 1;
             if !fatal {
                 // Servicing finds out which ones are fatal.
-                match self.serve(at, false, false)? {
-                    Served::Faults { faults, .. } => n = (faults.max(1) as usize).min(end - at),
+                match self.serve(at, false, false) {
+                    Ok(Served::Faults { faults, .. }) => {
+                        n = (faults.max(1) as usize).min(end - at);
+                    }
                     // The locks would have to be let go: start over after the flush.
-                    Served::Again | Served::AgainInPlace => break,
+                    Ok(Served::Again | Served::AgainInPlace) => break,
+                    // What is left is the VA space's own, the fatal faults among it (F-own).
+                    Err(e) if self.machine.is_its_own(e) => {
+                        self.machine.invalidate()?;
+                        return self.machine.cancel(at as u32, (end - at) as u32, Some(e));
+                    }
+                    Err(e) => return Err(e),
                 }
                 // Lest fatal faults stay behind others to the same TLB line.
                 self.machine.invalidate()?;
@@ -64,6 +72,41 @@ impl<M: Machine> Call<'_, M> {
             at += n;
         }
         Ok(())
+    }
+
+    /// Cancels the faults of the VA space that was entered, fatal or not, for an error that is its own (F-own). Gives the place
+    /// behind them. It does so before the locks are given back: whoever waits for them would have them next, and
+    /// the faults would come back, to be refused anew.
+    pub(super) fn cancel_refused(
+        &mut self,
+        space: u64,
+        reason: M::Error,
+    ) -> Result<usize, M::Error> {
+        let first = self.batch.records().partition_point(|r| r.who < space);
+        let n = self.faults_from(first, space);
+        self.refused = true;
+        self.machine.invalidate()?;
+        self.machine.cancel(first as u32, n as u32, Some(reason))?;
+        Ok(first + n)
+    }
+
+    /// Cancels `n` faults from `first`, of this VA space, fatal or not.
+    fn cancel_those(
+        &mut self,
+        first: usize,
+        n: usize,
+        space: u64,
+        reason: M::Error,
+    ) -> Result<(), M::Error> {
+        let result = match self.machine.enter(space, true) {
+            Entered::Registered => self.machine.cancel(first as u32, n as u32, Some(reason)),
+            // Without a registered GPU the page directory may be another's by now.
+            Entered::Unregistered => Ok(()),
+            // They come back, and are serviced or fail anew.
+            Entered::Busy => return Ok(()),
+        };
+        self.machine.leave();
+        result
     }
 
     /// Cancels all faults of the batch, fatal or not, for an error that is nobody's
@@ -77,18 +120,7 @@ impl<M: Machine> Call<'_, M> {
         let mut at = 0;
         while let Some(space) = self.whose(at) {
             let n = self.faults_from(at, space);
-            let result = match self.machine.enter(space, true) {
-                Entered::Registered => self.machine.cancel(at as u32, n as u32, Some(reason)),
-                // Without a registered GPU the page directory may be another's by now.
-                Entered::Unregistered => Ok(()),
-                // They come back, and are serviced or fail anew.
-                Entered::Busy => {
-                    at += n;
-                    continue;
-                }
-            };
-            self.machine.leave();
-            if result.is_err() {
+            if self.cancel_those(at, n, space, reason).is_err() {
                 break;
             }
             at += n;

@@ -12,7 +12,8 @@
 //!
 //! Two kinds of waits are none of the round's. Where no other VA space has had faults for [`ALONE_US`], nobody lacks what a
 //! wait takes, and a program whose threads map and unmap memory all the time is to have its faults served. It waits as
-//! often as it likes, and longer each time that it did not get its locks. And a batch that got in once has to come back at
+//! often as it likes, and longer each time that it did not get its locks. The thread has other work than faults of this loop,
+//! which it does after each such time. And a batch that got in once has to come back at
 //! times, to cancel what is fatal or to service the rest. It would begin anew for ever if it were refused then.
 //!
 //! # Invariants
@@ -39,8 +40,12 @@ const DEBT_US: u64 = 1_000_000;
 /// For so long no other VA space has had faults where one is alone.
 pub const ALONE_US: u64 = 1_000_000;
 
-/// The longest wait of a VA space that is alone.
-pub const ALONE_MOST_US: u64 = 1_000_000;
+/// The longest wait of a VA space that is alone. Others may want the thread all the same, for what is no fault of this loop.
+pub const ALONE_MOST_US: u64 = 100_000;
+
+/// A call of the fault service ends after a longer wait than this of a VA space that is alone: the 20 batches that upstream
+/// allows a call last no longer than one wait in vain then.
+pub const LONG_US: u64 = ALONE_MOST_US / 20;
 
 /// What batches that come back may take before they lack it as well.
 pub const AGAIN_US: u64 = 100_000;
@@ -97,6 +102,14 @@ impl Patience {
         }
     }
 
+    /// There are faults of these VA spaces in a batch, which begins: `first` is the first one, and `last` the last. None of them
+    /// is alone if they differ, also the one that the loop comes to first.
+    #[inline(always)]
+    pub fn meets_all(&mut self, first: u64, last: u64) {
+        self.meets(last);
+        self.meets(first);
+    }
+
     /// For how many microseconds a wait for a VA space's locks that begins now may last; 0 if they are only to be tried.
     /// `is_again`: the batch has had these locks before.
     pub fn allows(&mut self, space: u64, is_again: bool, now_us: u64) -> u64 {
@@ -134,18 +147,20 @@ impl Patience {
     }
 
     /// A wait for the locks of the VA space lasted from `began_us`, when it was allowed, until now, and `got` them or not.
-    pub fn waited(&mut self, space: u64, got: bool, began_us: u64, now_us: u64) {
+    /// Returns whether the thread is to do what else there is to do: one that is alone has waited in vain, or for long.
+    pub fn waited(&mut self, space: u64, got: bool, began_us: u64, now_us: u64) -> bool {
         if self.was_alone {
             self.alone_us = match got {
                 true => MOST_US,
                 false => (2 * self.alone_us).min(ALONE_MOST_US),
             };
-            return;
+            return !got || now_us.saturating_sub(began_us) > LONG_US;
         }
         let lasted = now_us.saturating_sub(began_us).min(MOST_US + DEBT_US) as i64;
         self.left_us = (self.left_us - lasted).max(-(DEBT_US as i64));
         self.at_us = now_us.max(self.at_us);
         (self.last, self.refused) = (space, 0);
+        false
     }
 }
 
@@ -270,13 +285,15 @@ mod tests {
         now += ALONE_US;
         for _ in 0..1000 {
             assert_eq!(patience.allows(SPACE, false, now), MOST_US);
-            patience.waited(SPACE, true, now, now + 5000);
+            assert!(!patience.waited(SPACE, true, now, now + LONG_US));
             now += 5100;
         }
+        // What else there is to do is not behind many waits either.
+        assert!(patience.waited(SPACE, true, now, now + LONG_US + 1));
         // A line that is longer than a wait is waited for longer each time.
-        for longer in [1, 2, 4, 8, 16, 32] {
+        for longer in [1, 2, 4] {
             assert_eq!(patience.allows(SPACE, false, now), longer * MOST_US);
-            patience.waited(SPACE, false, now, now + longer * MOST_US);
+            assert!(patience.waited(SPACE, false, now, now + longer * MOST_US));
             now += longer * MOST_US;
         }
         assert_eq!(patience.allows(SPACE, false, now), ALONE_MOST_US);
@@ -289,6 +306,29 @@ mod tests {
         patience.waited(SPACE + 2, true, now, now + MOST_US);
         now += MOST_US;
         assert_eq!(patience.allows(SPACE + 2, false, now), 0);
+    }
+
+    /// Whichever of them the loop comes to first.
+    #[test]
+    fn who_shares_its_batch_is_not_alone() {
+        let (one, other) = (SPACE, SPACE + 1);
+        for (first, last, waits) in [(one, one, MOST_US), (one, other, 0), (other, one, 0)] {
+            let mut patience = Patience::new();
+            patience.meets_all(one, one);
+            assert_eq!(patience.allows(one, false, 0), MOST_US);
+            // What others lack for seconds, and it does not.
+            patience.waited(one, false, 0, 2 * ALONE_US);
+            patience.meets_all(first, last);
+            assert_eq!(patience.allows(one, false, 2 * ALONE_US), waits);
+        }
+    }
+
+    /// A wait that others had to share in ends no call.
+    #[test]
+    fn only_who_is_alone_waits_in_vain_for_the_thread() {
+        let mut patience = Patience::new();
+        assert_eq!(patience.allows(SPACE, false, 0), MOST_US);
+        assert!(!patience.waited(SPACE, false, 0, MOST_US));
     }
 
     /// A batch that has got in finds fatal faults, and the locks taken once more.

@@ -128,6 +128,10 @@ pub trait Machine {
     /// all processes' faults may.
     fn enter(&mut self, space: u64, to_cancel: bool) -> Entered;
 
+    /// Whether [`Machine::enter`] has waited in this call for so long that the call is to end. Other work stands behind it,
+    /// of which the loop knows nothing.
+    fn has_waited(&self) -> bool;
+
     /// Sleeps for a moment: of the batch nothing was serviced, as others have all the locks. The GPU repeats the faults at
     /// once, and the CPU is left to those others.
     fn nap(&mut self);
@@ -151,6 +155,10 @@ pub trait Machine {
         in_place: bool,
         looked: &mut Looked,
     ) -> Result<Served, Self::Error>;
+
+    /// Whether a service that failed so may have failed for its VA space alone: memory was refused, as the cgroup of that
+    /// process is full. The batch's other faults are still tried.
+    fn is_its_own(&self, error: Self::Error) -> bool;
 
     /// Counts faults for the process whose VA space is entered: `instances` entries of the ring, of which `duplicates`
     /// needed no work of their own.
@@ -211,6 +219,8 @@ pub(super) struct Call<'a, M: Machine> {
     pub(super) machine: &'a mut M,
     /// F-replay: GET has moved since the last replay.
     pub(super) owed: bool,
+    /// Faults of the batch were cancelled, as the service of their VA space was refused memory.
+    pub(super) refused: bool,
     replays: u32,
 }
 
@@ -228,10 +238,12 @@ enum Untranslated {
 }
 
 /// How far [`Call::service_space`] came.
-enum Progress {
+enum Progress<E> {
     Done,
     /// The locks must be let go and taken again.
     Again,
+    /// The VA space's faults cannot be serviced, by an error that is its own.
+    Refused(E),
 }
 
 impl Service {
@@ -255,6 +267,7 @@ impl Service {
             batch: &mut self.batch,
             machine,
             owed: false,
+            refused: false,
             replays: 0,
         };
         let result = call.batches();
@@ -271,7 +284,7 @@ impl Service {
 impl<M: Machine> Call<'_, M> {
     fn batches(&mut self) -> Result<(), M::Error> {
         let (mut batches, mut throttled) = (0, 0);
-        while decide::goes_on(self.params, batches, throttled) {
+        while decide::goes_on(self.params, batches, throttled) && !self.machine.has_waited() {
             self.fetch(false)?;
             if self.batch.entries() == 0 {
                 break;
@@ -293,7 +306,14 @@ impl<M: Machine> Call<'_, M> {
                 self.cancel_fatal(space)?;
                 continue;
             }
-            match decide::flush_after_batch(self.params, self.batch.entries(), outcome.duplicates) {
+            // Each cancel is a replay too: the duplicates that it brought are discarded.
+            let after = match self.refused {
+                true => AfterBatch::Flush(Flush::UpdatePut),
+                false => {
+                    decide::flush_after_batch(self.params, self.batch.entries(), outcome.duplicates)
+                }
+            };
+            match after {
                 AfterBatch::GoOn => {}
                 AfterBatch::Replay => self.replay()?,
                 AfterBatch::Flush(how) => {
@@ -385,6 +405,7 @@ impl<M: Machine> Call<'_, M> {
     fn service_batch(&mut self) -> Result<(), M::Error> {
         let (mut at, mut in_place) = (0, false);
         let (mut is_busy, mut was_entered) = (false, false);
+        self.refused = false;
         while let Some(space) = self.whose(at) {
             let registered = match self.machine.enter(space, false) {
                 Entered::Busy => {
@@ -399,6 +420,10 @@ impl<M: Machine> Call<'_, M> {
             let progress = self.service_space(space, registered, &mut at, &mut in_place);
             let result = match progress {
                 Ok(Progress::Done) => self.machine.invalidate(),
+                Ok(Progress::Refused(e)) => {
+                    in_place = false;
+                    self.cancel_refused(space, e).map(|behind| at = behind)
+                }
                 Ok(Progress::Again) => Ok(()),
                 Err(e) => Err(e),
             };
@@ -418,7 +443,7 @@ impl<M: Machine> Call<'_, M> {
         registered: bool,
         at: &mut usize,
         in_place: &mut bool,
-    ) -> Result<Progress, M::Error> {
+    ) -> Result<Progress<M::Error>, M::Error> {
         let per_block = self.params.policy == ReplayPolicy::Block;
         while let Some(record) = self.batch.records().get(*at).filter(|r| r.who == space) {
             if record.fatal != 0 {
@@ -431,7 +456,14 @@ impl<M: Machine> Call<'_, M> {
                 *at += 1;
                 continue;
             }
-            match self.serve(*at, per_block, *in_place)? {
+            let served = match self.serve(*at, per_block, *in_place) {
+                // Where faults are not cancelled by address, those of others would be cancelled with them (F-own).
+                Err(e) if self.params.cancels_by_address && self.machine.is_its_own(e) => {
+                    return Ok(Progress::Refused(e));
+                }
+                served => served?,
+            };
+            match served {
                 Served::Again => return Ok(Progress::Again),
                 Served::AgainInPlace => {
                     *in_place = true;

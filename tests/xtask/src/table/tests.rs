@@ -3,6 +3,7 @@
 use super::*;
 use crate::inputs::scripts_in;
 use crate::part::How;
+use crate::scratch::Scratch;
 use crate::setting::tests::setting;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -315,4 +316,16 @@ fn versions_are_compared_by_their_numbers() {
     assert!(at_least("1.88.0", "1.95.0") && at_least("1.88.0", "1.88.0"));
     assert!(at_least("1.88.0", "1.100.0") && at_least("1.88.0", "1.90.0-nightly"));
     assert!(!at_least("1.88.0", "1.85.1") && !at_least("1.88.0", "0.0.0"));
+}
+
+#[test]
+fn a_release_without_volta_says_so() {
+    let scratch = Scratch::new("without-volta");
+    let folder = scratch.path();
+    // A folder of another kind says nothing: the build will.
+    assert_eq!(vm::without_volta(folder), None);
+    scratch.write("nvidia-uvm/uvm_hal.c", "");
+    assert!(vm::without_volta(folder).is_some_and(|why| why.contains("Volta")));
+    scratch.write("nvidia-uvm/uvm_volta.c", "");
+    assert_eq!(vm::without_volta(folder), None);
 }

@@ -2,6 +2,8 @@
 
 //! The parts that run in the VM, and what is built for them.
 
+use std::path::Path;
+
 use super::{programs, seed, versions, Amount, SHORT, SUITE};
 use crate::part::Part;
 use crate::setting::Setting;
@@ -200,13 +202,28 @@ fn ladder(driver: &str) -> Vec<Part> {
                 "{SUITE}/ladder --only 'step 14' && {SUITE}/ladder --only 'step 18' && \
                  {SUITE}/ladder --only PMM_SYSMEM"
             ),
-        ),
+        )
+        .unless(lacks_volta),
         Part::vm(
             &format!("{driver}/ladder-two-gpus"),
             &two_gpus(of),
             &two_gpus_ladder(),
         ),
     ]
+}
+
+/// Says that the release whose tests are asked for drives no Volta.
+fn lacks_volta(setting: &Setting) -> Option<String> {
+    setting.get("UVM_VERSION").or(setting.get("UVM_SRC"))?;
+    let folder = setting.said(&["scripts/upstream.sh"])?;
+    without_volta(Path::new(folder.trim()))
+}
+
+/// The same of the release in a folder, by the source of its `nvidia-uvm`.
+pub fn without_volta(folder: &Path) -> Option<String> {
+    let uvm = folder.join("nvidia-uvm");
+    let lacks = uvm.is_dir() && !uvm.join("uvm_volta.c").exists();
+    lacks.then(|| "this release of NVIDIA's drives no Volta".to_owned())
 }
 
 /// A machine with two GPUs and two NUMA nodes.

@@ -85,13 +85,16 @@ impl<S: Sys> Uvm<S> {
         Ok(())
     }
 
-    /// Discards whole pages by NVIDIA's call, which notes a discard before it unmaps (580.142 to
-    /// 595.45.04, `va_block_discard_locked`). Two things leave the note and the mapping, a lazy discard,
-    /// of which a write is lost:
+    /// Discards whole pages by NVIDIA's call, of that driver or of ours where it leaves the discard
+    /// to it. The call notes a discard before it unmaps (580.142 to 595.45.04,
+    /// `va_block_discard_locked`). Two things leave the note and the mapping, a lazy discard, of which
+    /// a write is lost:
     /// - The unmap fails, for want of memory to split a mapping of 2 MiB. A migration ends that, to the
     ///   host, since nobody has said which processor comes next.
     /// - A page of the block was read-duplicated. The call ends that, unmaps only such pages, and
-    ///   succeeds. So an eager discard is two calls: the second unmaps what is marked and mapped.
+    ///   succeeds. So an eager discard is two calls: the second unmaps what is marked and mapped of
+    ///   `range`. What else of the block an earlier discard has marked, the first may have mapped, and
+    ///   it stays so. Only a driver can mend that, as ours does (its mend `kept_mapped`).
     fn native_discard(&self, fd: i32, range: Range, flags: u32) -> Result<()> {
         let eager = flags == uapi::DISCARD_EAGER;
         for call in 0..1 + u32::from(eager) {

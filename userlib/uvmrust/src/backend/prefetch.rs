@@ -143,12 +143,15 @@ impl<S: Sys> Uvm<S> {
         }
     }
 
-    /// Brings to the host what uvm-rust's driver can not discard eagerly, since a migration ends a lazy
-    /// discard too. Of NVIDIA's driver that is done already ([`Uvm::discard_batch`]).
+    /// Brings to the host what uvm-rust's discard can not discard eagerly, since a migration ends a lazy
+    /// discard too. Where the discard is NVIDIA's, with its driver or with ours, that is done already
+    /// ([`Uvm::discard_batch`]).
     fn move_out(&self, ranges: &[Range]) {
-        if let (Backend::UvmRust, Some(fd)) = (self.backend(), self.uvm_fd()) {
-            // Where that fails too, the error asks the caller for it.
-            let _ = self.migrate_all(fd, ranges, Place::Host);
+        if let Ok(choice) = self.choice() {
+            if choice.backend == Backend::UvmRust && !choice.native {
+                // Where that fails too, the error asks the caller for it.
+                let _ = self.migrate_all(choice.fd, ranges, Place::Host);
+            }
         }
     }
 

@@ -17,6 +17,7 @@ impl<S: Sys> Uvm<S> {
         let none = Choice {
             backend: Backend::None,
             fd: -1,
+            native: false,
         };
         if self.not_forked().is_err() {
             return Ok(none);
@@ -69,13 +70,15 @@ impl<S: Sys> Uvm<S> {
     /// What the driver behind an initialised descriptor can do, none of it included:
     /// then it is good for prefetches. The questions change nothing.
     fn backend_of(&self, fd: i32) -> Option<Choice> {
-        if self.features(fd)? & uapi::FEATURE_DISCARD != 0 {
+        let features = self.features(fd)?;
+        if features & uapi::FEATURE_DISCARD != 0 {
             // A batch of nothing fails only where UVM is not initialised.
             let mut nothing = batch(&[], 0);
             if self.call(fd, uapi::DISCARD_BATCH, &mut nothing).is_ok() {
                 return Some(Choice {
                     backend: Backend::UvmRust,
                     fd,
+                    native: features & uapi::FEATURE_NATIVE_DISCARD != 0,
                 });
             }
         }
@@ -96,8 +99,11 @@ impl<S: Sys> Uvm<S> {
         // Every driver migrates, and refuses an empty range once it is initialised.
         let mut nothing = Migrate::default();
         let asked = self.roomy_call(fd, uapi::UVM_MIGRATE, &mut nothing);
-        (asked.is_ok() && nothing.status == uapi::NV_ERR_INVALID_ADDRESS)
-            .then_some(Choice { backend, fd })
+        (asked.is_ok() && nothing.status == uapi::NV_ERR_INVALID_ADDRESS).then_some(Choice {
+            backend,
+            fd,
+            native: backend == Backend::Native,
+        })
     }
 
     /// What our driver says it has; 0 of another. `None`: it gives no answer now.

@@ -36,6 +36,8 @@ enum File {
     Ours,
     /// Ours with discard turned off.
     OursOff,
+    /// Ours from 580 on, built or loaded so that NVIDIA's discard stands behind our call.
+    OursNative,
 }
 
 #[derive(Default)]
@@ -119,17 +121,18 @@ unsafe impl Sys for Fake {
             .unwrap_or(Other);
         match (nr, file) {
             (_, Other) => panic!("ioctl {nr:#x} on a file that is not UVM"),
-            (uapi::GET_VERSION, Ours | Fresh | OursOff) => {
+            (uapi::GET_VERSION, Ours | Fresh | OursOff | OursNative) => {
                 // SAFETY: the structure of this number.
                 let params = unsafe { &mut *arg.cast::<Version>() };
                 params.features = match file {
                     OursOff => 1,
+                    OursNative => 1 | uapi::FEATURE_DISCARD | uapi::FEATURE_NATIVE_DISCARD,
                     _ => 1 | uapi::FEATURE_DISCARD | uapi::FEATURE_EXEC_ID,
                 };
                 Ok(())
             }
             // SAFETY: the structure of this number.
-            (uapi::DISCARD_BATCH, Ours) => self.batch(unsafe { &mut *arg.cast() }),
+            (uapi::DISCARD_BATCH, Ours | OursNative) => self.batch(unsafe { &mut *arg.cast() }),
             (uapi::DISCARD_BATCH | uapi::ANNOUNCE, Fresh) => Err(libc::EPERM),
             (uapi::ANNOUNCE, Ours) => {
                 // SAFETY: the structure of this number.
@@ -139,7 +142,7 @@ unsafe impl Sys for Fake {
                     _ => Err(libc::ENODEV),
                 }
             }
-            (uapi::UVM_DISCARD, Native | Ours | OursOff | Fresh) => {
+            (uapi::UVM_DISCARD, Native | Ours | OursOff | OursNative | Fresh) => {
                 // SAFETY: the structure of this number.
                 let params = unsafe { &mut *arg.cast::<NativeDiscard>() };
                 params.status = match file {
@@ -501,8 +504,8 @@ fn a_failed_range_is_named_whatever_the_path() {
 /// what is written then would be lost. A migration ends that.
 #[test]
 fn an_eager_discard_that_fails_leaves_nothing_lazily_discarded() {
-    let moved = |status, mode| {
-        let uvm = Fake::with(&[(3, File::Native)]);
+    let moved_by = |file, status, mode| {
+        let uvm = Fake::with(&[(3, file)]);
         *uvm.sys.patience.lock().unwrap() = Some(Duration::ZERO);
         *uvm.sys.fail.lock().unwrap() = Some((2 * MIB2, 0, status));
         let ranges = [range(MIB2, MIB2), range(2 * MIB2 - 1, MIB2 + 2)];
@@ -511,6 +514,12 @@ fn an_eager_discard_that_fails_leaves_nothing_lazily_discarded() {
         assert_eq!(outcome.done, 1);
         let migrated = uvm.sys.migrated.lock().unwrap().clone();
         (result, migrated)
+    };
+    let moved = |status, mode| {
+        let seen = moved_by(File::Native, status, mode);
+        let behind_ours = moved_by(File::OursNative, status, mode);
+        assert_eq!(behind_ours, seen, "{status:#x} {mode:?}");
+        seen
     };
     let to_the_host = vec![(2 * MIB2, MIB2, uapi::CPU_UUID)];
     for status in [
@@ -548,9 +557,16 @@ fn an_eager_discard_by_nvidias_driver_is_two_calls() {
     for (file, mode, calls) in [
         (File::Native, Mode::Eager, 2),
         (File::Native, Mode::Lazy, 1),
+        (File::OursNative, Mode::Eager, 2),
+        (File::OursNative, Mode::Lazy, 1),
         (File::Ours, Mode::Eager, 1),
     ] {
         let uvm = Fake::with(&[(3, file)]);
+        let backend = match file {
+            File::Native => Backend::Native,
+            _ => Backend::UvmRust,
+        };
+        assert_eq!(uvm.backend(), backend, "{file:?}");
         let ranges = [range(MIB2, MIB2), range(4 * MIB2, MIB2)];
         let (result, outcome) = discard_batch(&uvm, &ranges, mode);
         assert_eq!((result, outcome.done), (Ok(()), 2));

@@ -16,6 +16,7 @@ use std::vec::Vec;
 
 mod busy;
 mod checks;
+mod refused;
 
 /// A call of the machine that changes something, with what it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,15 +100,20 @@ struct Script {
     outcomes: VecDeque<Outcome>,
     /// VA spaces that the GPU has left.
     unregistered: Vec<u64>,
+    /// Whether the GPU has left whatever is entered to be cancelled in.
+    unregisters_to_cancel: bool,
     /// VA spaces whose locks others have.
     busy: Vec<u64>,
     /// A VA space whose locks others have once it was entered so often.
     busy_after: Option<(u64, usize)>,
+    /// After so many calls of `enter` others have waited long enough; 0 for never.
+    waited_after: usize,
     /// VA spaces whose channel is gone, or lacks the subcontext.
     stale: Vec<u64>,
     no_subcontext: Vec<u64>,
-    /// The calls that fail.
+    /// The calls that fail, and whether that is their VA space's alone.
     fails: Vec<Did>,
+    is_own: bool,
     cached: Vec<Record>,
     /// How many entries each fetch copies, however few it was asked for: a machine that is
     /// wrong. It does as asked when this is used up.
@@ -231,11 +237,16 @@ impl Machine for Script {
         let is_after = |(of, times)| of == space && before >= times;
         if self.busy.contains(&space) || self.busy_after.is_some_and(is_after) {
             Entered::Busy
-        } else if self.unregistered.contains(&space) {
+        } else if self.unregistered.contains(&space) || to_cancel && self.unregisters_to_cancel {
             Entered::Unregistered
         } else {
             Entered::Registered
         }
+    }
+
+    fn has_waited(&self) -> bool {
+        let enters = Self::count(self, |did| matches!(did, Enter { .. }));
+        self.waited_after > 0 && enters >= self.waited_after
     }
 
     fn nap(&mut self) {
@@ -281,6 +292,11 @@ impl Machine for Script {
             };
         }
         Ok(served)
+    }
+
+    fn is_its_own(&self, error: u32) -> bool {
+        assert_eq!(error, BROKEN);
+        self.is_own
     }
 
     fn count(&mut self, instances: u64, duplicates: u32) {

@@ -195,6 +195,32 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(model(1000))]
+
+    /// What one VA space is refused costs it its faults, and no other (F-own). Where the cancel does not get the locks, not even
+    /// that: the faults come back.
+    #[test]
+    fn what_one_is_refused_spares_others(storm in storm(false), fails_in in 0..10u32) {
+        let storm = Storm { fails_in: Some(fails_in), ..storm };
+        let mut world = storm.world();
+        world.is_own = true;
+        let mut service = Service::new(storm.params()).unwrap();
+        let _ = weather(&mut world, |w| service.run(w));
+        for warp in &world.warps {
+            let is_refused = matches!(
+                (CHANNELS[warp.fault.who as usize], world.refused),
+                (Translated::Space(space), Some(refused)) if space == refused
+            );
+            match due(&world, warp) {
+                Some(due) if !is_refused => prop_assert_eq!(warp.state, due, "{:?}", warp),
+                Some(State::Cancelled) => prop_assert_eq!(warp.state, State::Cancelled),
+                _ => {}
+            }
+        }
+    }
+}
+
 #[test]
 fn an_empty_ring_gets_one_replay() {
     let mut world = World::new(params().ring, 1);

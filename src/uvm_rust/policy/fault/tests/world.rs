@@ -72,6 +72,9 @@ pub struct World {
     /// How many calls of `service` until one says `Again`, fails.
     pub again_in: Option<u32>,
     pub fails_in: Option<u32>,
+    /// Whether that is the VA space's alone, and which one it was.
+    pub is_own: bool,
+    pub refused: Option<u64>,
     /// Of so many calls of `enter`, one finds the locks taken; 0: none does.
     pub contended: u64,
     pub busy: u32,
@@ -112,6 +115,8 @@ impl World {
             missed: 0,
             again_in: None,
             fails_in: None,
+            is_own: false,
+            refused: None,
             contended: 0,
             busy: 0,
             prompt: false,
@@ -355,6 +360,10 @@ impl Machine for World {
         }
     }
 
+    fn has_waited(&self) -> bool {
+        false
+    }
+
     fn nap(&mut self) {
         assert!(self.held.is_none(), "F-lock");
     }
@@ -387,6 +396,7 @@ impl Machine for World {
             return Ok(Served::Again);
         }
         if count_down(&mut self.fails_in) {
+            self.refused = Some(start.who);
             return Err(7);
         }
         let mapped = self.mapped;
@@ -424,6 +434,10 @@ impl Machine for World {
             faults,
             fatal: self.outcome.fatal.is_some(),
         })
+    }
+
+    fn is_its_own(&self, _: u32) -> bool {
+        self.is_own
     }
 
     fn count(&mut self, instances: u64, duplicates: u32) {

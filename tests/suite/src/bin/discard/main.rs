@@ -18,14 +18,19 @@ mod rig;
 mod thrashing;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{no_leak, Allowed, Outcome, Suite};
 use vgpu_client::Discard;
 
-const HELP: &str = "usage: discard [--only TEXT] [--leaks]
-  --only TEXT   only tests whose name holds TEXT, such as '5.5'
-  --leaks       with uvm_rust_test_unprepared=1: foreign data must be seen
+const HELP: &str = "usage: discard [--only TEXT] [--leaks] [--unmodified-too]
+  --only TEXT       only tests whose name holds TEXT, such as '5.5'
+  --leaks           with uvm_rust_test_unprepared=1: foreign data must be seen
+  --unmodified-too  also on NVIDIA's driver what it is known not to survive
 ";
+
+/// Whether NVIDIA's driver, as it is, is given what it does not survive.
+static UNMODIFIED_TOO: AtomicBool = AtomicBool::new(false);
 
 const NONE: &[Allowed] = &[];
 
@@ -45,6 +50,7 @@ fn options() -> Result<Options, lexopt::Error> {
         match argument {
             Long("only") => options.only = Some(parser.value()?.string()?),
             Long("leaks") => options.leaks = true,
+            Long("unmodified-too") => UNMODIFIED_TOO.store(true, Ordering::Relaxed),
             Long("help") => {
                 print!("{HELP}");
                 std::process::exit(0);

@@ -2,7 +2,7 @@
 //! What NVIDIA's own discard does where ours does something else: the table "Against NVIDIA's own" in
 //! docs/uapi.md, row by row. None of it is asked where the discard is ours.
 
-use uvm_suite::{ensure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{AllocList, Discard, Op, BLOCK, PAGE};
 
@@ -36,6 +36,11 @@ pub(crate) fn run(suite: &mut Suite) {
         suite,
         "NVIDIA's: discarded also where migration is forbidden, and where nobody has touched it",
         everywhere,
+    );
+    both(
+        suite,
+        "NVIDIA's: a GPU that has no chunk reads what is on the host and all discarded",
+        read_on_the_host,
     );
 }
 
@@ -146,5 +151,27 @@ fn everywhere(how: Discard) -> Outcome {
     );
     // Where nothing may move, an access that faults is fatal.
     rig.process.range_group_may_move(group, true)?;
+    Ok(Pass::Ok)
+}
+
+/// The read is by way of a mapping of the host's memory, and changes no page's mark: so the whole block stays discarded, for
+/// which the driver wants to put the GPU's chunk on a list.
+fn read_on_the_host(how: Discard) -> Outcome {
+    let rig = Rig::new()?;
+    if rig.is_spared() {
+        skip!("NVIDIA's driver oopses, see docs/fixes.md");
+    }
+    let buffer = rig.buffer(1)?;
+    rig.process
+        .set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+    buffer.fill(|i| LATER + i as u64);
+    rig.discard(&buffer, how)?;
+    rig.on_gpu(Op::read(&buffer))?;
+    let list = rig.list(&buffer, 0)?;
+    ensure!(list.is_none(), "the GPU's chunk is on the list {list:?}");
+    ensure!(rig.is_discarded(&buffer, 0)?, "live after a read");
+    zeros_or(&buffer, &[LATER])?;
+    rig.gpu_write(&buffer, NEW)?;
+    exactly(&buffer, NEW)?;
     Ok(Pass::Ok)
 }

@@ -2,6 +2,7 @@
 //! A process with one GPU or two, and what the tests ask of it.
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 
 use uvm_suite::{ensure, Failure};
 use uvmrust::{Linux, Mode, Range, Uvm};
@@ -11,6 +12,8 @@ use vgpu_client::{
     driver_version, AllocList, Buffer, Discard, DriverStats, Gpu, Kernel, Op, Process, Report,
     BLOCK, PAGE,
 };
+
+use crate::UNMODIFIED_TOO;
 
 /// Words of a 2 MiB block and of a page.
 pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
@@ -80,6 +83,11 @@ impl Rig {
             Discard::Eager if self.is_native() => AllocList::Unused,
             _ => AllocList::Discarded,
         }
+    }
+
+    /// Whether the driver is to be spared what NVIDIA's, as it is, does not survive.
+    pub(crate) fn is_spared(&self) -> bool {
+        self.features.is_none() && !UNMODIFIED_TOO.load(Ordering::Relaxed)
     }
 
     /// Whether the driver says how many chunks it has evicted, which NVIDIA's does not.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A process that has the lock of its memory held for as long as it likes. Its own GPU faults wait for that. Those of other
-//! processes do not.
+//! processes do not, and no process that ends does.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
-use std::process::{ExitCode, Stdio};
+use std::process::{ChildStdin, ExitCode, Stdio};
 use std::time::Duration;
 
-use uvm_suite::{ensure, skip, this_program, Killed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Process, PAGE};
 
 use crate::failures::{has_dmsetup, Dm, PATIENCE};
@@ -23,24 +23,29 @@ pub(crate) fn run(suite: &mut Suite) {
         SILENT,
         others,
     );
+    suite.test(
+        "no process that ends waits for the lock of another one's memory",
+        SILENT,
+        evicted,
+    );
 }
 
 /// Pages of the other process, which the GPU and the CPU use in turn. There are few, as a test of one CPU shares it with the
 /// faults that come back.
 const PAGES: usize = 8;
 
-/// Run by the test below: has GPU faults serviced, once it is told to begin.
-pub(crate) fn child_faults() -> ExitCode {
-    let work = || -> Done {
-        let process = Process::new()?;
-        let gpu = process.gpu(0)?;
-        let buffer = Buffer::<u64>::managed(&process, PAGES * PAGE as usize / 8)?;
-        println!("ready");
-        std::io::stdin().read_line(&mut String::new())?;
-        let op = Op::write(&buffer).pattern(3, 1).warps(1);
-        gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
-        check(&buffer, 3)
-    };
+/// What a child says that can begin.
+const READY: &str = "ready";
+
+/// Says that all is there, and waits until it is told to begin.
+fn wait_to_begin() -> Done {
+    println!("{READY}");
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
+/// What a child's work comes to.
+fn ends_with(work: impl FnOnce() -> Done) -> ExitCode {
     match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -50,30 +55,74 @@ pub(crate) fn child_faults() -> ExitCode {
     }
 }
 
-/// A thread of this process holds the lock of its memory until the device answers. A second one waits to change what memory
-/// there is, and whoever wants the lock after that waits behind it. Then come this process' GPU faults, and another one's.
-fn others() -> Outcome {
-    if !has_dmsetup() {
-        skip!("dmsetup is not installed");
+/// Run by the test below: has GPU faults serviced, once it is told to begin.
+pub(crate) fn child_faults() -> ExitCode {
+    ends_with(|| {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::managed(&process, PAGES * PAGE as usize / 8)?;
+        wait_to_begin()?;
+        let op = Op::write(&buffer).pattern(3, 1).warps(1);
+        gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
+        check(&buffer, 3)
+    })
+}
+
+/// Run by the test below: takes from the GPU what others have there, once it is told to begin. Then a process of its own
+/// comes and goes, and so does this one.
+pub(crate) fn child_evicts() -> ExitCode {
+    ends_with(|| {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        wait_to_begin()?;
+        let mut evicted = 0;
+        while gpu.evict_any()? {
+            evicted += 1;
+        }
+        ensure!(evicted > 0, "nothing was evicted");
+        drop(Process::new()?);
+        drop((gpu, process));
+        Ok(())
+    })
+}
+
+/// A child that waits until it is told to begin, and what tells it.
+struct Other(Killed, ChildStdin);
+
+impl Other {
+    /// It is there before a lock is taken, which a new process needs.
+    fn ready(argument: &str) -> Result<Self, Failure> {
+        let mut command = this_program()?;
+        command.arg(argument).stdin(Stdio::piped());
+        let mut child = Killed(command.stdout(Stdio::piped()).spawn()?);
+        let mut output = child.0.stdout.take().ok_or("there is no output")?;
+        output.read_exact(&mut [0; READY.len() + 1])?;
+        let tell = child.0.stdin.take().ok_or("there is no input")?;
+        Ok(Self(child, tell))
     }
-    let process = Process::new()?;
-    let gpu = process.gpu(0)?;
-    let buffer: Buffer<u64> = Buffer::managed(&process, WORDS)?;
-    // Both are there before the lock is: a new process needs it, and so may what is made here.
-    let mut command = this_program()?;
-    command.arg("--child-faults").stdin(Stdio::piped());
-    let mut other = Killed(command.stdout(Stdio::piped()).spawn()?);
-    let mut said = [0; 6];
-    let mut output = other.0.stdout.take().ok_or("there is no output")?;
-    std::io::Read::read_exact(&mut output, &mut said)?;
-    let mut tell = other.0.stdin.take().ok_or("there is no input")?;
-    let kernel = Kernel::new().op(Op::write(&buffer).pattern(5, 1).warps(1));
-    gpu.launch(&kernel)?.wait()?.ok()?;
+
+    /// Has it begin; whether it has ended before anybody loses patience.
+    fn ends(&mut self) -> Result<bool, Failure> {
+        writeln!(self.1)?;
+        ends_in(&mut self.0, PATIENCE / 2)
+    }
+
+    fn succeeds(mut self) -> Done {
+        let status = self.0 .0.wait()?;
+        ensure!(status.success(), "the other process ended with {status}");
+        Ok(())
+    }
+}
+
+/// A thread of this process holds the lock of its memory until the device answers. A second one waits to change what memory
+/// there is, and whoever wants the lock after that waits behind it. `work` is done meanwhile, and `prepare` before the lock is
+/// taken, when all that this program has of memory is there.
+fn while_locked(prepare: impl FnOnce() -> Done, work: impl FnOnce() -> Done) -> Done {
     // A page of this program's that is not there yet would need the lock as well.
     // SAFETY: it changes where memory is, and nothing in it.
     let is_there = unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0;
     ensure!(is_there, "no memory");
-    buffer.set(0, 0);
+    prepare()?;
     let device = Dm::new()?;
     let page = Page::of(&device, 0, &[1])?;
     let at = page.0 as u64;
@@ -83,13 +132,33 @@ fn others() -> Outcome {
         Box::new(map_and_unmap),
     ];
     let silence = device.suspend()?;
+    let got = one_after_the_other(silence, steps, usize::MAX, work)?;
+    // SAFETY: as above.
+    unsafe { libc::munlockall() };
+    ensure!(got == [0, 0], "{got:?}");
+    Ok(())
+}
+
+/// While the lock is held come this process' GPU faults, and another one's.
+fn others() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    let buffer: Buffer<u64> = Buffer::managed(&process, WORDS)?;
+    let mut other = Other::ready("--child-faults")?;
+    let kernel = Kernel::new().op(Op::write(&buffer).pattern(5, 1).warps(1));
+    gpu.launch(&kernel)?.wait()?.ok()?;
+    let set = || {
+        buffer.set(0, 0);
+        Ok(())
+    };
     let mut launch = None;
-    let got = one_after_the_other(silence, steps, usize::MAX, || {
+    while_locked(set, || {
         let kernel = launch.insert(gpu.launch(&kernel)?);
         std::thread::sleep(Duration::from_millis(300));
-        writeln!(tell)?;
-        let ended = ends_in(&mut other, PATIENCE / 2)?;
-        ensure!(ended, "the other process' faults are not serviced");
+        ensure!(other.ends()?, "the other process' faults are not serviced");
         let early = kernel.wait_for(Duration::from_millis(1));
         let errno = early.err().and_then(|error| error.errno());
         ensure!(
@@ -98,12 +167,36 @@ fn others() -> Outcome {
         );
         Ok(())
     })?;
-    // SAFETY: as above.
-    unsafe { libc::munlockall() };
-    ensure!(got == [0, 0], "{got:?}");
-    let status = other.0.wait()?;
-    ensure!(status.success(), "the other process ended with {status}");
+    other.succeeds()?;
     launch.ok_or("nothing was launched")?.wait()?.ok()?;
     check(&buffer, 5)?;
+    Ok(Pass::Ok)
+}
+
+/// While the lock is held, this process' data is evicted, which the GPU is to be able to access wherever it is. The GPU
+/// gets its mapping of it by a fault, later.
+fn evicted() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let process = Process::new()?;
+    let gpu = process.gpu(0)?;
+    let buffer: Buffer<u64> = Buffer::managed(&process, WORDS)?;
+    process.set_accessed_by(buffer.address(), buffer.bytes(), gpu.uuid())?;
+    let mut other = Other::ready("--child-evicts")?;
+    let to_gpu = || {
+        process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+        let write = Op::write(&buffer).pattern(7, 1).warps(1);
+        gpu.launch(&Kernel::new().op(write))?.wait()?.ok()?;
+        Ok(())
+    };
+    while_locked(to_gpu, || {
+        ensure!(other.ends()?, "the other process does not end");
+        Ok(())
+    })?;
+    other.succeeds()?;
+    let read = Op::check(&buffer).pattern(7, 1).warps(1);
+    gpu.launch(&Kernel::new().op(read))?.wait()?.ok()?;
+    check(&buffer, 7)?;
     Ok(Pass::Ok)
 }

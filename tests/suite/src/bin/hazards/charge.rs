@@ -3,10 +3,13 @@
 //! owner's affair, and not that of those who need the GPU's memory.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ExitCode, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use uvm_suite::{ensure, skip, this_program, Failure, Group, Killed, Outcome, Pass, Suite};
+use uvm_suite::{
+    ensure, skip, this_program, Allowed, Failure, Group, Killed, Outcome, Pass, Suite,
+};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Process, BLOCK};
 
@@ -17,6 +20,9 @@ use crate::{gpu_writes, spared, start, NONE, WORDS};
 /// enough for all but that data.
 const HEADROOM: u64 = 8 << 20;
 
+/// How much of the GPU's memory the owner writes that shall not have it.
+const TIMES: u64 = 4;
+
 /// What the owner writes; the others' words are smaller.
 const OWNERS: u64 = 1 << 56;
 
@@ -26,6 +32,19 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         owner_is_full,
     );
+    suite.test(
+        "charge: nobody waits for the owner's memory.high",
+        NONE,
+        owner_is_slow,
+    );
+    suite.test(
+        "charge: the GPU is no way around a memory limit",
+        &[Allowed {
+            text: "is beyond its memory cgroup's limit",
+            times: 1,
+        }],
+        limit_is_one,
+    );
 }
 
 /// Words of a buffer of so many bytes, in whole blocks.
@@ -33,18 +52,29 @@ fn words(bytes: u64) -> usize {
     (bytes / BLOCK) as usize * WORDS
 }
 
-/// Run by the test below: fills most of the GPU, and looks at its data when it is told to. Then all
+/// Run by the tests below: fills most of the GPU, and looks at its data when it is told to. Then all
 /// of that data is on the host.
 pub(crate) fn child_evicted() -> ExitCode {
-    let work = || -> Result<(), Failure> {
+    child(|| {
         let (process, gpu) = start()?;
         let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() / 4 * 3))?;
         gpu_writes(&gpu, &buffer, OWNERS)?;
-        println!("{}", buffer.bytes());
-        std::io::stdout().flush()?;
-        std::io::stdin().read_line(&mut String::new())?;
+        told_to_go_on(buffer.bytes())?;
         holds(&buffer, OWNERS)
-    };
+    })
+}
+
+/// Run by `limit_is_one`: has the GPU write `TIMES` what it holds, once it is told to.
+pub(crate) fn child_overflows() -> ExitCode {
+    child(|| {
+        let (process, gpu) = start()?;
+        let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() * TIMES))?;
+        told_to_go_on(buffer.bytes())?;
+        gpu_writes(&gpu, &buffer, OWNERS)
+    })
+}
+
+fn child(work: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -54,27 +84,64 @@ pub(crate) fn child_evicted() -> ExitCode {
     }
 }
 
+/// Prints the size of its buffer, and waits for a line.
+fn told_to_go_on(bytes: u64) -> Result<(), Failure> {
+    println!("{bytes}");
+    std::io::stdout().flush()?;
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
+/// A child in a cgroup, that waits for a line.
+struct Owner {
+    child: Killed,
+    /// The bytes of its buffer.
+    bytes: u64,
+}
+
+impl Owner {
+    fn start(group: &Group, child: &str) -> Result<Self, Failure> {
+        let mut command = this_program()?;
+        command
+            .arg(child)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Killed(group.within(|| command.spawn())??);
+        let mut line = String::new();
+        let said = child.0.stdout.take().ok_or("the owner has no output")?;
+        BufReader::new(said).read_line(&mut line)?;
+        let bytes = line.trim().parse().map_err(|_| "the owner has no GPU")?;
+        ensure!(bytes >= 2 * HEADROOM, "{bytes} bytes fit the limit");
+        Ok(Self { child, bytes })
+    }
+
+    /// Tells the owner to go on, and waits for its end.
+    fn end(mut self) -> Result<ExitStatus, Failure> {
+        let tell = self.child.0.stdin.as_mut().ok_or("no input")?;
+        writeln!(tell)?;
+        Ok(self.child.0.wait()?)
+    }
+}
+
+/// Starts a process of the test's own, and a cgroup; ends the test where there is none.
+macro_rules! start_with_group {
+    () => {{
+        let (process, gpu) = start()?;
+        if spared(&process)? {
+            skip!("the unmodified driver ends processes, see docs/fixes.md");
+        }
+        let Some(group) = Group::new()? else {
+            skip!("there are no cgroups");
+        };
+        (process, gpu, group)
+    }};
+}
+
 /// A process, whose cgroup allows it less host memory than it has on the GPU, and two others without
 /// a limit: one that needs all of the GPU, and one whose faults come between those.
 fn owner_is_full() -> Outcome {
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("the unmodified driver ends the others' kernels, see docs/fixes.md");
-    }
-    let Some(group) = Group::new()? else {
-        skip!("there are no cgroups");
-    };
-    let mut command = this_program()?;
-    command
-        .arg("--child-evicted")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut owner = Killed(group.within(|| command.spawn())??);
-    let mut line = String::new();
-    let said = owner.0.stdout.take().ok_or("the owner has no output")?;
-    BufReader::new(said).read_line(&mut line)?;
-    let on_gpu: u64 = line.trim().parse().map_err(|_| "the owner has no GPU")?;
-    ensure!(on_gpu >= 2 * HEADROOM, "{on_gpu} bytes fit the limit");
+    let (process, gpu, group) = start_with_group!();
+    let owner = Owner::start(&group, "--child-evicted")?;
     group.limit(&(group.charged()? + HEADROOM).to_string())?;
 
     let all = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes()))?;
@@ -85,16 +152,67 @@ fn owner_is_full() -> Outcome {
     ensure!(full > 0, "the limit was never reached");
     ensure!(ended == 0, "{ended} processes of the owner's were ended");
     // Its data is on the host, and in its own group: over the limit, which is lifted before it takes more.
-    let charged = group.charged()?;
+    let (charged, on_gpu) = (group.charged()?, owner.bytes);
     ensure!(
         charged >= on_gpu,
         "{on_gpu} bytes were evicted, and {charged} are charged"
     );
     group.limit("max")?;
-    let tell = owner.0.stdin.as_mut().ok_or("the owner has no input")?;
-    writeln!(tell)?;
-    let status = owner.0.wait()?;
+    let status = owner.end()?;
     ensure!(status.success(), "the owner ended with {status}");
+    Ok(Pass::Ok)
+}
+
+/// The same with `memory.high`, of which Linux counts how often somebody had to wait for it.
+fn owner_is_slow() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    let owner = Owner::start(&group, "--child-evicted")?;
+    let high = group.charged()? + HEADROOM;
+    group.slow_from(&high.to_string())?;
+
+    let all = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes()))?;
+    needs_all(&gpu, &all)?;
+    while gpu.evict_any()? {}
+    let (charged, waits) = (group.charged()?, group.events("high")?);
+    ensure!(
+        charged > high,
+        "{charged} bytes are charged, and {high} are allowed"
+    );
+    ensure!(waits == 0, "an eviction waited {waits} times");
+    group.slow_from("max")?;
+    let status = owner.end()?;
+    ensure!(status.success(), "the owner ended with {status}");
+    Ok(Pass::Ok)
+}
+
+/// A process whose own faults evict its own memory has no more of the host's, beside its limit, than a GPU holds: then
+/// it is ended. Another process of its cgroup lives on, and kernels of others go on.
+fn limit_is_one() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    let mut neighbour = Owner::start(&group, "--child-evicted")?;
+    let owner = Owner::start(&group, "--child-overflows")?;
+    let limit = group.charged()? + HEADROOM;
+    group.limit(&limit.to_string())?;
+    let holds_at_once = gpu.info().usable_bytes();
+    ensure!(owner.bytes >= TIMES * holds_at_once / 2, "too small");
+    let status = owner.end()?;
+    let (ended, most) = (group.events("oom_kill")?, group.most_charged()?);
+    println!("# {most} bytes at most, {limit} allowed, {holds_at_once} on the GPU");
+    ensure!(status.signal() == Some(9), "the owner ended with {status}");
+    ensure!(ended == 0, "Linux has chosen {ended} processes");
+    ensure!(
+        neighbour.child.0.try_wait()?.is_none(),
+        "its neighbour ended, too"
+    );
+    // The driver's own part of the GPU's memory is more than what a test can use; pieces come in 2 MiB; and an owner
+    // that is ended goes on until it looks.
+    ensure!(
+        most <= limit + 2 * holds_at_once,
+        "{most} bytes were charged, beyond {limit}"
+    );
+    let few = Buffer::<u64>::managed(&process, WORDS)?;
+    gpu_writes(&gpu, &few, 1)?;
+    holds(&few, 1)?;
     Ok(Pass::Ok)
 }
 

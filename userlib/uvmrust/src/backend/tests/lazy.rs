@@ -52,7 +52,7 @@ fn what_an_eager_discard_leaves_in_part_is_brought_to_the_host() {
 /// One that fails is brought to the host, and the others are discarded.
 #[test]
 fn a_discard_that_can_not_be_ended_does_not_keep_the_others() {
-    for (file, each) in [(File::Ours, 1), (File::Native, 2)] {
+    for (file, each) in [(File::Ours, 1), (File::Native, 2), (File::OursNative, 2)] {
         let uvm = Fake::with(&[(3, file)]);
         let ranges = [1, 4, 8].map(|n| range(n * MIB2, MIB2));
         *uvm.sys.fail.lock().unwrap() = Some((4 * MIB2, libc::ENOMEM, uapi::NV_ERR_NO_MEMORY));

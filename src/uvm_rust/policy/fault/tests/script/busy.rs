@@ -44,6 +44,22 @@ fn a_batch_of_busy_spaces_naps_once() {
     assert_eq!(script.since(enter(1))[..whole.len()], whole);
 }
 
+/// What else the thread has to do stands behind the call. The batch has its replay first, and the rest of the ring is left.
+#[test]
+fn a_call_that_has_waited_ends_after_its_batch() {
+    let batch_of_one = Params {
+        max_batch: 1,
+        ..with(ReplayPolicy::Batch)
+    };
+    for (after, ends) in [(0, 6), (1, 1), (4, 4)] {
+        let mut script = three();
+        (script.busy, script.waited_after) = (vec![1, 2, 3], after);
+        script.run(batch_of_one).unwrap();
+        assert_eq!(batches(&script), ends, "{after}");
+        assert_eq!(script.did[script.did.len() - 2..], [Nap, Replay], "{after}");
+    }
+}
+
 /// The replay comes by each policy, also where no va_block is serviced that would bring it.
 #[test]
 fn a_batch_of_a_busy_space_alone_is_replayed() {

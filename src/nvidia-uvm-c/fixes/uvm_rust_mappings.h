@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * In front of uvm_va_block.c, behind uvm_rust_va_block.h: which locks the thread waits for that maps what was evicted.
+ *
+ * One thread of upstream's gives the processors of SetAccessedBy their mappings of evicted memory, for all processes. It takes the
+ * lock of the owner's memory and that of the owner's VA space. A process may have these locks held for as long as it likes. Upstream's
+ * thread waits for them, and whoever ends a VA space, or suspends, waits for that thread. Here it tries the locks for a while, once for
+ * each run of va_blocks of the same VA space. A processor that has no mapping makes a fault; where it is not the preferred
+ * location, block_select_processor_residency() leaves the memory where it is and adds the mapping.
+ */
+#ifndef UVM_RUST_MAPPINGS_H
+#define UVM_RUST_MAPPINGS_H
+
+#include <linux/delay.h>
+
+#include "uvm_global.h"
+#include "uvm_lock.h"
+#include "uvm_va_space.h"
+#include "uvm_va_space_mm.h"
+
+#include "uvm_rust_fixes.h"
+#include "uvm_rust_hooks.h"
+
+/* How often the thread tries the locks of a VA space that did not refuse them last, and what it sleeps in between. */
+#define UVM_RUST_MAPPINGS_TRIES 20
+#define UVM_RUST_MAPPINGS_US 100
+
+/*
+ * The VA space that refused its locks last. It is compared, and never looked at. Only g_uvm_global.global_q's one thread reads and
+ * writes this, so that it needs no lock.
+ */
+static const uvm_va_space_t *uvm_rust_mappings_refused;
+
+/*
+ * Whether to try the locks of @va_space once more after @tries. Who holds them for a moment shall not cost the mappings of a
+ * va_block; who holds them for good shall have the thread sleep once and not for each va_block. Sleeps, with no lock.
+ */
+static inline bool uvm_rust_mappings_again(const uvm_va_space_t *va_space, unsigned int tries)
+{
+	if (uvm_rust_mappings_refused == va_space)
+		return false;
+	if (tries == UVM_RUST_MAPPINGS_TRIES) {
+		uvm_rust_mappings_refused = va_space;
+		return false;
+	}
+	usleep_range(UVM_RUST_MAPPINGS_US, 2 * UVM_RUST_MAPPINGS_US);
+	return true;
+}
+
+/* A base whose GPUs are all newer defines this. */
+#ifndef uvm_rust_has_fatal_engines
+/*
+ * Is a GPU in use on which a copy engine's access without a mapping is fatal, as before Volta? Of any VA space: the GPUs of one
+ * may go while its lock is not held.
+ */
+static inline bool uvm_rust_has_fatal_engines(void)
+{
+	bool has = false;
+	size_t i;
+
+	uvm_spin_lock_irqsave(&g_uvm_global.gpu_table_lock);
+	for (i = 0; i < ARRAY_SIZE(g_uvm_global.parent_gpus); i++) {
+		const uvm_parent_gpu_t *gpu = g_uvm_global.parent_gpus[i];
+
+		has |= gpu && !gpu->non_replayable_faults_supported;
+	}
+	uvm_spin_unlock_irqrestore(&g_uvm_global.gpu_table_lock);
+	return has;
+}
+#endif
+
+/*
+ * The locks of @va_space were not had. An access of a GPU that cannot fault, or of a copy engine whose faults are fatal, would
+ * be a fatal one, so where there is such a GPU the va_block goes behind the others in the queue. The first may be read without a lock:
+ * who registers a GPU, or names one that may access, maps afterwards.
+ *
+ * The thread that calls this is waited for by who ends @va_space, so it is alive. If it has ended when the thread comes back,
+ * the va_block is dead, and nothing is done.
+ */
+static inline void uvm_rust_mappings_later(uvm_va_space_t *va_space, uvm_va_block_t *va_block)
+{
+	static unsigned long slept;
+
+	if (!uvm_rust_has_non_faultable(va_space) && !uvm_rust_has_fatal_engines())
+		return;
+	/* Who waits for the queue waits for all that are in it: one sleep is for all that a millisecond has. */
+	if (time_after(jiffies, slept + msecs_to_jiffies(1))) {
+		usleep_range(1000, 2000);
+		slept = jiffies;
+	}
+	uvm_va_block_retain(va_block);
+	if (!nv_kthread_q_schedule_q_item(&g_uvm_global.global_q, &va_block->eviction_mappings_q_item))
+		uvm_va_block_release_no_destroy(va_block);
+}
+
+/* Takes the lock of the owner's memory, and gives that memory, which is NULL for nobody's. If false, nothing is taken. */
+static inline bool uvm_rust_mappings_mm(uvm_va_space_t *va_space, uvm_va_block_t *va_block, struct mm_struct **mm)
+{
+	unsigned int tries = 0;
+
+	if (!uvm_rust_fix_mappings) {
+		*mm = uvm_va_space_mm_retain_lock(va_space);
+		return true;
+	}
+	do {
+		if (uvm_seam_mm_lock((struct uvm_seam_space *)va_space, false, mm))
+			return true;
+	} while (uvm_rust_mappings_again(va_space, tries++));
+	*mm = NULL;
+	uvm_rust_mappings_later(va_space, va_block);
+	return false;
+}
+
+/*
+ * Takes the VA space's lock in read mode. If false, the lock of @mm, which the caller has, is given back, and @mm is NULL. It is
+ * given back for each sleep, too.
+ */
+static inline bool uvm_rust_mappings_space(uvm_va_space_t *va_space, uvm_va_block_t *va_block, struct mm_struct **mm)
+{
+	struct mm_struct *before = *mm;
+	unsigned int tries = 0;
+
+	if (!uvm_rust_fix_mappings) {
+		uvm_va_space_down_read(va_space);
+		return true;
+	}
+	while (!uvm_down_read_trylock(&va_space->lock)) {
+		uvm_va_space_mm_release_unlock(va_space, *mm);
+		*mm = NULL;
+		if (!uvm_rust_mappings_again(va_space, tries++) || !uvm_seam_mm_lock((struct uvm_seam_space *)va_space, false, mm)) {
+			*mm = NULL;
+			uvm_rust_mappings_later(va_space, va_block);
+			return false;
+		}
+		/* What the caller has begun is for that memory. */
+		if (*mm != before) {
+			uvm_va_space_mm_release_unlock(va_space, *mm);
+			*mm = NULL;
+			return false;
+		}
+	}
+	if (uvm_rust_mappings_refused == va_space)
+		uvm_rust_mappings_refused = NULL;
+	return true;
+}
+
+#endif

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Which locks the thread waits for that maps what was evicted, and what it does without them: uvm_rust_mappings.h as it
+ * is, with GPUs that fault and with one that cannot. Here are upstream and Linux.
+ */
+#define SEAM_VA_SPACE_FIELDS	int lock; bool non_faultable;
+#define SEAM_VA_BLOCK_FIELDS	int references, eviction_mappings_q_item; bool queued;
+#include "shim.h"
+
+struct mm_struct { int lock; };
+
+static struct mm_struct memory;
+static uvm_va_space_t va_space;
+static uvm_va_block_t va_block;
+static struct { nv_kthread_q_t global_q; } g_uvm_global;
+/* Whether somebody has the locks for good; how often the thread slept, waited, and slept with a lock. */
+static bool mm_taken, space_taken;
+static int slept, waited, slept_locked;
+
+bool uvm_rust_fix_mappings;
+
+static bool has_fatal_engines;
+/* The time, and from which sleep on the locks are free. */
+static unsigned long jiffies = 100;
+static int free_after;
+
+#define time_after(a, b)			((long)((b) - (a)) < 0)
+#define msecs_to_jiffies(ms)			(ms)
+#define uvm_rust_has_fatal_engines()		has_fatal_engines
+#define uvm_rust_has_non_faultable(space)	((space)->non_faultable)
+#define uvm_va_block_retain(block)		((void)(block)->references++)
+#define uvm_va_block_release_no_destroy(block)	((void)(block)->references--)
+
+static void usleep_range(unsigned long least, unsigned long most)
+{
+	slept++;
+	jiffies += most / 1000;
+	if (slept == free_after)
+		mm_taken = space_taken = false;
+	slept_locked += memory.lock || va_space.lock;
+}
+
+static int nv_kthread_q_schedule_q_item(nv_kthread_q_t *q, int *item)
+{
+	bool was_queued = va_block.queued;
+
+	va_block.queued = true;
+	return q == &g_uvm_global.global_q && item == &va_block.eviction_mappings_q_item && !was_queued;
+}
+
+static struct mm_struct *uvm_va_space_mm_retain_lock(uvm_va_space_t *space)
+{
+	waited += mm_taken;
+	memory.lock++;
+	return &memory;
+}
+
+static void uvm_va_space_mm_release_unlock(uvm_va_space_t *space, struct mm_struct *mm)
+{
+	if (mm)
+		mm->lock--;
+}
+
+static void uvm_va_space_down_read(uvm_va_space_t *space)
+{
+	waited += space_taken;
+	space->lock++;
+}
+
+static bool uvm_down_read_trylock(int *lock)
+{
+	*lock += !space_taken;
+	return !space_taken;
+}
+
+_Bool uvm_seam_mm_lock(struct uvm_seam_space *space, _Bool waits, struct mm_struct **locked)
+{
+	*locked = &memory;
+	waited += waits;
+	memory.lock += !mm_taken;
+	return !mm_taken;
+}
+
+#include "uvm_rust_mappings.h"
+
+static int number, failed;
+
+static void say(const char *name, bool holds)
+{
+	failed |= !holds;
+	printf("%s %d - mappings of what was evicted: %s\n", holds ? "ok" : "not ok", ++number, name);
+}
+
+/* What the hooks make of both; whether the va_block is looked at. All that is taken is given back then. */
+static bool looks(bool fix, bool mm, bool space, bool non_faultable)
+{
+	struct mm_struct *locked = NULL;
+	bool got = false;
+
+	uvm_rust_fix_mappings = fix;
+	mm_taken = mm;
+	space_taken = space;
+	va_space = (uvm_va_space_t){ .non_faultable = non_faultable };
+	memory.lock = slept = waited = slept_locked = 0;
+	if (uvm_rust_mappings_mm(&va_space, &va_block, &locked)) {
+		got = uvm_rust_mappings_space(&va_space, &va_block, &locked);
+		va_space.lock -= got;
+	}
+	uvm_va_space_mm_release_unlock(&va_space, locked);
+	return got;
+}
+
+/* Nothing is left taken, and the va_block has so many references and is queued, or not. */
+static bool leaves(int references, bool queued)
+{
+	bool so = !memory.lock && !va_space.lock && !slept_locked && va_block.references == references &&
+		  va_block.queued == queued;
+
+	va_block = (uvm_va_block_t){ 0 };
+	return so;
+}
+
+/* Nobody has refused the locks last. */
+static void forgive(void)
+{
+	uvm_rust_mappings_refused = NULL;
+}
+
+#define TRIES	UVM_RUST_MAPPINGS_TRIES
+
+int main(void)
+{
+	printf("TAP version 13\n");
+	say("with both locks the va_block is looked at", looks(true, false, false, false) && !waited && leaves(0, false));
+	say("nobody waits for the memory's", !looks(true, true, false, false) && !waited && slept == TRIES && leaves(0, false));
+	say("who refuses is tried once then", !looks(true, true, false, false) && !waited && !slept && leaves(0, false));
+	say("until both locks are had", looks(true, false, false, false) && leaves(0, false) &&
+	    !looks(true, false, true, false) && !waited && slept == TRIES && leaves(0, false));
+	say("for either lock", !looks(true, false, true, false) && !waited && !slept && leaves(0, false));
+	forgive();
+	free_after = 3;
+	say("who has the memory's for a moment costs no mapping", looks(true, true, false, false) && slept == 3 && leaves(0, false));
+	say("nor who has the VA space's", looks(true, false, true, false) && slept == 3 && leaves(0, false));
+	free_after = 0;
+	say("where a GPU cannot fault it is looked at later", !looks(true, true, false, true) && !waited && leaves(1, true));
+	jiffies += 10;
+	say("after a sleep", !looks(true, false, true, true) && !waited && slept == 1 && leaves(1, true));
+	say("which is for all that a millisecond has", !looks(true, false, true, true) && !slept && leaves(1, true));
+	has_fatal_engines = true;
+	say("and where a copy engine's faults are fatal", !looks(true, true, false, false) && leaves(1, true));
+	has_fatal_engines = false;
+	va_block.queued = true;
+	say("once, if it was queued meanwhile", !looks(true, true, false, true) && leaves(0, true));
+	say("without the mend the thread waits for both", looks(false, true, true, false) && waited == 2 && leaves(0, false));
+	printf("1..%d\n", number);
+	return failed;
+}
