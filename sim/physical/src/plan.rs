@@ -8,7 +8,6 @@
 
 pub mod autovm;
 pub mod best;
-mod change;
 pub mod flashneuron;
 pub mod g10;
 pub mod greedy;
