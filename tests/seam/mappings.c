@@ -10,6 +10,8 @@
 struct mm_struct { int lock; };
 
 static struct mm_struct memory;
+/* What a VA space has once a sleep is over, if that is another one. */
+static struct mm_struct *changes_to;
 static uvm_va_space_t va_space;
 static uvm_va_block_t va_block;
 static struct { nv_kthread_q_t global_q; } g_uvm_global;
@@ -79,9 +81,9 @@ static bool uvm_down_read_trylock(int *lock)
 
 _Bool uvm_seam_mm_lock(struct uvm_seam_space *space, _Bool waits, struct mm_struct **locked)
 {
-	*locked = &memory;
+	*locked = slept && changes_to ? changes_to : &memory;
 	waited += waits;
-	memory.lock += !mm_taken;
+	(*locked)->lock += !mm_taken;
 	return !mm_taken;
 }
 
@@ -150,6 +152,10 @@ int main(void)
 	free_after = 3;
 	say("who has the memory's for a moment costs no mapping", looks(true, true, false, false) && slept == 3 && leaves(0, false));
 	say("nor who has the VA space's, and then the memory's", looks(true, false, true, false) && slept == 3 && leaves(0, false));
+	changes_to = &(struct mm_struct){ 0 };
+	say("but not for another memory than it was begun for", !looks(true, false, true, false) && slept == 3 &&
+	    !changes_to->lock && leaves(0, false));
+	changes_to = NULL;
 	free_after = 0;
 	say("where a GPU cannot fault it is looked at later", !looks(true, true, false, true) && !waited && leaves(1, true));
 	jiffies += 10;

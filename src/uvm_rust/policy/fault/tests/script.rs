@@ -100,8 +100,6 @@ struct Script {
     outcomes: VecDeque<Outcome>,
     /// VA spaces that the GPU has left.
     unregistered: Vec<u64>,
-    /// Whether the GPU has left whatever is entered to be cancelled in.
-    unregisters_to_cancel: bool,
     /// VA spaces whose locks others have.
     busy: Vec<u64>,
     /// A VA space whose locks others have once it was entered so often.
@@ -166,6 +164,12 @@ impl Script {
     /// What was asked from the first such call on.
     fn since(&self, from: Did) -> &[Did] {
         let at = self.did.iter().position(|did| *did == from);
+        &self.did[at.expect("it was not asked for")..]
+    }
+
+    /// What was done since this was asked for the last time, with it.
+    fn since_last(&self, from: Did) -> &[Did] {
+        let at = self.did.iter().rposition(|did| *did == from);
         &self.did[at.expect("it was not asked for")..]
     }
 }
@@ -237,7 +241,7 @@ impl Machine for Script {
         let is_after = |(of, times)| of == space && before >= times;
         if self.busy.contains(&space) || self.busy_after.is_some_and(is_after) {
             Entered::Busy
-        } else if self.unregistered.contains(&space) || to_cancel && self.unregisters_to_cancel {
+        } else if self.unregistered.contains(&space) {
             Entered::Unregistered
         } else {
             Entered::Registered
@@ -913,8 +917,7 @@ fn a_fault_that_is_fatal_by_its_type_is_cancelled_without_a_try() {
         Leave,
         UPDATE,
     ];
-    let again = script.did.iter().rposition(|did| *did == Begin).unwrap();
-    assert_eq!(script.did[again..], whole);
+    assert_eq!(script.since_last(Begin), whole);
 }
 
 #[test]
@@ -923,8 +926,7 @@ fn a_cancel_starts_over_where_the_locks_must_be_let_go() {
         let mut script = targeted(&writes(2, 0..3));
         script.served = [ONE, ONE, ONE, again].into();
         script.run(params()).unwrap();
-        let last = script.did.iter().rposition(|did| *did == Begin).unwrap();
-        assert_eq!(script.did[last..], [Begin, service(0), Leave, UPDATE]);
+        assert_eq!(script.since_last(Begin), [Begin, service(0), Leave, UPDATE]);
     }
 }
 
@@ -962,8 +964,7 @@ fn nothing_is_cancelled_that_did_not_come_back() {
     let mut script = targeted(&writes(4, 0..2));
     script.stale = vec![4];
     script.run(params()).unwrap();
-    let last = script.did.iter().rposition(|did| *did == Begin).unwrap();
-    assert_eq!(script.did[last..], [Begin, UPDATE, Leave, UPDATE]);
+    assert_eq!(script.since_last(Begin), [Begin, UPDATE, Leave, UPDATE]);
 }
 
 #[test]

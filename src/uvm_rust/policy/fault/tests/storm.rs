@@ -198,8 +198,7 @@ proptest! {
 proptest! {
     #![proptest_config(model(1000))]
 
-    /// What one VA space is refused costs it its faults, and no other (F-own). Where the cancel does not get the locks, not even
-    /// that: the faults come back.
+    /// What one VA space is refused costs it its faults, and no other (F-own).
     #[test]
     fn what_one_is_refused_spares_others(storm in storm(false), fails_in in 0..10u32) {
         let storm = Storm { fails_in: Some(fails_in), ..storm };

@@ -121,6 +121,13 @@ impl Owner {
         writeln!(tell)?;
         Ok(self.child.0.wait()?)
     }
+
+    /// The same, of one that is to find its data as it was.
+    fn ends_well(self) -> Result<(), Failure> {
+        let status = self.end()?;
+        ensure!(status.success(), "the owner ended with {status}");
+        Ok(())
+    }
 }
 
 /// Starts a process of the test's own, and a cgroup; ends the test where there is none.
@@ -144,10 +151,7 @@ fn owner_is_full() -> Outcome {
     let owner = Owner::start(&group, "--child-evicted")?;
     group.limit(&(group.charged()? + HEADROOM).to_string())?;
 
-    let all = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes()))?;
-    needs_all(&gpu, &all)?;
-    // What the owner still has there: only then it looks.
-    while gpu.evict_any()? {}
+    evict_owner(&process, &gpu)?;
     let (full, ended) = (group.events("max")?, group.events("oom_kill")?);
     ensure!(full > 0, "the limit was never reached");
     ensure!(ended == 0, "{ended} processes of the owner's were ended");
@@ -158,8 +162,7 @@ fn owner_is_full() -> Outcome {
         "{on_gpu} bytes were evicted, and {charged} are charged"
     );
     group.limit("max")?;
-    let status = owner.end()?;
-    ensure!(status.success(), "the owner ended with {status}");
+    owner.ends_well()?;
     Ok(Pass::Ok)
 }
 
@@ -170,9 +173,7 @@ fn owner_is_slow() -> Outcome {
     let high = group.charged()? + HEADROOM;
     group.slow_from(&high.to_string())?;
 
-    let all = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes()))?;
-    needs_all(&gpu, &all)?;
-    while gpu.evict_any()? {}
+    evict_owner(&process, &gpu)?;
     let (charged, waits) = (group.charged()?, group.events("high")?);
     ensure!(
         charged > high,
@@ -180,8 +181,7 @@ fn owner_is_slow() -> Outcome {
     );
     ensure!(waits == 0, "an eviction waited {waits} times");
     group.slow_from("max")?;
-    let status = owner.end()?;
-    ensure!(status.success(), "the owner ended with {status}");
+    owner.ends_well()?;
     Ok(Pass::Ok)
 }
 
@@ -214,6 +214,14 @@ fn limit_is_one() -> Outcome {
     gpu_writes(&gpu, &few, 1)?;
     holds(&few, 1)?;
     Ok(Pass::Ok)
+}
+
+/// Brings all that the owner has on the GPU to the host: the GPU is needed whole, and then what is left is evicted.
+fn evict_owner(process: &Process, gpu: &Gpu) -> Result<(), Failure> {
+    let all = Buffer::<u64>::managed(process, words(gpu.info().usable_bytes()))?;
+    needs_all(gpu, &all)?;
+    while gpu.evict_any()? {}
+    Ok(())
 }
 
 /// Has the GPU write all of `all`, while a bystander's pages go there and back again, until `all` is

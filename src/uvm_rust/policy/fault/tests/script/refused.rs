@@ -119,8 +119,7 @@ fn what_is_refused_beside_a_fatal_fault_is_cancelled_with_it() {
         Leave,
         UPDATE,
     ];
-    let again = script.did.iter().rposition(|did| *did == Begin).unwrap();
-    assert_eq!(script.did[again..], whole);
+    assert_eq!(script.since_last(Begin), whole);
 }
 
 /// A GPU on which a cancel fails is nobody's to cancel for alone.
