@@ -10,8 +10,8 @@
 #include "uvm_rust_flash.h"
 #include "uvm_api.h"
 #include "uvm_global.h"
-#include "uvm_perf_prefetch.h"
 #include "uvm_perf_thrashing.h"
+#include "uvm_rust_on_hints.h"
 #include "uvm_rust_on_ranges.h"
 
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
