@@ -70,7 +70,7 @@ fact copy_is_void has uvm_hmm.c 'static void hmm_copy_devmem_page'
 fact one_hint lacks uvm_perf_prefetch.h uvm_perf_prefetch_get_hint_va_block
 # 535: the host's NUMA nodes are one.
 fact one_node lacks uvm_processors.h for_each_possible_uvm_node
-# 535 until 535.113.01, and 545: what ATS has to invalidate is named for writes.
+# 535 until 535.113.01, and 545: what ATS has to invalidate is named for writes, and the kind of an access has a wrong type.
 fact write_batch lacks uvm_gpu.h tlb_batch_pending
 # 535 and 545: a GPU has a number in a VA space, and another outside.
 fact global_ids has uvm_global.h 'uvm_gpu_get\(uvm_global_gpu_id_t.*'
