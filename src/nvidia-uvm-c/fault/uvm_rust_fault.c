@@ -4,7 +4,6 @@
  * reached by including upstream's file, which Kbuild then does not compile on
  * its own. What calls what, and under which lock, is in uvm_rust_fault_ffi.h.
  */
-#include "uvm_common.h"
 #include "uvm_gpu.h"
 #include "uvm_gpu_replayable_faults.h"
 #include "uvm_tools.h"
@@ -47,6 +46,7 @@
 
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_on_fault.h"
+#include "uvm_rust_on_ats.h"
 #include "uvm_rust_on_fault_buffer.h"
 
 static uvm_rust_ring_t *ring_of(struct uvm_seam_fault *f)

@@ -120,7 +120,7 @@ identifier block, gpu;
 expression region, there, all;
 statement S;
 @@
-block_evict_pages_from_gpu(uvm_va_block_t *block, uvm_gpu_t *gpu, ...)
+block_evict_pages_from_gpu(uvm_va_block_t *block, ..., uvm_gpu_t *gpu, ...)
 {
 <...
 + uvm_rust_drop_leaving(block, gpu);
