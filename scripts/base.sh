@@ -63,8 +63,8 @@ fact nvlink_errors has uvm_gpu.h gpus_to_check_for_nvlink_errors
 fact managed_ranges has uvm_va_range.h uvm_va_range_to_managed
 # 560: the fault loop serves a parent GPU.
 fact parent_faults has uvm_gpu_replayable_faults.h uvm_parent_gpu_service_replayable_faults
-# 550 until 550.142, and 555 to 565: a copy of device memory does not say whether it could.
-fact copy_is_void has uvm_hmm.c 'static void hmm_copy_devmem_page'
+# 545, 550 until 550.142, and 555 to 565: a copy of a stray page of device memory does not say whether it could.
+fact copy_is_void has uvm_hmm.c '(static void |uvm_)hmm_copy_devmem_page'
 # Of what is so until a release, the oldest first.
 # 535 until 535.98: a prefetch hint is a va_block's, as no other memory has one.
 fact one_hint lacks uvm_perf_prefetch.h uvm_perf_prefetch_get_hint_va_block
