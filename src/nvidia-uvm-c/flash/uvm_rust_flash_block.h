@@ -35,7 +35,7 @@ static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t inde
 {
 	bool resident = uvm_page_mask_test(&block->cpu.resident, index);
 
-	if (resident || !of->first || index >= of->region.outer) {
+	if (!of->chunk || index >= of->region.outer || !(resident ? uvm_rust_is_resident_on(block, of->nid, index) : of->first)) {
 		of->first = true;
 		for_each_rust_node(of->nid) {
 			of->chunk = uvm_rust_cpu_chunk(block, of->nid, index);
