@@ -38,7 +38,7 @@
 /* Beside UVM_RUST_EVICTED: the owner evicts its own memory. */
 #define UVM_RUST_OWN (1 << 29)
 
-/* So long a process has to end before another one of its cgroup is. */
+/* How long an ended process has to free its memory before another process of its cgroup is ended. */
 #define UVM_RUST_CHARGE_ENDS (10 * HZ)
 
 /* How often the host is asked to make room for a single page before an eviction asks as upstream does. */
@@ -75,7 +75,7 @@ static inline bool uvm_rust_charge_high(void)
 	return false;
 }
 
-/* What the caller has taken above memory.high; from here on nothing. */
+/* Returns how many pages the calling thread has taken above memory.high, and sets the count to 0. */
 static inline unsigned int uvm_rust_charge_forget_over(void)
 {
 	unsigned int before = current->memcg_nr_pages_over_high;
@@ -83,7 +83,10 @@ static inline unsigned int uvm_rust_charge_forget_over(void)
 	current->memcg_nr_pages_over_high = 0;
 	return before;
 }
-/* Who evicts its own memory answers for it as well, on its return to user space; another has only what it had: @before. */
+/*
+ * Sets the count again: to @before, and if the thread evicts its own memory, plus what the eviction took. The thread waits for
+ * that on its return to user space.
+ */
 static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before)
 {
 	if (flags & UVM_RUST_OWN)
