@@ -13,6 +13,8 @@
 //! - what is absent before a part that first reads it has come in by the part's end, and so has
 //!   what is no longer absent after it;
 //! - a copy that was not there before a part, or is of what the part writes, was made in it;
+//! - an input is replaced by the next step's as its last use ends: all of it is outside then, and none in
+//!   GPU memory, so that what the next step reads of it has come in since;
 //! - in each direction, a part is no shorter than what is copied in it takes.
 //!
 //! Everything is relaxed: tensors may be split at will, no kernel's tensors need be there together, host
@@ -55,6 +57,28 @@ struct Pattern {
     parts: Vec<Part>,
     /// The last cut at which it is alive, of those from the first part on; `None`: it lasts.
     until: Option<usize>,
+    /// An input's, when the next step's contents take the place of the last's.
+    renewed: Option<Renewal>,
+}
+
+/// When new contents of an input are outside, and the old ones are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Renewal {
+    /// As this part begins: the last use ends with the part before.
+    Before(usize),
+    /// Within this part, after all uses in the part.
+    Within(usize),
+}
+
+/// Where a tensor's contents are before a part, or what is left of it.
+#[derive(Clone, Copy)]
+enum Before {
+    /// There are none yet.
+    Unborn,
+    /// What is absent, and what has a copy, as at the cut.
+    Cut([usize; 2]),
+    /// All is outside, and nothing else.
+    Outside,
 }
 
 /// Picoseconds that a page takes at least, on the way in and out; 0: nothing is known.
@@ -107,7 +131,17 @@ fn pattern(w: &Workload, at: &[usize], t: usize, tensor: &Tensor, exclusive: boo
     // Alive until before the first cut that comes after its last use.
     let dead = at.partition_point(|&a| a <= tensor.last() as usize);
     let until = (!tensor.lasting).then_some(dead);
-    Pattern { parts, until }
+    // The machine renews an input right after its last use, which a cut may lie before, or none.
+    let with_cut = at.binary_search(&(tensor.last() as usize)).is_ok();
+    let renewed = (tensor.lasting && tensor.kind == Kind::Input).then(|| match with_cut {
+        true => Renewal::Before(dead % at.len()),
+        false => Renewal::Within(dead),
+    });
+    Pattern {
+        parts,
+        until,
+        renewed,
+    }
 }
 
 /// The program that bounds a steady step of `workload` on `machine`, cut at `points` ends of kernels.
@@ -115,8 +149,7 @@ pub fn program(machine: &Machine, workload: &Workload, points: usize) -> Lp {
     let at = boundaries(workload, points.min(workload.kernels.len()));
     let mut patterns: BTreeMap<Pattern, u64> = BTreeMap::new();
     for (t, tensor) in workload.tensors.iter().enumerate() {
-        // What comes anew with each step may be fetched in time or not: it does not count.
-        if tensor.uses.is_empty() || tensor.kind == Kind::Input {
+        if tensor.uses.is_empty() {
             continue;
         }
         let pattern = pattern(workload, &at, t, tensor, machine.keep_clean == 0);
@@ -136,6 +169,8 @@ struct Program {
     times: Vec<usize>,
     /// What each part copies, in and out.
     copied: Vec<[Vec<(usize, i64)>; 2]>,
+    /// Pages that each part copies in whatever is done, beside those.
+    fixed: Vec<i64>,
     /// Pages that are alive at each cut.
     alive: Vec<i64>,
     /// Those that are absent.
@@ -150,8 +185,8 @@ impl Program {
             busy[at.partition_point(|&a| a < k)] += kernel.ns / machine.gpus.max(1);
         }
         let [link_in, link_out] = rates(machine);
-        // No part need take longer than to copy everything both ways.
-        let longest = (all as i64).saturating_mul(link_in + link_out) / 1000 + 1;
+        // No part need take longer than to copy everything both ways, and inputs in twice.
+        let longest = (all as i64).saturating_mul(2 * link_in + link_out) / 1000 + 1;
         let mut lp = Lp::default();
         let time = |&busy: &u64| {
             lp.column(Column {
@@ -165,6 +200,7 @@ impl Program {
             times: busy.iter().map(time).collect(),
             lp,
             copied: vec![Default::default(); n],
+            fixed: vec![0; n],
             alive: vec![0; n],
             absent: vec![Vec::new(); n],
         }
@@ -202,18 +238,30 @@ impl Program {
             self.absent[cut].push((absent, 1));
             self.lp.row([(copy, 1), (absent, -1)], 0);
         }
-        let before = |cut: usize| match pattern.until {
-            None => Some(unknown[(cut + n - 1) % n]),
-            Some(_) => cut
-                .checked_sub(first + 1)
-                .and_then(|i| unknown.get(i).copied()),
+        let before = |cut: usize| {
+            let at = match pattern.until {
+                None => Some(unknown[(cut + n - 1) % n]),
+                Some(_) => cut
+                    .checked_sub(first + 1)
+                    .and_then(|i| unknown.get(i).copied()),
+            };
+            at.map_or(Before::Unborn, Before::Cut)
         };
         // The last part may end after the last cut at which it is alive.
         let parts = pattern.until.map_or(0..n, |_| first..(cuts.end + 1).min(n));
         for part in parts {
             let used = pattern.parts.iter().find(|p| p.part == part);
             let after = cuts.contains(&part).then(|| unknown[part - cuts.start]);
-            self.part(part, used, before(part), after, pages);
+            match pattern.renewed {
+                Some(Renewal::Before(new)) if new == part => {
+                    self.part(part, used, Before::Outside, after, pages);
+                }
+                Some(Renewal::Within(new)) if new == part => {
+                    self.part(part, used, before(part), None, pages);
+                    self.part(part, None, Before::Outside, after, pages);
+                }
+                _ => self.part(part, used, before(part), after, pages),
+            }
         }
     }
 
@@ -222,29 +270,37 @@ impl Program {
         &mut self,
         part: usize,
         used: Option<&Part>,
-        before: Option<[usize; 2]>,
+        before: Before,
         after: Option<[usize; 2]>,
         pages: i64,
     ) {
         match (used, before, after) {
-            (Some(u), Some([absent, _]), _) if u.reads => self.copied[part][0].push((absent, 1)),
-            (None, Some([absent, _]), Some([still, _])) => {
+            (Some(u), Before::Cut([absent, _]), _) if u.reads => {
+                self.copied[part][0].push((absent, 1));
+            }
+            (Some(u), Before::Outside, _) if u.reads => self.fixed[part] += pages,
+            (None, Before::Cut([absent, _]), Some([still, _])) => {
                 let fetched = self.pages(pages);
                 self.lp.row([(fetched, 1), (absent, -1), (still, 1)], 0);
                 self.copied[part][0].push((fetched, 1));
             }
+            (None, Before::Outside, Some([still, _])) => {
+                self.fixed[part] += pages;
+                self.copied[part][0].push((still, -1));
+            }
             _ => {}
         }
         let Some([_, copy]) = after else { return };
-        let kept = before.filter(|_| !used.is_some_and(|u| u.writes));
-        match kept {
+        match before {
+            _ if used.is_some_and(|u| u.writes) => self.copied[part][1].push((copy, 1)),
+            Before::Unborn => self.copied[part][1].push((copy, 1)),
             // A lone part around the step: what had a copy has it.
-            Some([_, before]) if before == copy => {}
-            Some([_, before]) => {
+            Before::Cut([_, before]) if before == copy => {}
+            Before::Cut([_, before]) => {
                 self.lp.row([(copy, 1), (before, -1)], 0);
                 self.copied[part][1].extend([(copy, 1), (before, -1)]);
             }
-            None => self.copied[part][1].push((copy, 1)),
+            Before::Outside => {}
         }
     }
 
@@ -257,20 +313,23 @@ impl Program {
             }
         }
         let rates = rates(machine);
-        for (&time, ways) in self.times.iter().zip(self.copied) {
+        let parts = self.times.iter().zip(self.copied).zip(self.fixed);
+        for ((&time, ways), fixed) in parts {
             let timed = |way: &[(usize, i64)], ps: i64| -> Vec<(usize, i64)> {
                 way.iter().map(|&(j, x)| (j, -x * ps)).collect()
             };
             let all: Vec<_> = ways.iter().zip(rates).map(|(w, ps)| timed(w, ps)).collect();
+            // In picoseconds; the way in is the first.
+            let fixed = [fixed.saturating_mul(rates[0]), 0];
             if machine.copy_engines < 2 {
                 // One engine: the directions take turns.
                 let terms = all.into_iter().flatten().chain([(time, 1000)]);
-                self.lp.row(merged(terms), 0);
+                self.lp.row(merged(terms), fixed[0]);
                 continue;
             }
-            for way in all {
-                self.lp
-                    .row(merged(way.into_iter().chain([(time, 1000)])), 0);
+            for (way, least) in all.into_iter().zip(fixed) {
+                let terms = way.into_iter().chain([(time, 1000)]);
+                self.lp.row(merged(terms), least);
             }
         }
         self.lp
