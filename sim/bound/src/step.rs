@@ -15,7 +15,9 @@
 //! - a copy that was not there before a part, or is of what the part writes, was made in it;
 //! - an input is replaced by the next step's as its last use ends: all of it is outside then, and none in
 //!   GPU memory, so that what the next step reads of it has come in since;
-//! - in each direction, a part is no shorter than what is copied in it takes.
+//! - in each direction, a part is no shorter than what is copied in it takes;
+//! - with one copy engine, nor is it shorter than what the link takes for both directions together. An SSD
+//!   reads and writes at once whatever the engines, and the link is free while the SSD is still busy.
 //!
 //! Everything is relaxed: tensors may be split at will, no kernel's tensors need be there together, host
 //! memory has room, nothing faults. A copy half done counts half, so that time and bytes of each part are
@@ -81,31 +83,39 @@ enum Before {
     Outside,
 }
 
+/// Picoseconds per page of copies of whole va_blocks at `rate`, each with `setup` ns; 0: nothing is known.
+fn per_page(rate: f64, setup: u64) -> i64 {
+    let block = setup as f64 + BLOCK as f64 / rate * 1e9;
+    let ps = block * 1000.0 / (BLOCK / PAGE) as f64;
+    if ps.is_finite() {
+        ps as i64
+    } else {
+        0
+    }
+}
+
+/// Picoseconds for which a page takes the link at least, on the way in and out; 0: nothing is known.
+fn link_rates(m: &Machine) -> [i64; 2] {
+    [m.pcie_h2d, m.pcie_d2h].map(|rate| per_page(rate, m.copy_setup))
+}
+
 /// Picoseconds that a page takes at least, on the way in and out; 0: nothing is known.
 fn rates(m: &Machine) -> [i64; 2] {
-    let per_page = |rate: f64, setup: u64| {
-        let block = setup as f64 + BLOCK as f64 / rate * 1e9;
-        block * 1000.0 / (BLOCK / PAGE) as f64
-    };
+    let [link_in, link_out] = link_rates(m);
     let ways = [
-        (m.pcie_h2d, m.ssd_read, m.ssd_read_latency),
-        (m.pcie_d2h, m.ssd_write, m.ssd_write_latency),
+        (link_in, m.ssd_read, m.ssd_read_latency),
+        (link_out, m.ssd_write, m.ssd_write_latency),
     ];
     ways.map(|(link, ssd, latency)| {
-        let mut ps = per_page(link, m.copy_setup);
         // All that is outside is on the SSD, if it is anywhere.
-        if m.host_mem == 0 && ssd > 0.0 {
-            let requests = PAGE as f64 / m.ssd_request.max(1) as f64;
-            let by_latency = requests * latency as f64 / m.ssd_parallelism.max(1) as f64;
-            // The machine rounds a copy's latencies down to whole nanoseconds.
-            let by_latency = (by_latency - 1.0).max(0.0) * 1000.0;
-            ps = ps.max(per_page(ssd, 0)).max(by_latency);
+        if m.host_mem > 0 || ssd <= 0.0 {
+            return link;
         }
-        if ps.is_finite() {
-            ps as i64
-        } else {
-            0
-        }
+        let requests = PAGE as f64 / m.ssd_request.max(1) as f64;
+        let by_latency = requests * latency as f64 / m.ssd_parallelism.max(1) as f64;
+        // The machine rounds a copy's latencies down to whole nanoseconds.
+        let by_latency = (by_latency - 1.0).max(0.0) * 1000.0;
+        link.max(per_page(ssd, 0)).max(by_latency as i64)
     })
 }
 
@@ -312,24 +322,24 @@ impl Program {
                 self.lp.row(absent, alive - capacity);
             }
         }
-        let rates = rates(machine);
+        let (link, rates) = (link_rates(machine), rates(machine));
+        let one_engine = machine.copy_engines < 2;
         let parts = self.times.iter().zip(self.copied).zip(self.fixed);
         for ((&time, ways), fixed) in parts {
-            let timed = |way: &[(usize, i64)], ps: i64| -> Vec<(usize, i64)> {
-                way.iter().map(|&(j, x)| (j, -x * ps)).collect()
-            };
-            let all: Vec<_> = ways.iter().zip(rates).map(|(w, ps)| timed(w, ps)).collect();
-            // In picoseconds; the way in is the first.
-            let fixed = [fixed.saturating_mul(rates[0]), 0];
-            if machine.copy_engines < 2 {
-                // One engine: the directions take turns.
-                let terms = all.into_iter().flatten().chain([(time, 1000)]);
-                self.lp.row(merged(terms), fixed[0]);
+            let timed = |way: usize, ps: i64| ways[way].iter().map(move |&(j, x)| (j, -x * ps));
+            if one_engine {
+                let both = timed(0, link[0]).chain(timed(1, link[1]));
+                let least = fixed.saturating_mul(link[0]);
+                self.lp.row(merged(both.chain([(time, 1000)])), least);
+            }
+            if one_engine && rates == link {
+                // The directions together take no less than each alone.
                 continue;
             }
-            for (way, least) in all.into_iter().zip(fixed) {
-                let terms = way.into_iter().chain([(time, 1000)]);
-                self.lp.row(merged(terms), least);
+            // In picoseconds; the way in is the first.
+            for (way, fixed) in [fixed.saturating_mul(rates[0]), 0].into_iter().enumerate() {
+                let terms = timed(way, rates[way]).chain([(time, 1000)]);
+                self.lp.row(merged(terms), fixed);
             }
         }
         self.lp
