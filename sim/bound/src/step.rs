@@ -12,7 +12,8 @@
 //! - what is absent has a copy outside;
 //! - what is absent before a part that first reads it has come in by the part's end, and so has
 //!   what is no longer absent after it;
-//! - a copy that was not there before a part, or is of what the part writes, was made in it;
+//! - a copy that was not there before a part, or is of what the part writes, was made in it; where a copy is
+//!   lost once it is fetched, so was one of what came in;
 //! - an input is replaced by the next step's as its last use ends: all of it is outside then, and none in
 //!   GPU memory, so that what the next step reads of it has come in since;
 //! - in each direction, a part is no shorter than what is copied in it takes;
@@ -120,20 +121,19 @@ fn rates(m: &Machine) -> [i64; 2] {
 }
 
 /// How `at`'s parts use the tensor with number `t`.
-fn pattern(w: &Workload, at: &[usize], t: usize, tensor: &Tensor, exclusive: bool) -> Pattern {
+fn pattern(w: &Workload, at: &[usize], t: usize, tensor: &Tensor) -> Pattern {
     let mut parts: Vec<Part> = Vec::new();
     for &(k, write) in &tensor.uses {
         let part = at.partition_point(|&a| a < k as usize);
-        let writes = write || exclusive;
         match parts.last_mut() {
-            Some(last) if last.part == part => last.writes |= writes,
+            Some(last) if last.part == part => last.writes |= write,
             _ => {
                 let mut uses = w.kernels[k as usize].uses.iter();
                 let reads = uses.any(|u| u.tensor as usize == t && u.read);
                 parts.push(Part {
                     part,
                     reads,
-                    writes,
+                    writes: write,
                 });
             }
         }
@@ -162,7 +162,7 @@ pub fn program(machine: &Machine, workload: &Workload, points: usize) -> Lp {
         if tensor.uses.is_empty() {
             continue;
         }
-        let pattern = pattern(workload, &at, t, tensor, machine.keep_clean == 0);
+        let pattern = pattern(workload, &at, t, tensor);
         *patterns.entry(pattern).or_default() += tensor.bytes / PAGE;
     }
     let mut program = Program::new(machine, workload, &at, patterns.values().sum());
@@ -175,6 +175,8 @@ pub fn program(machine: &Machine, workload: &Workload, points: usize) -> Lp {
 /// The program as it grows: what each part copies, and what is at each cut.
 struct Program {
     lp: Lp,
+    /// Whether a copy outside is lost once it is fetched.
+    exclusive: bool,
     /// How long each part takes.
     times: Vec<usize>,
     /// What each part copies, in and out.
@@ -209,6 +211,7 @@ impl Program {
         Self {
             times: busy.iter().map(time).collect(),
             lp,
+            exclusive: machine.keep_clean == 0,
             copied: vec![Default::default(); n],
             fixed: vec![0; n],
             alive: vec![0; n],
@@ -284,33 +287,42 @@ impl Program {
         after: Option<[usize; 2]>,
         pages: i64,
     ) {
-        match (used, before, after) {
-            (Some(u), Before::Cut([absent, _]), _) if u.reads => {
-                self.copied[part][0].push((absent, 1));
-            }
-            (Some(u), Before::Outside, _) if u.reads => self.fixed[part] += pages,
+        // What came in, of what was absent before.
+        let came = match (used, before, after) {
+            (Some(u), Before::Cut([absent, _]), _) if u.reads => Some(absent),
             (None, Before::Cut([absent, _]), Some([still, _])) => {
                 let fetched = self.pages(pages);
                 self.lp.row([(fetched, 1), (absent, -1), (still, 1)], 0);
-                self.copied[part][0].push((fetched, 1));
+                Some(fetched)
+            }
+            (Some(u), Before::Outside, _) if u.reads => {
+                self.fixed[part] += pages;
+                None
             }
             (None, Before::Outside, Some([still, _])) => {
                 self.fixed[part] += pages;
                 self.copied[part][0].push((still, -1));
+                None
             }
-            _ => {}
-        }
-        let Some([_, copy]) = after else { return };
+            _ => None,
+        };
+        self.copied[part][0].extend(came.map(|c| (c, 1)));
+        let Some([still, copy]) = after else { return };
+        let lost = came.filter(|_| self.exclusive).map(|c| (c, 1));
         match before {
             _ if used.is_some_and(|u| u.writes) => self.copied[part][1].push((copy, 1)),
             Before::Unborn => self.copied[part][1].push((copy, 1)),
-            // A lone part around the step: what had a copy has it.
-            Before::Cut([_, before]) if before == copy => {}
+            // A lone part around the step: what had a copy has it, unless it came in.
+            Before::Cut([_, before]) if before == copy => self.copied[part][1].extend(lost),
             Before::Cut([_, before]) => {
-                self.lp.row([(copy, 1), (before, -1)], 0);
-                self.copied[part][1].extend([(copy, 1), (before, -1)]);
+                let made = [(copy, 1), (before, -1)].into_iter().chain(lost);
+                self.copied[part][1].extend(made.clone());
+                self.lp.row(made, 0);
             }
-            Before::Outside => {}
+            Before::Outside if !self.exclusive => {}
+            Before::Outside if used.is_some() => self.copied[part][1].push((copy, 1)),
+            // What has a copy and is not outside still came in, and lost it.
+            Before::Outside => self.copied[part][1].extend([(copy, 1), (still, -1)]),
         }
     }
 

@@ -10,6 +10,8 @@ use uvmsim_machine::MIB;
 use uvmsim_physical::bound_ns;
 use uvmsim_physical::plan::best;
 use uvmsim_physical::plan::best::Until;
+use uvmsim_physical::plan::Plan;
+use uvmsim_physical::plan::What;
 use uvmsim_physical::policies;
 use uvmsim_physical::policies::Planned;
 use uvmsim_physical::run;
@@ -82,6 +84,35 @@ fn what_is_only_read_leaves_for_nothing_while_copies_are_kept() {
     let [slow, fast] = [m.pcie_d2h, m.pcie_h2d].map(|rate| 3.0 * GIB as f64 / rate * 1e9);
     assert!((kept as f64) < fast * 1.1, "{kept} {fast}");
     assert!(lost as f64 > slow * 0.99, "{lost} {slow}");
+}
+
+/// What stays is copied out while a long kernel runs, and read by the next. It leaves without another copy,
+/// although copies are lost once they are fetched.
+#[test]
+fn what_is_copied_out_ahead_leaves_for_nothing() {
+    let tensors = vec![
+        ("w".into(), 64 * MIB, Kind::Weight),
+        ("x".into(), 2 * MIB, Kind::Weight),
+        ("b".into(), 96 * MIB, Kind::Activation),
+    ];
+    let long = |name: &str| Kernel::new(name, 20_000_000, [Use::read(1)]);
+    let short = |u| Kernel::new("k", 1_000, [u]);
+    let uses = [Use::read(0), Use::write(2), Use::read(2)];
+    let kernels = [long("comes"), long("is copied")].into_iter();
+    let w = Workload::new("w", tensors, kernels.chain(uses.map(short)).collect());
+    let mut m = machine(100 * MIB);
+    m.keep_clean = 0;
+    let mut plan = Plan::new(5, 0);
+    plan.before[0].push((What::Prefetch, 0));
+    plan.before[1].push((What::Copy(Tier::Host), 0));
+    plan.before[3].push((What::Evict(Tier::Host), 0));
+    let mut policy = Planned::new("p", plan, Tier::Host);
+    let limits = Limits::default();
+    let out = run(&m, &w, &Layout::new(&w), &mut policy, limits).unwrap();
+    for points in 1..=5 {
+        let bound = proven(&m, &w, points);
+        assert!(out.step_ns >= bound, "{points}: {} {bound}", out.step_ns);
+    }
 }
 
 /// An input that two kernels read, and what is left of the step between them.
