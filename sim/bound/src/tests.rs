@@ -165,13 +165,11 @@ fn a_network_is_bounded() {
     assert!(bound >= chain / 100 * 98 && bound > w.ideal_ns());
 }
 
+/// Makes a policy anew.
+type Make<'a> = Box<dyn Fn() -> Option<Box<dyn Policy>> + 'a>;
+
 /// How policy `name` is made anew for each run; `best` searches for its plan once.
-fn maker<'a>(
-    name: &'a str,
-    m: &'a Machine,
-    w: &'a Workload,
-    l: &'a Layout,
-) -> Option<Box<dyn Fn() -> Option<Box<dyn Policy>> + 'a>> {
+fn maker<'a>(name: &'a str, m: &'a Machine, w: &'a Workload, l: &'a Layout) -> Option<Make<'a>> {
     if name != "best" {
         return Some(Box::new(move || policies::make(name, m, w, l).ok()));
     }
