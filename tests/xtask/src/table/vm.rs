@@ -36,8 +36,9 @@ pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
     // Long ones first: what is last should not run alone for long.
     parts.extend(flash(setting, amount));
     parts.push(demo(setting));
-    parts.extend(ladder("rust", setting));
-    parts.extend(ladder("upstream", setting));
+    let release = source(setting);
+    parts.extend(ladder("rust", release.as_deref()));
+    parts.extend(ladder("upstream", release.as_deref()));
     parts.extend(suite("rust", setting, amount));
     parts.push(odd_gpu(setting, amount));
     parts.extend([
@@ -181,8 +182,8 @@ pub fn odd_gpu(setting: &Setting, amount: Amount) -> Part {
     )
 }
 
-/// NVIDIA's tests on a driver, in the steps that each kind of machine is for.
-fn ladder(driver: &str, setting: &Setting) -> Vec<Part> {
+/// NVIDIA's tests on a driver, in the steps that each kind of machine is for. `release`: the folder of its source, if one is named.
+fn ladder(driver: &str, release: Option<&str>) -> Vec<Part> {
     let of = &format!("DRIVER={driver}");
     vec![
         Part::vm(
@@ -198,7 +199,7 @@ fn ladder(driver: &str, setting: &Setting) -> Vec<Part> {
                 "VM_TIMEOUT=900",
                 "UVM_PARAMS=uvm_perf_access_counter_mimc_migration_enable=1",
             ],
-            &volta_ladder(source(setting).as_deref()),
+            &volta_ladder(release),
         )
         .unless(lacks_volta),
         Part::vm(
