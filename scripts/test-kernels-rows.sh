@@ -13,8 +13,9 @@ said_by() {
 	compiler) grep -E '(^|: )(warning|error)(\[[A-Z0-9]+\])?: ' "$2" |
 		grep -vE '^sparse: |objtool: |modpost: |^warning: the compiler differs' ;;
 	objtool) grep 'objtool: ' "$2" ;;
-	# NVIDIA's interface is looked for by driver.sh. Kernels from 7.2 on name a symbol behind its module.
-	modpost) grep -E '^(WARNING|ERROR): modpost: ' "$2" | grep -vE '("nvUvmInterface[A-Za-z0-9_]*" .*|symbol .nvUvmInterface[A-Za-z0-9_]*.) undefined!' ;;
+	# NVIDIA's interface is looked for by driver.sh, and modpost names the first ten symbols alone. Kernels from 7.2 on
+	# name a symbol behind its module.
+	modpost) grep -E '^(WARNING|ERROR): modpost: ' "$2" | grep -vE '("nvUvmInterface[A-Za-z0-9_]*" .*|symbol .nvUvmInterface[A-Za-z0-9_]*.) undefined!|suppressed [0-9]+ unresolved symbol warnings' ;;
 	sparse) grep '^sparse: ' "$2" | grep -v '^sparse: not read: ' ;;
 	# Debian's headers of 7.3 come without the script that kbuild asks about sparse.
 	unread) grep -E '^sparse: not read: |: C=1 specified, but ' "$2" ;;

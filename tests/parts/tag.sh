@@ -10,10 +10,9 @@ tag=${1:?a tag}
 scripts/versions.sh note "$tag" -
 tree=$(scripts/versions.sh tree "$tag")
 
-# built VARIANT: sets log to that of a build from nothing; one of a part does not say again what the compiler had said of
+# built VARIANT: sets dir, and log to that of a build from nothing; one of a part does not say again what the compiler had said of
 # the rest.
 built() {
-	local dir
 	# All of ours, whatever is set outside, and nothing for debuggers, which nobody reads.
 	dir=$(UVM_SRC=$tree UVM_RUST_WHOLE=1 UVM_RUST_LEAN=1 scripts/driver.sh "$1")
 	if [ "$(grep -c '^  CC ' "$dir.log")" -lt "$(find "$dir/nvidia-uvm" -name '*.c' | wc -l)" ]; then
@@ -25,6 +24,10 @@ built() {
 
 built rust
 ours=$log baseline=
+# modpost names ten symbols that are missing, and RM's alone are more.
+missing=$(nm -u "$dir/nvidia-uvm.ko" | awk '{ print $NF }' | grep -v '^nvUvmInterface' |
+	grep -vxFf <(cut -f 2 "$(scripts/kernel.sh)/Module.symvers")) || :
+[ -z "$missing" ] || die "no module and no kernel has $(xargs <<<"$missing")"
 # Old releases warn by themselves on a kernel that is younger.
 if grep -q 'warning: ' "$ours"; then
 	built upstream
