@@ -13,18 +13,17 @@ said_by() {
 	compiler) grep -E '(^|: )(warning|error)(\[[A-Z0-9]+\])?: ' "$2" |
 		grep -vE '^sparse: |objtool: |modpost: |^warning: the compiler differs' ;;
 	objtool) grep 'objtool: ' "$2" ;;
-	# NVIDIA's interface is looked for by driver.sh, and modpost names the first ten symbols alone. Kernels from 7.2 on
-	# name a symbol behind its module.
-	modpost) grep -E '^(WARNING|ERROR): modpost: ' "$2" | grep -vE '("nvUvmInterface[A-Za-z0-9_]*" .*|symbol .nvUvmInterface[A-Za-z0-9_]*.) undefined!|suppressed [0-9]+ unresolved symbol warnings' ;;
+	# NVIDIA's interface is looked for by driver.sh. Kernels from 7.2 on name a symbol behind its module.
+	modpost) grep -E '^(WARNING|ERROR): modpost: ' "$2" | grep -vE '("nvUvmInterface[A-Za-z0-9_]*" .*|symbol .nvUvmInterface[A-Za-z0-9_]*.) undefined!' ;;
 	sparse) grep '^sparse: ' "$2" | grep -v '^sparse: not read: ' ;;
 	# Debian's headers of 7.3 come without the script that kbuild asks about sparse.
 	unread) grep -E '^sparse: not read: |: C=1 specified, but ' "$2" ;;
 	esac || :
 }
 
-# nameless: without folders, lines, columns and the bytes of a frame that is too large, which differ where the same is said
-# of the same file in another build: a va_block of ours is 16 bytes longer, and a test of NVIDIA's has one on its stack.
-nameless() { sed -E 's|[^ ]*/||g; s/(\.[a-z]+):[0-9]+(:[0-9]+)?:/\1:/; s/(frame size of) [0-9]+ /\1 /' | sort -u; }
+# nameless: without folders, lines and columns, which differ where the same is said of the same
+# file in another build.
+nameless() { sed -E 's|[^ ]*/||g; s/(\.[a-z]+):[0-9]+(:[0-9]+)?:/\1:/' | sort -u; }
 
 # said_newly TOOL LOG [BASELINE]: what the tool says there, and did not in the baseline's log.
 said_newly() {

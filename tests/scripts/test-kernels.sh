@@ -25,7 +25,6 @@ ld: warning: x.o: missing .note.GNU-stack section implies executable stack
 WARNING: modpost: missing MODULE_DESCRIPTION() in /b/rust/vgpu.o
 WARNING: modpost: "nvUvmInterfaceRegisterGpu" [/b/rust/nvidia-uvm.ko] undefined!
 WARNING: modpost: nvidia-uvm.ko: symbol 'nvUvmInterfaceQueryCaps' undefined!
-WARNING: modpost: suppressed 66 unresolved symbol warnings because there were too many)
 ERROR: modpost: "bcmp" [/b/rust/nvidia-uvm.ko] undefined!
 sparse: /b/rust/uvm-rust/nvidia-uvm-c/uvm_rust_seam.c:21:6: warning: symbol 'z' was not declared. Should it be static?
 sparse: not read: main.c: /k/include/linux/x.h:3:1: error: Expected ; at end of declaration
