@@ -512,13 +512,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Small changes of the best plan, as long as there is time for them.
+    /// Small changes of the best plan, as long as there is time for them and they help.
     fn change(&mut self) {
         let mut changes = Changes::new(self.workload, self.layout);
-        for _ in 0..changes.tries {
-            if self.is_within(NEAR) {
-                return;
-            }
+        while !self.is_within(NEAR) && changes.go_on(self.best_ns()) {
             let Some((_, plan)) = &self.best else { return };
             let Some(plan) = changes.change(plan) else {
                 return;
