@@ -23,7 +23,7 @@
 	fix(nobody, "A chunk of ordinary memory that its va_block gives up is nobody's; 0: it names a va_block that may be freed")	\
 	fix(held, "Evictions leave pages of ordinary memory that somebody holds; 0: they take their memory")		\
 	fix(pfns, "An eviction of a part of a va_block of ordinary memory tells Linux of that part; 0: of what else its memory held")	\
-	fix(copies, "Ordinary memory stays where it is if a copy to the host fails; 0: it is lost")			\
+	fix(copies, "Ordinary memory stays where it is if a copy to the host fails, and what a GPU has if one to it does (570 and later); 0: it is lost")			\
 	fix(lazy_pins, "An eviction has what Linux let go meanwhile, or the thread that frees it, not both; 0: both free it (570.190 and later)")	\
 	fix(ever_resident, "NVIDIA's discard (580 and later, uvm_rust_discard=0) zeroes what a va_block gets on a GPU that had left it; 0: it does not")	\
 	fix(host_pages, "NVIDIA's discard (the same) zeroes what a va_block has on the host and was not copied there; 0: it shows what others had")	\

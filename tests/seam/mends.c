@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees. Here is upstream.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct { uint64_t words[8]; } uvm_page_mask_t;
+/* Bit n for the processor with the value n; 0 is the CPU. */
+typedef struct { uint32_t bits; } uvm_processor_mask_t;
+
+#define SEAM_CHUNKS		4
+#define SEAM_GPU_STATE_FIELDS	uvm_page_mask_t resident;
+#define SEAM_VA_SPACE_FIELDS	int lock; uvm_processor_mask_t registered_gpus; bool non_faultable;
+#define SEAM_VA_BLOCK_FIELDS	uvm_page_mask_t discarded_pages, read_duplicated_pages; void *uvm_rust_flash;
+#include "shim.h"
+
+#define __uninitialized
+#define PAGE_SIZE		4096u
+enum { UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED = 8 };
+typedef unsigned int uvm_page_index_t;
+typedef struct { uvm_page_index_t first, outer; } uvm_va_block_region_t;
+struct uvm_va_block_context_struct {
+	struct { uvm_page_mask_t discarded_pages; } discard;
+	uvm_page_mask_t caller_page_mask;
+};
+
+static void uvm_page_mask_copy(uvm_page_mask_t *to, const uvm_page_mask_t *from) { *to = *from; }
+
+static bool uvm_page_mask_and(uvm_page_mask_t *to, const uvm_page_mask_t *a, const uvm_page_mask_t *b)
+{
+	uint64_t any = 0;
+
+	for (int i = 0; i < 8; i++)
+		any |= to->words[i] = a->words[i] & b->words[i];
+	return any;
+}
+
+static bool uvm_page_mask_andnot(uvm_page_mask_t *to, const uvm_page_mask_t *a, const uvm_page_mask_t *b)
+{
+	uint64_t any = 0;
+
+	for (int i = 0; i < 8; i++)
+		any |= to->words[i] = a->words[i] & ~b->words[i];
+	return any;
+}
+
+static bool uvm_page_mask_test(const uvm_page_mask_t *mask, uvm_page_index_t page)
+{
+	return mask->words[page / 64] >> page % 64 & 1;
+}
+
+static bool uvm_page_mask_region_empty(const uvm_page_mask_t *mask, uvm_va_block_region_t region)
+{
+	while (region.first < region.outer)
+		if (uvm_page_mask_test(mask, region.first++))
+			return false;
+	return true;
+}
+
+static uvm_page_mask_t mask_of(uvm_page_index_t first, uvm_page_index_t outer)
+{
+	uvm_page_mask_t mask = {};
+
+	for (; first < outer; first++)
+		mask.words[first / 64] |= 1ull << first % 64;
+	return mask;
+}
+
+static bool is_mask(const uvm_page_mask_t *mask, uvm_page_index_t first, uvm_page_index_t outer)
+{
+	const uvm_page_mask_t wanted = mask_of(first, outer);
+
+	return !memcmp(mask, &wanted, sizeof(wanted));
+}
+
+static int number, failed;
+
+static void say(const char *name, bool holds)
+{
+	failed |= !holds;
+	printf("%s %d - mends: %s\n", holds ? "ok" : "not ok", ++number, name);
+}
+
+static uvm_va_space_t va_space;
+static uvm_va_block_t va_block = { .va_space = &va_space, .start = 0x400000, .end = 0x5fffff };
+uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block) { return block->va_space; }
+
+bool uvm_rust_fix_copies = true, uvm_rust_fix_nvlink_lock = true, uvm_rust_fix_kept_mapped = true, uvm_rust_fix_duplicates = true,
+     uvm_rust_fix_cpu_fault = true, uvm_rust_fix_context;
+
+/* --- a copy to a GPU that fails -------------------------------------------------------------- */
+
+typedef NvU32 uvm_chunk_size_t;
+#define uvm_va_block_num_cpu_pages(block)	((uvm_page_index_t)(64 * ((block) == &va_block)))
+static uvm_gpu_t gpu = { .id = { 2 } };
+static uvm_va_block_gpu_state_t state;
+
+uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *space, uvm_gpu_id_t id) { return space == &va_space && id.val == 2 ? &gpu : NULL; }
+
+static uvm_va_block_region_t uvm_va_block_region(uvm_page_index_t first, uvm_page_index_t outer)
+{
+	return (uvm_va_block_region_t){ first, outer };
+}
+
+/* Two chunks of 64 KiB, one of 4 KiB, and one of the rest. */
+static size_t block_gpu_chunk_index(uvm_va_block_t *block, uvm_gpu_t *of, uvm_page_index_t page, uvm_chunk_size_t *size)
+{
+	size_t index = page < 32 ? page / 16 : page == 32 ? 2 : 3;
+
+	if (of != &gpu)
+		explore_wrong("another GPU's chunks");
+	*size = (index < 2 ? 16 : index == 2 ? 1 : 31) * PAGE_SIZE;
+	return index;
+}
+
+uvm_va_block_gpu_state_t *uvm_va_block_gpu_state_get(uvm_va_block_t *block, uvm_gpu_id_t id)
+{
+	return block == &va_block && id.val == 2 ? &state : NULL;
+}
+
+#include "uvm_rust_failed_copy.h"
+
+/*
+ * As upstream cleans up, with our hook. Of four chunks the first and the third are pinned, the second was there before, and the
+ * fourth is not there. These pages are resident; the chunks that are left are told by a bit each.
+ */
+static unsigned int left_of(uvm_page_index_t first, uvm_page_index_t outer)
+{
+	static uvm_gpu_chunk_t chunks[SEAM_CHUNKS];
+	unsigned int left = 0;
+
+	state.resident = mask_of(first, outer);
+	for (int i = 0; i < SEAM_CHUNKS; i++) {
+		chunks[i] = (uvm_gpu_chunk_t){ .state = UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED };
+		state.chunks[i] = i == 3 ? NULL : &chunks[i];
+	}
+	chunks[1].state = UVM_PMM_GPU_CHUNK_STATE_ALLOCATED;
+	for (int i = 0; i < SEAM_CHUNKS; i++) {
+		uvm_gpu_chunk_t *chunk = state.chunks[i];
+
+		if (uvm_rust_chunk_has_data(&va_block, (uvm_gpu_id_t){ 2 }, chunk))
+			continue;
+		if (chunk && chunk->state == UVM_PMM_GPU_CHUNK_STATE_TEMP_PINNED)
+			state.chunks[i] = NULL;
+	}
+	for (int i = 0; i < SEAM_CHUNKS; i++)
+		left |= !!state.chunks[i] << i;
+	return left;
+}
+
+static void copy_tests(void)
+{
+	say("a failed copy frees the chunks that came for it", left_of(0, 0) == 2 && left_of(16, 32) == 2);
+	say("and none that an earlier move has filled", left_of(32, 33) == 6 && left_of(0, 16) == 3 && left_of(0, 64) == 7);
+	say("nor one that has a single page of it", left_of(0, 1) == 3 && left_of(15, 16) == 3 && left_of(15, 33) == 7);
+	say("what lies beside a chunk is not its own", left_of(16, 32) == 2 && left_of(33, 64) == 2);
+	uvm_rust_fix_copies = false;
+	say("without the mend they go with their data", left_of(0, 64) == 2);
+}
+
+int main(void)
+{
+	printf("TAP version 13\n");
+	copy_tests();
+	printf("1..%d\n", number);
+	return failed;
+}
