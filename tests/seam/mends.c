@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees. Here is upstream.
+ * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees, and which GPUs a CPU fault keeps
+ * while it asks RM about them. Here is upstream.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -160,10 +161,50 @@ static void copy_tests(void)
 	say("without the mend they go with their data", left_of(0, 64) == 2);
 }
 
+/* --- GPUs that RM is asked about --------------------------------------------------------- */
+
+typedef struct { int gpus_to_check_for_nvlink_errors; } uvm_service_block_context_t;
+static uint32_t retained, released;
+
+static void uvm_processor_mask_and(uvm_processor_mask_t *to, const uvm_processor_mask_t *a, const uvm_processor_mask_t *b)
+{
+	to->bits = a->bits & b->bits;
+}
+
+static void uvm_global_gpu_retain(const uvm_processor_mask_t *gpus) { retained |= gpus->bits; }
+static void uvm_global_gpu_release(const uvm_processor_mask_t *gpus) { released |= gpus->bits; }
+static bool uvm_down_read_trylock(int *lock) { return !*lock; }
+void uvm_va_space_down_read(uvm_va_space_t *space) { }
+
+#include "uvm_rust_va_space.h"
+
+/* Asks about these GPUs, with our hook: which are kept meanwhile, and whether just these are let go after that. */
+static bool asks(uint32_t gpus, uint32_t about, uint32_t kept)
+{
+	uvm_processor_mask_t mask = { gpus };
+	bool holds;
+
+	va_space.registered_gpus.bits = 0x6;
+	retained = released = 0;
+	uvm_rust_retain_asked(&va_space, &mask);
+	holds = mask.bits == about && retained == kept && !released;
+	uvm_rust_release_asked(&mask);
+	return holds && released == kept;
+}
+
+static void nvlink_tests(void)
+{
+	say("GPUs that RM is asked about stay as long", asks(0x2, 0x2, 0x2) && asks(0x6, 0x6, 0x6));
+	say("it is not asked about those that the VA space does not keep", asks(0xc, 0x4, 0x4) && asks(0x8, 0, 0));
+	uvm_rust_fix_nvlink_lock = false;
+	say("without the mend it is asked about what may go", asks(0xc, 0xc, 0));
+}
+
 int main(void)
 {
 	printf("TAP version 13\n");
 	copy_tests();
+	nvlink_tests();
 	printf("1..%d\n", number);
 	return failed;
 }
