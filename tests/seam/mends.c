@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees, and which GPUs a CPU fault keeps
- * while it asks RM about them. Here is upstream.
+ * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees, which GPUs a CPU fault keeps
+ * while it asks RM about them, and what a discard leaves that fails. Here is upstream.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -200,11 +200,92 @@ static void nvlink_tests(void)
 	say("without the mend it is asked about what may go", asks(0xc, 0xc, 0));
 }
 
+/* --- a discard that fails -------------------------------------------------------------------- */
+
+#define UVM_RUST_NATIVE
+#define UVM_MAKE_RESIDENT_CAUSE_API_HINT 1
+typedef struct { int chunks; } uvm_va_block_retry_t;
+typedef struct { int pushes; } uvm_tracker_t;
+typedef int uvm_make_resident_cause_t;
+static uvm_page_mask_t mapped;
+static bool uvm_rust_has_non_faultable(uvm_va_space_t *space) { return space->non_faultable; }
+static NV_STATUS uvm_va_block_make_resident(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_va_block_context_t *context,
+					    uvm_processor_id_t to, uvm_va_block_region_t region, const uvm_page_mask_t *pages,
+					    const uvm_page_mask_t *prefetched, uvm_make_resident_cause_t cause) { return NV_OK; }
+
+#include "uvm_rust_native_discard.h"
+
+/* A step of a discard: what it unmaps before it ends so. */
+static struct { uvm_page_index_t first, outer; NV_STATUS status; } step;
+
+static void block_discarded_mapped_pages_get(uvm_va_block_t *block, uvm_page_mask_t *pages)
+{
+	uvm_page_mask_and(pages, &mapped, &block->discarded_pages);
+}
+
+/* As upstream goes about an eager one: it marks, has the context say what is to be done, and unmaps. */
+static NV_STATUS va_block_discard_locked(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_va_block_context_t *context,
+					 NvU64 flags, uvm_tracker_t *tracker)
+{
+	uvm_page_mask_t *todo = &context->discard.discarded_pages, again, gone = mask_of(step.first, step.outer);
+
+	uvm_page_mask_and(&again, todo, &block->discarded_pages);
+	uvm_page_mask_and(&again, &again, &mapped);
+	uvm_page_mask_andnot(todo, todo, &block->discarded_pages);
+	for (int i = 0; i < 8; i++)
+		block->discarded_pages.words[i] |= todo->words[i] |= again.words[i];
+	uvm_page_mask_andnot(&mapped, &mapped, &gone);
+	return step.status;
+}
+
+static void begin_discard(uvm_va_block_context_t *context)
+{
+	context->discard.discarded_pages = mask_of(100, 200);
+	va_block.discarded_pages = (uvm_page_mask_t){};
+	mapped = mask_of(0, 300);
+}
+
+static bool discards(uvm_va_block_context_t *context, uvm_page_index_t first, uvm_page_index_t outer, NV_STATUS status)
+{
+	step.first = first;
+	step.outer = outer;
+	step.status = status;
+	return uvm_rust_discard_locked(&va_block, NULL, context, 1, NULL) == status;
+}
+
+static void discard_tests(void)
+{
+	uvm_va_block_context_t context;
+
+	begin_discard(&context);
+	say("a discard that is done has discarded", discards(&context, 100, 200, NV_OK) && is_mask(&va_block.discarded_pages, 100, 200));
+	begin_discard(&context);
+	say("one that fails leaves nothing discarded that is mapped",
+	    discards(&context, 0, 0, NV_ERR_NO_MEMORY) && is_mask(&va_block.discarded_pages, 0, 0));
+	begin_discard(&context);
+	say("and nothing live that is not, as it may show what the memory held",
+	    discards(&context, 100, 130, NV_ERR_NO_MEMORY) && is_mask(&va_block.discarded_pages, 100, 130));
+	begin_discard(&context);
+	say("one that is to be tried again is still under way", discards(&context, 100, 130, NV_ERR_MORE_PROCESSING_REQUIRED) &&
+	    is_mask(&va_block.discarded_pages, 100, 200));
+	say("and fails at the second try like at the first",
+	    discards(&context, 130, 150, NV_ERR_NO_MEMORY) && is_mask(&va_block.discarded_pages, 100, 150));
+	begin_discard(&context);
+	va_block.discarded_pages = mask_of(90, 100);
+	say("what was discarded before, and was not asked for, stays so",
+	    discards(&context, 0, 0, NV_ERR_NO_MEMORY) && is_mask(&va_block.discarded_pages, 90, 100));
+	uvm_rust_fix_kept_mapped = false;
+	begin_discard(&context);
+	say("without the mend it is discarded and mapped",
+	    discards(&context, 0, 0, NV_ERR_NO_MEMORY) && is_mask(&va_block.discarded_pages, 100, 200));
+}
+
 int main(void)
 {
 	printf("TAP version 13\n");
 	copy_tests();
 	nvlink_tests();
+	discard_tests();
 	printf("1..%d\n", number);
 	return failed;
 }
