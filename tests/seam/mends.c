@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees, which GPUs a CPU fault keeps
- * while it asks RM about them, and what a discard leaves that fails. Here is upstream.
+ * while it asks RM about them, what a discard leaves that fails, and what UVM_MIGRATE says of two moves. Here is upstream.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -280,12 +280,50 @@ static void discard_tests(void)
 	    discards(&context, 0, 0, NV_ERR_NO_MEMORY) && is_mask(&va_block.discarded_pages, 100, 200));
 }
 
+/* --- two moves ---------------------------------------------------------------------------------- */
+
+#define static_branch_unlikely(key)	(*(key))
+static bool uvm_rust_flash_used_key;
+#define UVM_RUST_FLASH_H
+#define uvm_rust_mask_out(mask)		((struct uvm_rust_mask *)(mask))
+#define UVM_ID_INVALID			((uvm_processor_id_t){ 99 })
+void uvm_rust_flash_leave_copied(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages) { }
+typedef struct test_migration {
+	struct { uvm_processor_id_t residency; } prefetch_hint;
+	int thrashing_pin_count, read_duplicate_count;
+} test_migration_t;
+#define uvm_service_block_context_t	test_migration_t
+static uvm_service_block_context_t *uvm_service_block_context_alloc(struct mm_struct *mm) { return NULL; }
+
+#include "uvm_rust_migrate.h"
+
+/* As upstream migrates what is read-duplicated, with our hook: what becomes of it where the two moves end so. */
+static NV_STATUS migrates(NV_STATUS duplicates, NV_STATUS discarded)
+{
+	NV_STATUS status = duplicates;
+
+	if (uvm_rust_goes_on(status))
+		status = discarded;
+	return status;
+}
+
+static void migrate_tests(void)
+{
+	say("a migration fails that could not duplicate", migrates(NV_ERR_NO_MEMORY, NV_OK) == NV_ERR_NO_MEMORY &&
+	    migrates(NV_OK, NV_ERR_NO_MEMORY) == NV_ERR_NO_MEMORY && migrates(NV_OK, NV_OK) == NV_OK);
+	say("and is tried again if it is to be",
+	    migrates(NV_ERR_MORE_PROCESSING_REQUIRED, NV_OK) == NV_ERR_MORE_PROCESSING_REQUIRED);
+	uvm_rust_fix_duplicates = false;
+	say("without the mend it says what became of the discarded pages", migrates(NV_ERR_NO_MEMORY, NV_OK) == NV_OK);
+}
+
 int main(void)
 {
 	printf("TAP version 13\n");
 	copy_tests();
 	nvlink_tests();
 	discard_tests();
+	migrate_tests();
 	printf("1..%d\n", number);
 	return failed;
 }
