@@ -61,6 +61,8 @@ fact fault_buffer has uvm_forward_decl.h uvm_replayable_fault_buffer_t
 fact chunk_in_page lacks uvm_pmm_gpu.c devmem_page_to_chunk_locked
 # 570: GPU memory has two types, of programs and of the kernel.
 fact two_types lacks uvm_pmm_gpu.h uvm_pmm_gpu_memory_type_is_user
+# 570: a copy to a GPU that fails frees chunks of its va_block.
+fact cleans_chunks has uvm_va_block.c block_cleanup_temp_pinned_gpu_chunks
 # 570: migrations note which links they use.
 fact nvlink_errors has uvm_gpu.h gpus_to_check_for_nvlink_errors
 # 565: managed ranges have a type of their own.

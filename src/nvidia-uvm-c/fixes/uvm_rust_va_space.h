@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * In front of uvm_va_space.c: how a CPU fault gets the VA space's lock, and what stands for nobody among its va_blocks.
+ * In front of uvm_va_space.c: how a CPU fault gets the VA space's lock, which GPUs it keeps while it asks about them, and what stands
+ * for nobody among its va_blocks.
  */
 #ifndef UVM_RUST_VA_SPACE_H
 #define UVM_RUST_VA_SPACE_H
@@ -10,6 +11,7 @@
 
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
+#include "uvm_rust_on_links.h"
 
 /*
  * Takes @va_space's lock in read mode; false if somebody has it in write mode, or waits for that,
