@@ -13,6 +13,12 @@
  * Linux would choose by what a process has of the host's memory, among which evicted pages do not count, and go on choosing until the
  * cgroup is within its limit, while all wait who need the thread that evicts. The eviction still gets its memory.
  *
+ * A VA space without an mm, as of several processes (UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE), or one whose process has
+ * gone, is charged to the cgroup of the process that opened it. Upstream charges it to nobody, and any process may ask for that.
+ *
+ * To go over the limit Linux wants __GFP_HIGH, by which the host gives of its reserve as well. So that is asked for only where
+ * the host has just given as much without.
+ *
  * A cgroup over memory.high makes its processes wait. Whoever evicts for another process may be the thread that
  * services all processes' faults: it does not wait, and what it evicted is not counted against its own cgroup.
  *
@@ -22,6 +28,7 @@
 #ifndef UVM_RUST_CHARGE_H
 #define UVM_RUST_CHARGE_H
 
+#include <linux/cgroup.h>
 #include <linux/memcontrol.h>
 #include <linux/pid.h>
 #include <linux/sched/signal.h>
@@ -37,30 +44,29 @@
 #define UVM_RUST_EVICTED (1 << 30)
 /* Beside UVM_RUST_EVICTED: the owner evicts its own memory. */
 #define UVM_RUST_OWN (1 << 29)
+/* Beside it: the charge may go over the limit. */
+#define UVM_RUST_OVER (1 << 28)
 
 /* So long a process has to end before another one of its cgroup is. */
 #define UVM_RUST_CHARGE_ENDS (10 * HZ)
 
-/* How often the host is asked to make room for a single page before an eviction asks as upstream does. */
+/* How often a single page that the host has is lost to others before an eviction asks as upstream does. */
 #define UVM_RUST_CHARGE_TRIES 3
 
 #ifdef CONFIG_MEMCG
 /* What one charge may count towards memory.high before Linux has the caller wait (MEMCG_CHARGE_BATCH). */
 #define UVM_RUST_HIGH_PAGES 64
 
-/* Whether the cgroup that is charged, or one above it, is more than @slack pages over its limit. */
-static inline bool uvm_rust_charge_past(unsigned long slack)
+/* The cgroup that is charged, or the next one above it, that is more than @slack pages over its limit; NULL if none is. */
+static inline struct mem_cgroup *uvm_rust_charge_past(long slack)
 {
 	struct mem_cgroup *memcg;
 
 	for (memcg = current->active_memcg; memcg; memcg = parent_mem_cgroup(memcg)) {
-		unsigned long max = READ_ONCE(memcg->memory.max);
-		unsigned long usage = page_counter_read(&memcg->memory);
-
-		if (usage > max && usage - max > slack)
-			return true;
+		if ((long)page_counter_read(&memcg->memory) - (long)READ_ONCE(memcg->memory.max) > slack)
+			return memcg;
 	}
-	return false;
+	return NULL;
 }
 
 /* Whether the cgroup that is charged, or one above it, may have Linux wait for memory.high or memory.swap.high. */
@@ -93,7 +99,7 @@ static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsig
 #else
 #define UVM_RUST_HIGH_PAGES 1
 static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before) { }
-static inline bool uvm_rust_charge_past(unsigned long slack) { return false; }
+static inline struct mem_cgroup *uvm_rust_charge_past(long slack) { return NULL; }
 static inline bool uvm_rust_charge_high(void) { return false; }
 static inline unsigned int uvm_rust_charge_forget_over(void) { return 0; }
 #endif
@@ -113,11 +119,35 @@ static inline unsigned long uvm_rust_charge_slack(uvm_va_block_t *block)
 	       uvm_processor_mask_get_count(&va_space->registered_gpus);
 }
 
+#ifdef CONFIG_MEMCG
 /*
- * Ends the process whose memory @mm is. What it has goes when it closes its files, and until then the cgroup stays beyond the
- * bound: no other process of it is ended for so long, or for UVM_RUST_CHARGE_ENDS.
+ * Who is ended for the memory of @va_space: whose @mm is, or who opened it. Where that one has gone, and others have the VA space,
+ * the youngest process of the cgroup @past. NULL without one. Caller is in an RCU section.
  */
-static inline void uvm_rust_charge_end(struct mm_struct *mm)
+static inline struct task_struct *uvm_rust_charge_owner(uvm_va_space_t *va_space, struct mm_struct *mm, struct mem_cgroup *past)
+{
+	struct task_struct *owner, *task;
+
+	if (mm)
+		return rcu_dereference(mm->owner);
+	owner = pid_task(va_space->uvm_rust_opener, PIDTYPE_TGID);
+	if (owner && atomic_read(&owner->signal->live))
+		return owner;
+	owner = NULL;
+	for_each_process(task) {
+		if (!(task->flags & PF_KTHREAD) && atomic_read(&task->signal->live) &&
+		    mem_cgroup_is_descendant(mem_cgroup_from_task(task), past))
+			owner = task;
+	}
+	return owner;
+}
+#endif
+
+/*
+ * Ends the process whose memory @mm is, or who stands for it. What it has goes when it closes its files, and until then the cgroup
+ * stays beyond the bound: no other process of it is ended for so long, or for UVM_RUST_CHARGE_ENDS.
+ */
+static inline void uvm_rust_charge_end(uvm_va_space_t *va_space, struct mm_struct *mm, struct mem_cgroup *past)
 {
 #ifdef CONFIG_MEMCG
 	static const struct mem_cgroup *last;
@@ -127,7 +157,7 @@ static inline void uvm_rust_charge_end(struct mm_struct *mm)
 	if (READ_ONCE(last) == current->active_memcg && time_before(jiffies, READ_ONCE(ended) + UVM_RUST_CHARGE_ENDS))
 		return;
 	rcu_read_lock();
-	owner = rcu_dereference(mm->owner);
+	owner = uvm_rust_charge_owner(va_space, mm, past);
 	if (owner && !(READ_ONCE(owner->signal->flags) & SIGNAL_GROUP_EXIT)) {
 		pr_warn_ratelimited("process %d (%s) is ended: what is evicted from its GPUs is beyond its memory cgroup's limit by more than these hold\n",
 				    task_tgid_nr(owner), owner->comm);
@@ -139,19 +169,49 @@ static inline void uvm_rust_charge_end(struct mm_struct *mm)
 #endif
 }
 
+/* Whom memory of @block is charged to that comes for nobody's mm; NULL for nobody, too. */
+static inline struct mem_cgroup *uvm_rust_payer(uvm_va_block_t *block)
+{
+	return uvm_va_block_get_va_space(block)->uvm_rust_payer;
+}
+
+/* Until uvm_memcg_context_end() the owner of @block is charged, whose memory is @mm. */
+static inline void uvm_rust_memcg_context_start(uvm_memcg_context_t *context, uvm_va_block_t *block, struct mm_struct *mm)
+{
+	uvm_memcg_context_start(context, mm);
+#if UVM_CGROUP_ACCOUNTING_SUPPORTED() && defined(CONFIG_MEMCG)
+	if (!mm && uvm_rust_payer(block)) {
+		context->new_memcg = uvm_rust_payer(block);
+		css_get(&context->new_memcg->css);
+		context->old_memcg = set_active_memcg(context->new_memcg);
+	}
+#endif
+}
+
+/* Whether who allocates for @block is its owner. */
+static inline bool uvm_rust_charge_is_own(uvm_va_block_t *block, const struct mm_struct *mm)
+{
+	return mm ? current->mm == mm : task_tgid(current) == uvm_va_block_get_va_space(block)->uvm_rust_opener;
+}
+
 /*
- * The flags of managed memory, which is charged. Caller has set the cause of @context's migration, holds @block's lock, and
- * is between uvm_memcg_context_start() and its end.
+ * The flags of managed memory, which is charged if upstream charges it (@is_charged), or there is who pays for it now. Caller has set the
+ * cause of @context's migration, holds @block's lock, and is between uvm_rust_memcg_context_start() and its end.
  */
-static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block, const uvm_va_block_context_t *context)
+static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block, const uvm_va_block_context_t *context,
+							   bool is_charged)
 {
 	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
+	struct mem_cgroup *past;
 
+	if (!is_charged && (context->mm || !uvm_rust_payer(block) || current->active_memcg != uvm_rust_payer(block)))
+		return UVM_CPU_CHUNK_ALLOC_FLAGS_NONE;
 	if (!uvm_rust_fix_charge || context->make_resident.cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION)
 		return flags;
-	if (uvm_rust_charge_past(uvm_rust_charge_slack(block)))
-		uvm_rust_charge_end(context->mm);
-	return flags | UVM_RUST_EVICTED | (current->mm == context->mm ? UVM_RUST_OWN : 0);
+	past = uvm_rust_charge_past(uvm_rust_charge_slack(block));
+	if (past)
+		uvm_rust_charge_end(uvm_va_block_get_va_space(block), context->mm, past);
+	return flags | UVM_RUST_EVICTED | (uvm_rust_charge_is_own(block, context->mm) ? UVM_RUST_OWN : 0);
 }
 
 /*
@@ -160,7 +220,9 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
  */
 static inline gfp_t uvm_rust_charge_flags(uvm_cpu_chunk_alloc_flags_t flags)
 {
-	return flags & UVM_RUST_EVICTED ? __GFP_HIGH | __GFP_NORETRY | __GFP_NOWARN : 0;
+	if (!(flags & UVM_RUST_EVICTED))
+		return 0;
+	return __GFP_NORETRY | __GFP_NOWARN | (flags & UVM_RUST_OVER ? __GFP_HIGH : 0);
 }
 
 /* Whether a piece of @size counts more than a charge may before Linux has the caller wait: a smaller piece does not. */
@@ -169,42 +231,55 @@ static inline bool uvm_rust_charge_refuses(uvm_chunk_size_t size)
 	return size / PAGE_SIZE > UVM_RUST_HIGH_PAGES && uvm_rust_charge_high();
 }
 
-/*
- * Whether to try again, as the host itself is short of single pages. The host has been asked to make room by then, for nobody: with the
- * charge it would end processes of the owner's cgroup for it. In the end @flags says to ask as upstream does.
- */
-static inline bool uvm_rust_charge_again(uvm_cpu_chunk_alloc_flags_t *flags, uvm_chunk_size_t size, unsigned int tries)
+/* Flags to ask the host for a piece, for nobody and without its reserve: it waits for it, and may end any process. */
+static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_charge_asks(uvm_cpu_chunk_alloc_flags_t flags)
 {
-	struct page *page;
-
-	if (size > PAGE_SIZE)
-		return false;
-	if (tries == UVM_RUST_CHARGE_TRIES) {
-		*flags &= ~(UVM_RUST_EVICTED | UVM_RUST_OWN);
-		return false;
-	}
-	page = alloc_page(NV_UVM_GFP_FLAGS | __GFP_NOWARN);
-	if (page)
-		__free_page(page);
-	return true;
+	return flags & ~(UVM_RUST_EVICTED | UVM_RUST_OWN | UVM_RUST_OVER | UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT | UVM_CPU_CHUNK_ALLOC_FLAGS_ZERO);
 }
 
 /*
- * The page that @alloc gives, which goes by @flags, an lvalue, and is evaluated as often as is tried. For an eviction the caller
- * does not wait here for memory.high.
+ * Whether the charge may go over the limit, as the host gave @page of @size for nobody, which is given back. Else there is no such
+ * piece, or after some @tries, for a single page, @flags say to ask as upstream does.
+ */
+static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, struct page *page, uvm_chunk_size_t size, unsigned int tries)
+{
+	if (page)
+		__free_pages(page, get_order(size));
+	if (page && tries < UVM_RUST_CHARGE_TRIES) {
+		*flags |= UVM_RUST_OVER;
+		return true;
+	}
+	if (size == PAGE_SIZE)
+		*flags &= ~(UVM_RUST_EVICTED | UVM_RUST_OWN | UVM_RUST_OVER);
+	return false;
+}
+
+/*
+ * The page that @alloc gives, which goes by @flags, an lvalue, and is evaluated as often as is tried. While the cgroup has room the
+ * charge does not go over its limit. For an eviction the caller does not wait here for memory.high.
  */
 #define uvm_rust_charged(flags, size, alloc) ({							\
 	struct page *__page = NULL;								\
-	unsigned int __over, __tries = 0;							\
+	const uvm_cpu_chunk_alloc_flags_t __asked = (flags);					\
+	bool __full = uvm_rust_charge_past(-(long)((size) / PAGE_SIZE));			\
+	unsigned int __before, __tries = 0;							\
 												\
-	while ((flags) & UVM_RUST_EVICTED) {							\
-		if (uvm_rust_charge_refuses(size))						\
-			break;									\
-		__over = uvm_rust_charge_forget_over();						\
+	while (((flags) & UVM_RUST_EVICTED) && !__page && !uvm_rust_charge_refuses(size)) {	\
+		if (__full) {									\
+			(flags) = uvm_rust_charge_asks(__asked);				\
+			__page = (alloc);							\
+			(flags) = __asked;							\
+			if (!uvm_rust_charge_over(&(flags), __page, size, __tries++)) {		\
+				__page = NULL;							\
+				break;								\
+			}									\
+		}										\
+		__before = uvm_rust_charge_forget_over();					\
 		__page = (alloc);								\
-		uvm_rust_charge_paid(flags, __over);						\
-		if (__page || !uvm_rust_charge_again(&(flags), size, __tries++))		\
+		uvm_rust_charge_paid(flags, __before);						\
+		if (__full && (size) > PAGE_SIZE)						\
 			break;									\
+		__full = true;									\
 	}											\
 	if (!((flags) & UVM_RUST_EVICTED))							\
 		__page = (alloc);								\

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * In front of uvm_va_space.c: how a CPU fault gets the VA space's lock, and what stands for nobody among its va_blocks.
+ * In front of uvm_va_space.c: how a CPU fault gets the VA space's lock, what stands for nobody among its va_blocks,
+ * and who pays for its host memory where that is no mm's.
  */
 #ifndef UVM_RUST_VA_SPACE_H
 #define UVM_RUST_VA_SPACE_H
+
+#include <linux/memcontrol.h>
+#include <linux/pid.h>
 
 #include "uvm_lock.h"
 #include "uvm_va_space.h"
@@ -26,6 +30,26 @@ static inline bool uvm_rust_lock_for_fault(uvm_va_space_t *va_space, bool is_hmm
 		return uvm_down_read_trylock(&va_space->lock);
 	uvm_va_space_down_read(va_space);
 	return true;
+}
+
+/* This process pays for what @va_space takes of the host's memory, also when the process has gone (uvm_rust_charge.h). */
+static inline void uvm_rust_opened(uvm_va_space_t *va_space)
+{
+#ifdef CONFIG_MEMCG
+	if (!uvm_rust_fix_charge)
+		return;
+	va_space->uvm_rust_payer = get_mem_cgroup_from_mm(current->mm);
+	va_space->uvm_rust_opener = get_pid(task_tgid(current));
+#endif
+}
+
+/* Its memory is given back by now; also if uvm_rust_opened() was not reached. */
+static inline void uvm_rust_closed(uvm_va_space_t *va_space)
+{
+#ifdef CONFIG_MEMCG
+	mem_cgroup_put(va_space->uvm_rust_payer);
+	put_pid(va_space->uvm_rust_opener);
+#endif
 }
 
 #endif

@@ -46,12 +46,26 @@ block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_bl
 @ account @
 typedef uvm_va_block_context_t;
 identifier block, ctx, flags;
+expression E;
 @@
 block_populate_pages_cpu(uvm_va_block_t *block, ..., uvm_va_block_context_t *ctx, ...)
 {
 <...
-- flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
-+ flags |= uvm_rust_account(block, ctx);
+- if (E)
+-   flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
++ flags |= uvm_rust_account(block, ctx, E);
+...>
+}
+
+@ payer @
+identifier block, charged;
+expression E;
+@@
+block_populate_pages(uvm_va_block_t *block, ...)
+{
+<...
+- uvm_memcg_context_start(&charged, E);
++ uvm_rust_memcg_context_start(&charged, block, E);
 ...>
 }
 

@@ -43,7 +43,20 @@ pub(crate) fn run(suite: &mut Suite) {
             text: "is beyond its memory cgroup's limit",
             times: 1,
         }],
-        limit_is_one,
+        || limit_is_one("--child-overflows"),
+    );
+    suite.test(
+        "charge: nor is a VA space that several processes may share",
+        &[Allowed {
+            text: "is beyond its memory cgroup's limit",
+            times: 1,
+        }],
+        || limit_is_one("--child-shares"),
+    );
+    suite.test(
+        "charge: what calls make without end counts",
+        NONE,
+        calls_count,
     );
 }
 
@@ -65,9 +78,10 @@ pub(crate) fn child_evicted() -> ExitCode {
 }
 
 /// Run by `limit_is_one`: has the GPU write `TIMES` what it holds, once it is told to.
-pub(crate) fn child_overflows() -> ExitCode {
+pub(crate) fn child_overflows(process: vgpu_client::Result<Process>) -> ExitCode {
     child(|| {
-        let (process, gpu) = start()?;
+        let process = process?;
+        let gpu = process.gpu(0)?;
         let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() * TIMES))?;
         told_to_go_on(buffer.bytes())?;
         gpu_writes(&gpu, &buffer, OWNERS)
@@ -187,10 +201,10 @@ fn owner_is_slow() -> Outcome {
 
 /// A process whose own faults evict its own memory has no more of the host's, beside its limit, than a GPU holds: then
 /// it is ended. Another process of its cgroup lives on, and kernels of others go on.
-fn limit_is_one() -> Outcome {
+fn limit_is_one(owner: &str) -> Outcome {
     let (process, gpu, group) = start_with_group!();
     let mut neighbour = Owner::start(&group, "--child-evicted")?;
-    let owner = Owner::start(&group, "--child-overflows")?;
+    let owner = Owner::start(&group, owner)?;
     let limit = group.charged()? + HEADROOM;
     group.limit(&limit.to_string())?;
     let holds_at_once = gpu.info().usable_bytes();
@@ -213,6 +227,23 @@ fn limit_is_one() -> Outcome {
     let few = Buffer::<u64>::managed(&process, WORDS)?;
     gpu_writes(&gpu, &few, 1)?;
     holds(&few, 1)?;
+    Ok(Pass::Ok)
+}
+
+/// How many objects of the driver's are made that cost their process nothing but a call.
+const CALLS: u32 = 40_000;
+
+/// Range groups are charged to who makes them.
+fn calls_count() -> Outcome {
+    let (process, _gpu, group) = start_with_group!();
+    let before = group.charged()?;
+    let made =
+        group.within(|| (0..CALLS).try_for_each(|_| process.create_range_group().map(drop)))?;
+    made?;
+    let bytes = group.charged()?.saturating_sub(before);
+    println!("# {CALLS} range groups: {bytes} bytes");
+    // Each has an id and two lists at least.
+    ensure!(bytes >= u64::from(CALLS) * 40, "{bytes} bytes are charged");
     Ok(Pass::Ok)
 }
 

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Whom the host memory is charged to that an eviction takes, who is ended for it, and what the host gives of its reserve:
+ * uvm_rust_charge.h as it is. Here are upstream, and Linux with two cgroups, four processes and a host of few pages.
+ */
+#include <limits.h>
+
+#define SEAM_VA_SPACE_FIELDS	int registered_gpus; struct mem_cgroup *uvm_rust_payer; struct pid *uvm_rust_opener;
+#define SEAM_VA_BLOCK_FIELDS	int resident;
+#define task_struct		shim_task_struct
+#include "shim.h"
+#undef task_struct
+#undef current
+
+#define CONFIG_MEMCG
+#define UVM_CGROUP_ACCOUNTING_SUPPORTED()	1
+
+typedef unsigned int gfp_t;
+enum { __GFP_HIGH = 1, __GFP_NORETRY = 2, __GFP_NOWARN = 4 };
+#define PAGE_SHIFT		12
+#define PAGE_SIZE		(1ul << PAGE_SHIFT)
+#define PAGE_COUNTER_MAX	((unsigned long)LONG_MAX / PAGE_SIZE)
+#define PF_KTHREAD		1
+#define SIGNAL_GROUP_EXIT	1
+#define SIGKILL			9
+#define PIDTYPE_TGID		0
+#define HZ			100
+
+struct counter { unsigned long max, high, usage; };
+struct mem_cgroup {
+	struct { int references; } css;
+	struct counter memory, swap;
+	struct mem_cgroup *parent;
+};
+struct signal_struct { int live, flags; };
+struct pid { struct task_struct *task; };
+struct task_struct {
+	struct mm_struct *mm;
+	unsigned int flags, memcg_nr_pages_over_high;
+	struct mem_cgroup *active_memcg, *memcg;
+	struct signal_struct *signal;
+	struct pid *pid;
+	const char *comm;
+};
+struct mm_struct { struct task_struct *owner; };
+struct page { bool is_charged; };
+typedef struct { struct mem_cgroup *new_memcg, *old_memcg; } uvm_memcg_context_t;
+
+/* The cgroup above both has no limit of its own until a test gives it one. */
+static struct mem_cgroup above, full, other;
+static struct signal_struct signals[4];
+static struct pid pids[4];
+static struct mm_struct memory[4];
+static struct task_struct tasks[4] = { { .comm = "opener" }, { .comm = "elder" }, { .comm = "younger" }, { .comm = "kernel's" } };
+static struct task_struct *running;
+/* Who was ended last, how often anybody was, and the time. */
+static struct task_struct *ended;
+static int ends;
+static unsigned long jiffies;
+
+#define current				running
+#define page_counter_read(counter)	((counter)->usage)
+#define parent_mem_cgroup(memcg)	((memcg)->parent)
+#define mem_cgroup_from_task(task)	((task)->memcg)
+#define css_get(css)			((css)->references++)
+#define rcu_read_lock()
+#define rcu_read_unlock()
+#define rcu_dereference(p)		(p)
+#define atomic_read(p)			(*(p))
+#define time_before(a, b)		((long)((a) - (b)) < 0)
+#define pid_task(of, type)		((of)->task)
+#define task_tgid(task)			((task)->pid)
+#define task_tgid_nr(task)		0
+#define pr_warn_ratelimited(...)	((void)(0 && printf(__VA_ARGS__)))
+#define for_each_process(task)		for (task = tasks; task < tasks + ARRAY_SIZE(tasks); task++)
+#define get_order(size)			((size) / PAGE_SIZE)
+
+static bool mem_cgroup_is_descendant(struct mem_cgroup *memcg, struct mem_cgroup *root)
+{
+	while (memcg && memcg != root)
+		memcg = memcg->parent;
+	return memcg;
+}
+
+static struct mem_cgroup *set_active_memcg(struct mem_cgroup *memcg)
+{
+	swap(current->active_memcg, memcg);
+	return memcg;
+}
+
+static int kill_pid(struct pid *pid, int signal, int priv)
+{
+	ended = pid->task;
+	ended->signal->flags = SIGNAL_GROUP_EXIT;
+	ends++;
+	return 0;
+}
+
+/* --- upstream ----------------------------------------------------------------------- */
+
+typedef unsigned long uvm_chunk_size_t;
+typedef enum {
+	UVM_CPU_CHUNK_ALLOC_FLAGS_NONE = 0,
+	UVM_CPU_CHUNK_ALLOC_FLAGS_ZERO = 1,
+	UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT = 2,
+} uvm_cpu_chunk_alloc_flags_t;
+enum { UVM_MAKE_RESIDENT_CAUSE_EVICTION = 1 };
+struct uvm_va_block_context_struct {
+	struct mm_struct *mm;
+	struct { int cause; } make_resident;
+};
+
+/* The size of the one GPU. */
+#define GPU_PAGES	1000
+static struct { struct { unsigned long size; } mem_info; } gpu = { { GPU_PAGES * PAGE_SIZE } };
+#define uvm_rust_gpu(space, id)			(&gpu)
+#define UVM_ID_IS_INVALID(id)			((id).val == 0)
+#define uvm_processor_mask_find_first_gpu_id(mask)	((uvm_gpu_id_t){ *(mask) })
+#define uvm_processor_mask_get_count(mask)	(*(mask))
+#define uvm_va_block_get_va_space(block)	((block)->va_space)
+
+static void uvm_memcg_context_start(uvm_memcg_context_t *context, struct mm_struct *mm)
+{
+	context->new_memcg = mm ? mm->owner->memcg : NULL;
+	if (mm)
+		context->old_memcg = set_active_memcg(context->new_memcg);
+}
+
+static void __free_pages(struct page *what, unsigned int pages);
+
+#include "uvm_rust_charge.h"
+
+bool uvm_rust_fix_charge;
+
+/* --- the host ----------------------------------------------------------------------- */
+
+/* What the host has, and what it keeps for who may not wait; it gives half of that with __GFP_HIGH. */
+static long host_free, reserve;
+/* How often who has __GFP_HIGH is left with nothing, as others were faster. */
+static int lost;
+/* What was asked: of upstream's kind, for nobody, with __GFP_HIGH; and processes that Linux has ended for the limit. */
+static int asked_plainly, asked_for_nobody, asked_over, chosen;
+static struct page page;
+
+static void __free_pages(struct page *what, unsigned int pages)
+{
+	host_free += pages;
+}
+
+static bool charges(unsigned long pages, gfp_t gfp)
+{
+	struct mem_cgroup *memcg;
+
+	for (memcg = current->active_memcg; memcg; memcg = memcg->parent) {
+		if (memcg->memory.usage + pages <= memcg->memory.max || gfp & __GFP_HIGH)
+			continue;
+		if (gfp & __GFP_NORETRY)
+			return false;
+		chosen++;
+	}
+	for (memcg = current->active_memcg; memcg; memcg = memcg->parent) {
+		memcg->memory.usage += pages;
+		current->memcg_nr_pages_over_high += memcg->memory.usage > memcg->memory.high ? pages : 0;
+	}
+	return true;
+}
+
+/* As uvm_cpu_chunk_alloc_page() is hooked. */
+static struct page *alloc_piece(uvm_chunk_size_t size, uvm_cpu_chunk_alloc_flags_t flags)
+{
+	long pages = size / PAGE_SIZE;
+	gfp_t gfp = flags & UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT ? uvm_rust_charge_flags(flags) : 0;
+
+	asked_over += !!(gfp & __GFP_HIGH);
+	asked_plainly += !gfp && flags & UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
+	asked_for_nobody += !(flags & UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT);
+	if (gfp & __GFP_HIGH && lost) {
+		lost--;
+		return NULL;
+	}
+	if (host_free - pages < (gfp & __GFP_HIGH ? reserve / 2 : reserve))
+		return NULL;
+	if (flags & UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT && !charges(pages, gfp))
+		return NULL;
+	host_free -= pages;
+	return &page;
+}
+
+/* --- the tests ---------------------------------------------------------------------- */
+
+static uvm_va_space_t va_space;
+static uvm_va_block_t block = { .va_space = &va_space, .resident = 1 };
+
+/* A cgroup of two processes with a limit of 100 pages that it has used up; the third process has another one. */
+static void begin(void)
+{
+	const struct counter none = { PAGE_COUNTER_MAX, PAGE_COUNTER_MAX, 0 };
+	int i;
+
+	above = (struct mem_cgroup){ .memory = none, .swap = none };
+	other = full = (struct mem_cgroup){ .memory = none, .swap = none, .parent = &above };
+	full.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 100 };
+	for (i = 0; i < 4; i++) {
+		signals[i] = (struct signal_struct){ .live = 1 };
+		pids[i].task = &tasks[i];
+		memory[i].owner = &tasks[i];
+		tasks[i] = (struct task_struct){ .mm = &memory[i], .memcg = &full, .signal = &signals[i], .pid = &pids[i],
+						 .comm = tasks[i].comm };
+	}
+	tasks[3].mm = NULL;
+	tasks[3].flags = PF_KTHREAD;
+	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .uvm_rust_opener = &pids[0] };
+	running = &tasks[3];
+	ended = NULL;
+	ends = lost = asked_plainly = asked_for_nobody = asked_over = chosen = 0;
+	host_free = 10000;
+	reserve = 64;
+	uvm_rust_fix_charge = true;
+	jiffies += 100 * HZ;
+}
+
+/* Evicts a piece of so many pages of a block whose memory is @mm; whether there was memory for it. */
+static bool evicts(struct mm_struct *mm, unsigned long pages)
+{
+	const uvm_va_block_context_t context = { mm, { UVM_MAKE_RESIDENT_CAUSE_EVICTION } };
+	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ZERO;
+	struct mem_cgroup *before = current->active_memcg;
+	uvm_memcg_context_t charged;
+	struct page *got;
+
+	uvm_rust_memcg_context_start(&charged, &block, mm);
+	flags |= uvm_rust_account(&block, &context, mm);
+	got = uvm_rust_charged(flags, pages * PAGE_SIZE, alloc_piece(pages * PAGE_SIZE, flags));
+	current->active_memcg = before;
+	return got;
+}
+
+static int number, failed;
+
+static void say(const char *name, bool holds)
+{
+	failed |= !holds;
+	printf("%s %d - whom an eviction charges: %s\n", holds ? "ok" : "not ok", ++number, name);
+}
+
+static void over_the_limit(void)
+{
+	begin();
+	full.memory.usage = 0;
+	say("while there is room, nothing goes over the limit",
+	    evicts(&memory[0], 1) && !asked_over && !asked_for_nobody && full.memory.usage == 1);
+	begin();
+	say("a full cgroup is charged over its limit, and none of its processes is ended",
+	    evicts(&memory[0], 1) && full.memory.usage == 101 && asked_over == 1 && !chosen && !ends);
+	say("in pieces, too", evicts(&memory[0], 16) && full.memory.usage == 117 && !chosen);
+	begin();
+	full.memory.max = PAGE_COUNTER_MAX;
+	above.memory.max = above.memory.usage = 7;
+	say("the same where a cgroup above is full", evicts(&memory[0], 1) && above.memory.usage == 8 && !chosen);
+	begin();
+	uvm_rust_fix_charge = false;
+	say("without the mend Linux ends a process", evicts(&memory[0], 1) && chosen == 1 && !asked_over);
+}
+
+static void reserve_stays(void)
+{
+	begin();
+	host_free = reserve;
+	say("what the host keeps for who may not wait is left alone", !evicts(&memory[0], 1) && host_free == reserve && !asked_over);
+	say("in the end the host is asked as upstream does", asked_plainly == 1);
+	begin();
+	host_free = reserve + 8;
+	say("nor is a larger piece taken of it", !evicts(&memory[0], 16) && host_free == reserve + 8 && !asked_over && !asked_plainly);
+	begin();
+	lost = 1;
+	say("a larger piece is asked for once, and then a smaller one",
+	    !evicts(&memory[0], 16) && asked_over == 1 && evicts(&memory[0], 1));
+	begin();
+	host_free = reserve + 1;
+	say("the last page that is not of it is given", evicts(&memory[0], 1) && host_free == reserve && asked_over == 1);
+	begin();
+	lost = 2;
+	say("a page that others were faster to take is asked for again", evicts(&memory[0], 1) && asked_over == 3 && !asked_plainly);
+	begin();
+	lost = 100;
+	evicts(&memory[0], 1);
+	say("three times, and then as upstream does", asked_over == 3 && asked_plainly == 1);
+}
+
+static void nobody_waits(void)
+{
+	begin();
+	full.memory.max = PAGE_COUNTER_MAX;
+	full.memory.high = 50;
+	tasks[3].memcg_nr_pages_over_high = 3;
+	say("who evicts for another is not made to wait for memory.high",
+	    evicts(&memory[0], 16) && tasks[3].memcg_nr_pages_over_high == 3);
+	say("and takes no piece for which Linux would have it wait at once", !evicts(&memory[0], 65) && evicts(&memory[0], 64));
+	running = &tasks[0];
+	say("who evicts its own memory waits later", evicts(&memory[0], 16) && tasks[0].memcg_nr_pages_over_high == 16);
+	say("and so does who opened a VA space without an mm", evicts(NULL, 16) && tasks[0].memcg_nr_pages_over_high == 32);
+	running = &tasks[1];
+	say("of its cgroup nobody else", evicts(&memory[0], 16) && evicts(NULL, 16) && !tasks[1].memcg_nr_pages_over_high);
+	begin();
+	full.swap.high = 50;
+	say("memory.swap.high is one that is waited for, too", !evicts(&memory[0], 65) && evicts(&memory[0], 64));
+	begin();
+	above.swap.high = 50;
+	say("also a cgroup above's", !evicts(&memory[0], 65));
+}
+
+static void bound(void)
+{
+	begin();
+	full.memory.usage = 100 + GPU_PAGES;
+	evicts(&memory[1], 1);
+	say("up to what the GPU holds nobody is ended", !ends);
+	say("beyond it the process is whose memory is evicted, which has its memory still",
+	    evicts(&memory[1], 1) && ends == 1 && ended == &tasks[1] && !chosen);
+	jiffies += UVM_RUST_CHARGE_ENDS - 1;
+	evicts(&memory[2], 1);
+	say("for ten seconds no other process of the cgroup is ended", ends == 1);
+	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + GPU_PAGES };
+	tasks[2].memcg = &other;
+	evicts(&memory[2], 1);
+	say("one of another cgroup is", ends == 2 && ended == &tasks[2]);
+	begin();
+	full.memory.usage = 101 + GPU_PAGES;
+	evicts(&memory[1], 1);
+	jiffies += UVM_RUST_CHARGE_ENDS;
+	evicts(&memory[0], 1);
+	say("after ten seconds the next one is", ends == 2 && ended == &tasks[0]);
+	jiffies += UVM_RUST_CHARGE_ENDS;
+	evicts(&memory[0], 1);
+	say("and none twice", ends == 2);
+	begin();
+	full.memory.usage = 100 + 2 * GPU_PAGES;
+	va_space.registered_gpus = 2;
+	evicts(&memory[1], 1);
+	say("two GPUs hold twice as much", !ends);
+}
+
+static void nobodys_mm(void)
+{
+	uvm_cpu_chunk_alloc_flags_t flags;
+
+	begin();
+	say("a VA space without an mm is charged to who opened it",
+	    evicts(NULL, 1) && full.memory.usage == 101 && full.css.references == 1 && !chosen);
+	full.memory.usage = 101 + GPU_PAGES;
+	evicts(NULL, 1);
+	say("who is ended for it", ends == 1 && ended == &tasks[0]);
+	jiffies += UVM_RUST_CHARGE_ENDS;
+	evicts(NULL, 1);
+	say("until that process has gone no other one is", ends == 1);
+	signals[0].live = 0;
+	tasks[2].memcg = &other;
+	evicts(NULL, 1);
+	say("then the youngest of the cgroup is", ends == 2 && ended == &tasks[1]);
+	begin();
+	pids[0].task = NULL;
+	full.memory.max = PAGE_COUNTER_MAX;
+	above.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + GPU_PAGES };
+	tasks[2].memcg = &other;
+	evicts(NULL, 1);
+	say("or of the one above that has the limit", ends == 1 && ended == &tasks[2]);
+	begin();
+	flags = uvm_rust_account(&block, &(uvm_va_block_context_t){ 0 }, false);
+	say("outside of what is charged to the opener it is nobody's", flags == UVM_CPU_CHUNK_ALLOC_FLAGS_NONE);
+	va_space.uvm_rust_payer = NULL;
+	say("without who pays nobody does", evicts(NULL, 1) && full.memory.usage == 100 && asked_for_nobody == 1);
+}
+
+int main(void)
+{
+	printf("TAP version 13\n");
+	over_the_limit();
+	reserve_stays();
+	nobody_waits();
+	bound();
+	nobodys_mm();
+	printf("1..%d\n", number);
+	return failed;
+}
