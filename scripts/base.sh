@@ -63,9 +63,22 @@ fact nvlink_errors has uvm_gpu.h gpus_to_check_for_nvlink_errors
 fact managed_ranges has uvm_va_range.h uvm_va_range_to_managed
 # 560: the fault loop serves a parent GPU.
 fact parent_faults has uvm_gpu_replayable_faults.h uvm_parent_gpu_service_replayable_faults
-# 555 to 565: a copy of device memory does not say whether it could.
-fact copy_is_void has uvm_hmm.c 'static void hmm_copy_devmem_page'
+# 545, 550 until 550.142, and 555 to 565: a copy of a stray page of device memory does not say whether it could.
+fact copy_is_void has uvm_hmm.c '(static void |uvm_)hmm_copy_devmem_page'
+# Of what is so until a release, the oldest first.
+# 535 until 535.98: a prefetch hint is a va_block's, as no other memory has one.
+fact one_hint lacks uvm_perf_prefetch.h uvm_perf_prefetch_get_hint_va_block
 # 535: the host's NUMA nodes are one.
 fact one_node lacks uvm_processors.h for_each_possible_uvm_node
+# 535 until 535.113.01, and 545: what ATS has to invalidate is named for writes, and the kind of an access has a wrong type.
+fact write_batch lacks uvm_gpu.h tlb_batch_pending
+# 535 and 545: a GPU has a number in a VA space, and another outside.
+fact global_ids has uvm_global.h 'uvm_gpu_get\(uvm_global_gpu_id_t.*'
+# Until 550.40.07: a fault buffer is a GPU's by name, and which GPUs cannot fault is not kept.
+fact gpu_faults lacks uvm_gpu_replayable_faults.h uvm_parent_gpu_fault_buffer_init
+# The same: functions that read of a va_block have no context.
+fact plain_block has uvm_va_block.h 'uvm_va_block_read_to_cpu\(uvm_va_block_t \*va_block, uvm_mem_t.*'
+# Until 550.54.15: UVM_MIGRATE works with a va_block context.
+fact plain_moves lacks uvm_global.h uvm_service_block_context_alloc
 # What the seam is written for.
 echo 550

@@ -98,6 +98,11 @@ versions_of_vgpu() {
 dropped() {
 	[ -e "$sources/include/linux/of_gpio.h" ] || echo "-I$1/dropped"
 	grep -qsE '^extern.*[ *]strncpy\(' "$sources/include/linux/string.h" || echo "-include $1/dropped/uvm_rust_strncpy.h"
+	# Of a driver that asks by the newer name where there is one, nothing is to be said.
+	if grep -qsw PageSwapCache "$tree/nvidia-uvm/uvm_hmm.c" && ! grep -qsw folio_test_swapcache "$tree/nvidia-uvm/uvm_hmm.c" &&
+		! grep -qsw PageSwapCache "$sources/include/linux/page-flags.h"; then
+		echo "-include $1/dropped/uvm_rust_swap_cache.h"
+	fi
 }
 
 # nvidia's Kbuild: see its Makefile for the variables it expects.

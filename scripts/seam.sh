@@ -21,9 +21,9 @@ knows() {
 	local v
 	v=$(driver_version "$1")
 	case ${v%%.*} in
-	535 | 550 | 555 | 560 | 565 | 570 | 575) ;;
+	535 | 545 | 550 | 555 | 560 | 565 | 570 | 575) ;;
 	5[89]?) ;; # native discard: see Kbuild
-	*) die "no Rust for nvidia-uvm.ko $v: the seam knows 535, 550 to 575, and 580 to 595" ;;
+	*) die "no Rust for nvidia-uvm.ko $v: the seam knows 535, 545 to 575, and 580 to 595" ;;
 	esac
 }
 

@@ -58,8 +58,8 @@ check_version() {
 	v=$(driver_version "$1")
 	[ -n "$v" ] || die "$1/Kbuild names no driver version; UVM_SRC must be an open-gpu-kernel-modules tree"
 	case ${v%%.*} in
-	535 | 550 | 555 | 560 | 565 | 570 | 575 | 5[89]?) ;;
-	*) die "UVM_SRC is driver $v; what is known are 535, 550 to 575, and 580 to 595" ;;
+	535 | 545 | 550 | 555 | 560 | 565 | 570 | 575 | 5[89]?) ;;
+	*) die "UVM_SRC is driver $v; what is known are 535, 545 to 575, and 580 to 595" ;;
 	esac
 	echo "$v"
 }

@@ -18,7 +18,7 @@ static const char *const names[OPS] = {
 	[AND] = "and", [ANDNOT] = "andnot", [OR] = "or", [ZERO] = "zero", [FILL] = "fill", [COPY] = "copy",
 	[EMPTY] = "empty", [FULL] = "full", [INTERSECTS] = "intersects", [SUBSET] = "subset", [EQUAL] = "equal",
 	[WEIGHT] = "weight", [SET] = "set", [CLEAR] = "clear", [FIRST] = "find first",
-	[FIRST_ZERO] = "find first zero", [NEXT] = "find next", [NEXT_ZERO] = "find next zero",
+	[FIRST_ZERO] = "find first zero", [NEXT] = "find next", [NEXT_ZERO] = "find next zero", [RUNS] = "runs of set bits",
 };
 
 #define NUMBER(n) n,

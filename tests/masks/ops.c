@@ -4,6 +4,7 @@
  * with sizes that the compiler knows.
  */
 #include <linux/bitmap.h>
+#include "uvm_rust_big_ptes.h"
 #include "ops.h"
 
 #ifndef NAME
@@ -34,6 +35,13 @@ static __always_inline void run(enum op op, unsigned int size, const struct inpu
 	case FIRST_ZERO: out->value = find_first_zero_bit(a, size); break;
 	case NEXT: out->value = find_next_bit(a, size, in->start); break;
 	case NEXT_ZERO: out->value = find_next_zero_bit(a, size, in->start); break;
+	case RUNS:
+		/* As a hook has upstream fill a mask of pages, one region for each run of big page table entries. */
+		for (size_t i = find_next_bit(a, size, 0), last; i < size; i = find_next_bit(a, size, last + 1)) {
+			last = uvm_rust_last_of_run(a, size, i);
+			bitmap_set(dst, i, last + 1 - i);
+		}
+		break;
 	case OPS: break;
 	}
 }

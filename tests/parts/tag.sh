@@ -9,5 +9,6 @@ cd "$TOP"
 tag=${1:?a tag}
 scripts/versions.sh note "$tag" -
 tree=$(scripts/versions.sh tree "$tag")
+# All of ours, whatever is set outside.
 dir=$(UVM_SRC=$tree UVM_RUST_WHOLE=1 scripts/driver.sh rust)
 scripts/versions.sh note "$tag" "$dir.log"

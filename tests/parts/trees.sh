@@ -3,7 +3,7 @@
 # What the trees of NVIDIA's driver in UVM_SRC are. Here, and only here, there may be several, with spaces or colons
 # between them. Prints a line for each, of fields with tabs between them: its version, or "given" if it says none
 # that is known; "whole" if all of ours is built into it, "native" if that is so beside a discard of its own,
-# "part" if nobody can say, and "unknown" if the seam does not know it; why not; and the tree.
+# "refused" if it is none that a build takes, and "unknown" if the seam does not know it; why not; and the tree.
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 
@@ -22,16 +22,16 @@ version_of() {
 	driver_version "$tree"
 }
 
-# is_known TREE: prints "whole", "native", "part", or "unknown", a tab and the reason. A tree that is none of NVIDIA's is
-# for the build to refuse.
+# is_known TREE: prints "whole", "native", "refused", or "unknown", a tab and the reason. Why a tree is refused, the build
+# says.
 is_known() {
 	local tree facts why
-	tree=$(UVM_SRC=$1 "$TOP/scripts/upstream.sh" 2>/dev/null) || { printf 'part\t'; return; }
+	tree=$(UVM_SRC=$1 "$TOP/scripts/upstream.sh" 2>/dev/null) || { printf 'refused\t'; return; }
 	if ! why=$("$TOP/scripts/seam.sh" --knows "$tree" 2>&1); then
 		printf 'unknown\t%s' "${why#error: }"
 		return
 	fi
-	facts=$("$TOP/scripts/base.sh" "$tree" 2>/dev/null) || { printf 'part\t'; return; }
+	facts=$("$TOP/scripts/base.sh" "$tree" 2>/dev/null) || { printf 'refused\t'; return; }
 	case $'\n'$facts$'\n' in
 	*$'\n'native_discard$'\n'*) printf 'native\t' ;;
 	*) printf 'whole\t' ;;

@@ -43,8 +43,8 @@ tree() {
 	rm -rf "$work/tree"
 	mkdir -p "$work/tree/nvidia-uvm"
 	local f
-	for f in uvm_va_block.c uvm_va_space.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_range.h uvm_perf_events.h uvm_hmm.c uvm_gpu.h \
-		uvm_forward_decl.h uvm_processors.h uvm_gpu_replayable_faults.h; do : >"$work/tree/nvidia-uvm/$f"; done
+	for f in uvm_va_block.c uvm_va_block.h uvm_va_space.c uvm_va_space.h uvm_pmm_gpu.h uvm_pmm_gpu.c uvm_va_range.h uvm_perf_events.h uvm_hmm.c \
+		uvm_gpu.h uvm_forward_decl.h uvm_processors.h uvm_gpu_replayable_faults.h uvm_global.h uvm_perf_prefetch.h; do : >"$work/tree/nvidia-uvm/$f"; done
 	printf '%s\n' "${@:2}" >"$work/tree/nvidia-uvm/$1"
 }
 said() { sh "$top/scripts/base.sh" "$work/tree" 2>"$work/said" | grep -qx "$1"; }
@@ -86,6 +86,17 @@ check "a chunk that a split does not tell its place is not asked"
 tree uvm_va_block.c "$split" '{' '    new->chunks[i]->va_block_page_index -= at;' '}'
 ! said stale_index
 check "one that it tells is"
+tree uvm_global.h 'static uvm_gpu_t *uvm_gpu_get(uvm_global_gpu_id_t global_gpu_id)'
+said global_ids && tree uvm_global.h 'static uvm_gpu_t *uvm_gpu_get(uvm_gpu_id_t gpu_id)' && ! said global_ids
+check "a GPU's number in a VA space is told from the one outside"
+read='NV_STATUS uvm_va_block_read_to_cpu(uvm_va_block_t *va_block,'
+tree uvm_va_block.h "$read uvm_mem_t *dst, NvU64 src, size_t size);"
+said plain_block && tree uvm_va_block.h "$read" '    uvm_va_block_context_t *context,' '    uvm_mem_t *dst);' && ! said plain_block
+check "and a function without a context from one with it"
+# Headers of what is so until a release: the oldest counts.
+order=$(sh "$top/scripts/base.sh" "$work/tree" 2>"$work/said" | grep -xE 'one_hint|one_node|write_batch|gpu_faults|plain_moves|550' | xargs)
+[ "$order" = "one_hint one_node write_batch gpu_faults plain_moves 550" ]
+check "of what is so until a release, the oldest comes first"
 rm "$work/tree/nvidia-uvm/uvm_va_block.c"
 ! said 550 && grep -q 'no tree' "$work/said"
 check "what is no tree is told so"

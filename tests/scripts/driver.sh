@@ -69,14 +69,17 @@ kernel MODVERSIONS
 ! driver vgpu && refuses "the software GPU has the interface of NVIDIA's 550 to 595, and nvidia-uvm.ko 535.261.03"
 check "nor where symbols have versions"
 
-tree 545.29.06
+tree 530.41.03
 for of in '' MODVERSIONS; do
 	kernel $of
-	! driver rust && refuses "UVM_SRC is driver 545.29.06; what is known are 535, 550 to 575, and 580 to 595"
+	! driver rust && refuses "UVM_SRC is driver 530.41.03; what is known are 535, 545 to 575, and 580 to 595"
 	check "a version that nothing here is for: one line, and no compiler${of:+, where symbols have versions}"
 done
-! "$top/scripts/seam.sh" --knows "$UVM_SRC" 2>"$work/said" && refuses "no Rust for nvidia-uvm.ko 545.29.06: the seam knows 535, 550 to 575"
+! "$top/scripts/seam.sh" --knows "$UVM_SRC" 2>"$work/said" && refuses "no Rust for nvidia-uvm.ko 530.41.03: the seam knows 535, 545 to 575"
 check "nor does the seam know it"
+tree 545.29.06
+"$top/scripts/seam.sh" --knows "$UVM_SRC" 2>"$work/said" && [ "$("$top/scripts/upstream.sh" 2>"$work/said")" = "$UVM_SRC" ]
+check "545 is known"
 
 # modules.sh, for a kernel that is refused before anything is made.
 # modules LOADED: with this version of nvidia.ko on the machine.
@@ -160,8 +163,8 @@ clippy_of "$looked" && ! grep -q 'vgpu_rs;' "$work/said"
 check "where it has looked and said nothing, the next is looked at"
 cp "$work/make.fails" "$work/cache/tools/bin/make"
 
-tree 545.29.06
-! driver vgpu && refuses 'UVM_SRC is driver 545.29.06; what is known are 535, 550 to 575'
+tree 530.41.03
+! driver vgpu && refuses 'UVM_SRC is driver 530.41.03; what is known are 535, 545 to 575'
 check "a version that nothing here is for is refused before that"
 
 # pinned VERSION SAYS: so ends upstream.sh, where git has nothing.

@@ -4,7 +4,6 @@
  * reached by including upstream's file, which Kbuild then does not compile on
  * its own. What calls what, and under which lock, is in uvm_rust_fault_ffi.h.
  */
-#include "uvm_common.h"
 #include "uvm_gpu.h"
 #include "uvm_gpu_replayable_faults.h"
 #include "uvm_tools.h"
@@ -47,6 +46,7 @@
 
 #include "uvm_rust_hooks.h"
 #include "uvm_rust_on_fault.h"
+#include "uvm_rust_on_ats.h"
 #include "uvm_rust_on_fault_buffer.h"
 
 static uvm_rust_ring_t *ring_of(struct uvm_seam_fault *f)
@@ -238,9 +238,8 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 {
 	uvm_fault_service_batch_context_t *batch = f->batch;
 	uvm_fault_buffer_entry_t *cache = batch->fault_cache;
-	__u32 i;
 
-	for (i = 0; i < n; i++) {
+	for (__u32 i = 0; i < n; i++) {
 		uvm_fault_buffer_entry_t *e = &cache[records[i].entry];
 
 		e->va_space = (uvm_va_space_t *)(uintptr_t)records[i].who;
@@ -250,7 +249,7 @@ void uvm_seam_fault_publish(struct uvm_seam_fault *f, const struct uvm_rust_faul
 		INIT_LIST_HEAD(&e->merged_instances_list);
 		batch->ordered_fault_cache[i] = e;
 	}
-	for (i = 0; n != entries && i < entries; i++) {
+	for (__u32 i = 0; n != entries && i < entries; i++) {
 		if (representatives[i] == i)
 			continue;
 		cache[i].filtered = true;
@@ -317,7 +316,10 @@ void uvm_seam_fault_found_fatal(struct uvm_seam_fault *f, __u32 first)
 
 __u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *f)
 {
-	return uvm_ats_invalidate_tlbs(f->gpu_va_space, &ring_of(f)->ats_invalidate, &f->batch->tracker);
+	uvm_ats_fault_invalidate_t *of = &ring_of(f)->ats_invalidate;
+
+	/* As upstream's own function asks first, which is not in line. */
+	return of->tlb_batch_pending ? uvm_ats_invalidate_tlbs(f->gpu_va_space, of, &f->batch->tracker) : NV_OK;
 }
 
 /* --- replays and cancels --------------------------------------------------------- */

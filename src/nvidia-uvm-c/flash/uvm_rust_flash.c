@@ -10,9 +10,9 @@
 #include "uvm_rust_flash.h"
 #include "uvm_api.h"
 #include "uvm_global.h"
-#include "uvm_perf_prefetch.h"
 #include "uvm_perf_thrashing.h"
 #include "uvm_rust_on_ranges.h"
+#include "uvm_rust_on_hints.h"
 
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);

@@ -134,7 +134,7 @@ identifier block, gpu;
 expression region, there, all;
 statement S;
 @@
-block_evict_pages_from_gpu(uvm_va_block_t *block, uvm_gpu_t *gpu, ...)
+block_evict_pages_from_gpu(uvm_va_block_t *block, ..., uvm_gpu_t *gpu, ...)
 {
 <...
 + uvm_rust_drop_leaving(block, gpu);
@@ -198,5 +198,24 @@ block_add_eviction_mappings(...)
 + 	goto done;
 + }
 )
+...>
+}
+
+// Big page table entries that follow one another are one region of pages (uvm_rust_big_ptes.h).
+@ big_ptes @
+iterator name for_each_set_bit;
+identifier block, i, ptes, region;
+expression size;
+expression list others;
+@@
+uvm_page_mask_init_from_big_ptes(uvm_va_block_t *block, ...)
+{
+<...
+  for_each_set_bit(i, ptes, size) {
+    region = uvm_va_block_big_page_region(block, i, others);
++   i = uvm_rust_last_of_run(ptes, size, i);
++   region.outer = uvm_va_block_big_page_region(block, i, others).outer;
+    ...
+  }
 ...>
 }

@@ -10,8 +10,8 @@ use crate::setting::Setting;
 struct Tree {
     /// What its parts are called: "versions/VERSION".
     name: String,
-    /// "whole", "native", "part" or "unknown": how much of ours is built into it; all of it, where the driver also
-    /// discards by itself, is "native".
+    /// "whole", "native", "refused" or "unknown": whether ours is built into it; "native" is a driver that also
+    /// discards by itself. Of one that is refused, the build says why.
     ours: String,
     /// Why it is not known.
     why: String,
@@ -143,6 +143,7 @@ fn base(tree: &Tree) -> Vec<Part> {
             &vm::two_gpus_ladder(),
         ),
     ];
+    // Who runs `make test-versions` with UVM_RUST_WHOLE=0 has that built; these tests ask for all of ours.
     let (whole, native) = ("UVM_RUST_WHOLE=1", tree.ours == "native");
     if tree.ours == "whole" || native {
         let rust = [source, "DRIVER=rust", long, whole];

@@ -4,7 +4,7 @@
 use uvm_suite::{ensure, no_leak, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, Uuid};
 use vgpu_client::vgpu::{PERSONALITY_AMPERE, PERSONALITY_VOLTA};
-use vgpu_client::{Buffer, Cause, Event, EventQueue, Gpu, Op, PAGE};
+use vgpu_client::{Buffer, Cause, Event, EventQueue, Gpu, NvStatus, Op, Process, PAGE};
 
 use crate::user::{resident_on, run_kernel, start, unchanged, WORDS};
 use crate::NONE;
@@ -33,6 +33,24 @@ fn counters_config(gpu: &Gpu) -> uvm::ReconfigureAccessCounters {
         threshold: 8,
         enable_migrations: 1,
         ..Default::default()
+    }
+}
+
+/// Why a test of counters on Volta is skipped where UVM has none.
+const NONE_ON_VOLTA: &str = "this release has no access counters on Volta (docs/bases.md)";
+
+/// Has UVM leave the GPU's notifications alone, or heed them again. Returns whether it could: releases from 570.133 on
+/// count nothing on Volta.
+fn ignore_counters(process: &Process, gpu: &Gpu, ignore: bool) -> Result<bool, Failure> {
+    let set = process.call(&mut uvm::SetIgnoreAccessCounters {
+        gpu: gpu.uuid(),
+        ignore: ignore.into(),
+        rm_status: 0,
+    });
+    let is_volta = gpu.info().personality == PERSONALITY_VOLTA;
+    match set {
+        Err(e) if is_volta && e.status() == Some(NvStatus::NOT_SUPPORTED) => Ok(false),
+        set => Ok(set.map(|_| true)?),
     }
 }
 
@@ -67,11 +85,9 @@ fn access_counters() -> Outcome {
         );
         Ok(gpu.stats()?.access_notifications - before)
     };
-    process.call(&mut uvm::SetIgnoreAccessCounters {
-        gpu: gpu.uuid(),
-        ignore: 1,
-        rm_status: 0,
-    })?;
+    if !ignore_counters(&process, &gpu, true)? {
+        skip!("{NONE_ON_VOLTA}");
+    }
     process.call(&mut counters_config(&gpu))?;
     let below = notified(THRESHOLD - 1)?;
     ensure!(below == 0, "{below} notifications below the threshold");
@@ -88,11 +104,7 @@ fn access_counters() -> Outcome {
     ensure!(cleared == 1, "a reset made {cleared} clears");
     let over = (notified(THRESHOLD - 1)?, notified(1)?);
     ensure!(over == (0, 1), "after the reset: {over:?} notifications");
-    process.call(&mut uvm::SetIgnoreAccessCounters {
-        gpu: gpu.uuid(),
-        ignore: 0,
-        rm_status: 0,
-    })?;
+    ignore_counters(&process, &gpu, false)?;
     unchanged(&buffer, |i| i as u64)?;
     Ok(Pass::Ok)
 }
@@ -101,6 +113,9 @@ fn access_counter_migration() -> Outcome {
     let (process, gpu) = start()?;
     if gpu.info().personality != PERSONALITY_VOLTA {
         skip!("UVM drops virtual notifications on x86 (docs/vgpu.md); run with GPU=volta");
+    }
+    if !ignore_counters(&process, &gpu, false)? {
+        skip!("{NONE_ON_VOLTA}");
     }
     process.call(&mut counters_config(&gpu))?;
     let events = EventQueue::new(&process, 1 << 12)?;
