@@ -2,9 +2,17 @@
 /*
  * In front of files of upstream's with objects that a process may make without end: they are charged to its memory cgroup.
  *
- * A range group, a range and its policies cost a process nothing but a call, and a va_block not even a page. Upstream charges
- * none of them: a process in a cgroup could take all of the host's memory with them. What belongs to a va_block besides is
- * allocated while others evict it, and is left out. So is what a kernel thread makes for a GPU's fault.
+ * A range group and a range cost a process nothing but a call, and a va_block not even a page. Upstream charges none of them: a
+ * process in a cgroup could take all of the host's memory with them. Left out is
+ *   a policy of ordinary memory, which is made with the lock of its va_block held: to make room in the cgroup, Linux may unmap a
+ *     page of that va_block, and that waits for the lock;
+ *   what belongs to a va_block besides, which is allocated while others evict it;
+ *   a vma_wrapper: there is one for each vm_area_struct, which Linux charges, and which are bounded (vm.max_map_count);
+ *   what a kernel thread makes for a GPU's fault.
+ *
+ * munmap(), mprotect() and madvise() of a part split a range, its va_block and the range's part of a range group. Upstream destroys the
+ * ranges where that fails, with what is in them, or asserts that it does not. So these are had where Linux refuses the charge, too: it has ended
+ * no process to make room then, as where none of the cgroup's may be. A range group itself is refused.
  */
 #ifndef UVM_RUST_ACCOUNT_H
 #define UVM_RUST_ACCOUNT_H
@@ -16,30 +24,22 @@
 
 #include "uvm_rust_fixes.h"
 
-/* Whether upstream's cache of this name is of such objects. */
-static inline bool uvm_rust_is_accounted(const char *name)
+/* Whether upstream's variable of this name has a cache of what begins so. */
+static inline bool uvm_rust_is_of(const char *cache, const char *begin)
 {
-	static const char *const begins[] = {
-		"uvm_va_block_t", "uvm_va_block_wrapper_t", "uvm_va_range_", "uvm_vma_wrapper_t", "uvm_range_group_", "uvm_va_policy_node_t",
-	};
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(begins); i++) {
-		if (!strncmp(name, begins[i], strlen(begins[i])))
-			return uvm_rust_fix_charge;
-	}
-	return false;
+	return !strncmp(cache, begin, strlen(begin));
 }
 
-static inline struct kmem_cache *uvm_rust_cache(const char *name, unsigned int size)
+/* Zeroed memory from @cache, which upstream calls @name. */
+static inline void *uvm_rust_zalloc(struct kmem_cache *cache, const char *name, gfp_t flags)
 {
-	if (!uvm_rust_is_accounted(name))
-		return nv_kmem_cache_create(name, size, 0);
-	/* Like upstream's, it shares no memory with another cache. */
-	return kmem_cache_create(name, size, 0, SLAB_ACCOUNT, nv_kmem_ctor_dummy);
+	bool is_charged = uvm_rust_fix_charge && (uvm_rust_is_of(name, "g_uvm_va_range_") || uvm_rust_is_of(name, "g_uvm_range_group_") ||
+						  !strcmp(name, "g_uvm_va_block_cache"));
+	void *object = is_charged ? nv_kmem_cache_zalloc(cache, flags | __GFP_ACCOUNT) : NULL;
+
+	return object || (is_charged && !strcmp(name, "g_uvm_range_group_cache")) ? object : nv_kmem_cache_zalloc(cache, flags);
 }
 
-#undef NV_KMEM_CACHE_CREATE
-#define NV_KMEM_CACHE_CREATE(name, type)	uvm_rust_cache(name, sizeof(type))
+#define nv_kmem_cache_zalloc(cache, flags)	uvm_rust_zalloc(cache, #cache, flags)
 
 #endif

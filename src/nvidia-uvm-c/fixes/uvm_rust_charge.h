@@ -15,6 +15,8 @@
  *
  * A VA space without an mm, as of several processes (UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE), or one whose process has
  * gone, is charged to the cgroup of the process that opened it. Upstream charges it to nobody, and any process may ask for that.
+ * No process is ended for it, as none has it alone: whoever is ended, others may go on with it. Beyond the bound it gets no more
+ * memory of a GPU, so that what can be evicted beyond is what the GPUs hold.
  *
  * To go over the limit Linux wants __GFP_HIGH, by which the host gives of its reserve as well. So that is asked for only where
  * the host has just given as much without.
@@ -30,7 +32,6 @@
 
 #include <linux/cgroup.h>
 #include <linux/memcontrol.h>
-#include <linux/pid.h>
 #include <linux/sched/signal.h>
 
 #include "uvm_gpu.h"
@@ -42,7 +43,7 @@
 
 /* Beside upstream's uvm_cpu_chunk_alloc_flags_t, of which there are four at most. */
 #define UVM_RUST_EVICTED (1 << 30)
-/* Beside UVM_RUST_EVICTED: the owner evicts its own memory. */
+/* Beside UVM_RUST_EVICTED: the owner evicts its own memory, or for a VA space without an mm a process of the cgroup that pays. */
 #define UVM_RUST_OWN (1 << 29)
 /* Beside it: the charge may go over the limit. */
 #define UVM_RUST_OVER (1 << 28)
@@ -57,16 +58,44 @@
 /* What one charge may count towards memory.high before Linux has the caller wait (MEMCG_CHARGE_BATCH). */
 #define UVM_RUST_HIGH_PAGES 64
 
-/* The cgroup that is charged, or the next one above it, that is more than @slack pages over its limit; NULL if none is. */
-static inline struct mem_cgroup *uvm_rust_charge_past(long slack)
+/* The cgroup that is charged now instead of the caller's. */
+static inline struct mem_cgroup *uvm_rust_charged_now(void)
 {
-	struct mem_cgroup *memcg;
+	return current->active_memcg;
+}
 
-	for (memcg = current->active_memcg; memcg; memcg = parent_mem_cgroup(memcg)) {
+/* Whether @memcg, or one above it, is more than @slack pages over its limit. */
+static inline bool uvm_rust_is_past(struct mem_cgroup *memcg, long slack)
+{
+	for (; memcg; memcg = parent_mem_cgroup(memcg)) {
 		if ((long)page_counter_read(&memcg->memory) - (long)READ_ONCE(memcg->memory.max) > slack)
-			return memcg;
+			return true;
 	}
-	return NULL;
+	return false;
+}
+
+/*
+ * Whom memory of @va_space is charged to that comes for nobody's mm; NULL for nobody, too. A cgroup that was removed counts no
+ * more, and nobody can raise its limit: the next one above it pays, which it keeps.
+ */
+static inline struct mem_cgroup *uvm_rust_payer(uvm_va_space_t *va_space)
+{
+	struct mem_cgroup *memcg = va_space->uvm_rust_payer;
+
+	while (memcg && !mem_cgroup_online(memcg))
+		memcg = parent_mem_cgroup(memcg);
+	return memcg;
+}
+
+/* Whether the caller is in the cgroup that pays for @va_space. */
+static inline bool uvm_rust_pays(uvm_va_space_t *va_space)
+{
+	bool pays;
+
+	rcu_read_lock();
+	pays = mem_cgroup_from_task(current) == uvm_rust_payer(va_space);
+	rcu_read_unlock();
+	return pays;
 }
 
 /* Whether the cgroup that is charged, or one above it, may have Linux wait for memory.high or memory.swap.high. */
@@ -98,56 +127,47 @@ static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsig
 }
 #else
 #define UVM_RUST_HIGH_PAGES 1
+static inline struct mem_cgroup *uvm_rust_charged_now(void) { return NULL; }
+static inline bool uvm_rust_is_past(struct mem_cgroup *memcg, long slack) { return false; }
+static inline struct mem_cgroup *uvm_rust_payer(uvm_va_space_t *va_space) { return NULL; }
+static inline bool uvm_rust_pays(uvm_va_space_t *va_space) { return false; }
 static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before) { }
-static inline struct mem_cgroup *uvm_rust_charge_past(long slack) { return NULL; }
 static inline bool uvm_rust_charge_high(void) { return false; }
 static inline unsigned int uvm_rust_charge_forget_over(void) { return 0; }
 #endif
 
+/* How many pages the owner of @va_space may have on all of its GPUs, if these are like @gpu. */
+static inline unsigned long uvm_rust_gpu_pages(uvm_va_space_t *va_space, const uvm_gpu_t *gpu)
+{
+	return (gpu->mem_info.size >> PAGE_SHIFT) * uvm_processor_mask_get_count(&va_space->registered_gpus);
+}
+
 /*
- * How many pages the owner of @block, which is evicted from a GPU, may have on all of its GPUs, if these are alike. Caller
- * holds the block's lock: a GPU that has pages of the block stays as long.
+ * How far over its limit the owner of @block may be, which is evicted from a GPU. Caller holds the block's lock: a GPU that
+ * has pages of the block stays as long.
  */
 static inline unsigned long uvm_rust_charge_slack(uvm_va_block_t *block)
 {
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 	uvm_gpu_id_t id = uvm_processor_mask_find_first_gpu_id(&block->resident);
 
-	if (UVM_ID_IS_INVALID(id))
-		return 0;
-	return (uvm_rust_gpu(va_space, id)->mem_info.size >> PAGE_SHIFT) *
-	       uvm_processor_mask_get_count(&va_space->registered_gpus);
+	return UVM_ID_IS_INVALID(id) ? 0 : uvm_rust_gpu_pages(va_space, uvm_rust_gpu(va_space, id));
 }
 
-#ifdef CONFIG_MEMCG
-/*
- * Who is ended for the memory of @va_space: whose @mm is, or who opened it. Where that one has gone, and others have the VA space,
- * the youngest process of the cgroup @past. NULL without one. Caller is in an RCU section.
- */
-static inline struct task_struct *uvm_rust_charge_owner(uvm_va_space_t *va_space, struct mm_struct *mm, struct mem_cgroup *past)
+/* Whether @block gets no more memory of @gpu: it is a VA space's without an mm, whose payer is beyond the bound. */
+static inline bool uvm_rust_has_enough(uvm_va_block_t *block, const uvm_gpu_t *gpu)
 {
-	struct task_struct *owner, *task;
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 
-	if (mm)
-		return rcu_dereference(mm->owner);
-	owner = pid_task(va_space->uvm_rust_opener, PIDTYPE_TGID);
-	if (owner && atomic_read(&owner->signal->live))
-		return owner;
-	owner = NULL;
-	for_each_process(task) {
-		if (!(task->flags & PF_KTHREAD) && atomic_read(&task->signal->live) &&
-		    mem_cgroup_is_descendant(mem_cgroup_from_task(task), past))
-			owner = task;
-	}
-	return owner;
+	return uvm_rust_fix_charge && !uvm_va_space_mm_enabled(va_space) &&
+	       uvm_rust_is_past(uvm_rust_payer(va_space), uvm_rust_gpu_pages(va_space, gpu));
 }
-#endif
 
 /*
- * Ends the process whose memory @mm is, or who stands for it. What it has goes when it closes its files, and until then the cgroup
+ * Ends the process whose memory @mm is. What it has goes when it closes its files, and until then the cgroup
  * stays beyond the bound: no other process of it is ended for so long, or for UVM_RUST_CHARGE_ENDS.
  */
-static inline void uvm_rust_charge_end(uvm_va_space_t *va_space, struct mm_struct *mm, struct mem_cgroup *past)
+static inline void uvm_rust_charge_end(struct mm_struct *mm)
 {
 #ifdef CONFIG_MEMCG
 	static const struct mem_cgroup *last;
@@ -157,7 +177,7 @@ static inline void uvm_rust_charge_end(uvm_va_space_t *va_space, struct mm_struc
 	if (READ_ONCE(last) == current->active_memcg && time_before(jiffies, READ_ONCE(ended) + UVM_RUST_CHARGE_ENDS))
 		return;
 	rcu_read_lock();
-	owner = uvm_rust_charge_owner(va_space, mm, past);
+	owner = rcu_dereference(mm->owner);
 	if (owner && !(READ_ONCE(owner->signal->flags) & SIGNAL_GROUP_EXIT)) {
 		pr_warn_ratelimited("process %d (%s) is ended: what is evicted from its GPUs is beyond its memory cgroup's limit by more than these hold\n",
 				    task_tgid_nr(owner), owner->comm);
@@ -169,19 +189,17 @@ static inline void uvm_rust_charge_end(uvm_va_space_t *va_space, struct mm_struc
 #endif
 }
 
-/* Whom memory of @block is charged to that comes for nobody's mm; NULL for nobody, too. */
-static inline struct mem_cgroup *uvm_rust_payer(uvm_va_block_t *block)
-{
-	return uvm_va_block_get_va_space(block)->uvm_rust_payer;
-}
-
 /* Until uvm_memcg_context_end() the owner of @block is charged, whose memory is @mm. */
 static inline void uvm_rust_memcg_context_start(uvm_memcg_context_t *context, uvm_va_block_t *block, struct mm_struct *mm)
 {
+#if UVM_CGROUP_ACCOUNTING_SUPPORTED() && defined(CONFIG_MEMCG)
+	struct mem_cgroup *payer = mm ? NULL : uvm_rust_payer(uvm_va_block_get_va_space(block));
+#endif
+
 	uvm_memcg_context_start(context, mm);
 #if UVM_CGROUP_ACCOUNTING_SUPPORTED() && defined(CONFIG_MEMCG)
-	if (!mm && uvm_rust_payer(block)) {
-		context->new_memcg = uvm_rust_payer(block);
+	if (payer) {
+		context->new_memcg = payer;
 		css_get(&context->new_memcg->css);
 		context->old_memcg = set_active_memcg(context->new_memcg);
 	}
@@ -191,7 +209,7 @@ static inline void uvm_rust_memcg_context_start(uvm_memcg_context_t *context, uv
 /* Whether who allocates for @block is its owner. */
 static inline bool uvm_rust_charge_is_own(uvm_va_block_t *block, const struct mm_struct *mm)
 {
-	return mm ? current->mm == mm : task_tgid(current) == uvm_va_block_get_va_space(block)->uvm_rust_opener;
+	return mm ? current->mm == mm : uvm_rust_pays(uvm_va_block_get_va_space(block));
 }
 
 /*
@@ -202,15 +220,15 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 							   bool is_charged)
 {
 	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
-	struct mem_cgroup *past;
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 
-	if (!is_charged && (context->mm || !uvm_rust_payer(block) || current->active_memcg != uvm_rust_payer(block)))
+	if (!is_charged && (context->mm || !uvm_rust_payer(va_space) || !uvm_rust_charged_now()))
 		return UVM_CPU_CHUNK_ALLOC_FLAGS_NONE;
 	if (!uvm_rust_fix_charge || context->make_resident.cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION)
 		return flags;
-	past = uvm_rust_charge_past(uvm_rust_charge_slack(block));
-	if (past)
-		uvm_rust_charge_end(uvm_va_block_get_va_space(block), context->mm, past);
+	if (context->mm && uvm_va_space_mm_enabled(va_space) &&
+	    uvm_rust_is_past(uvm_rust_charged_now(), uvm_rust_charge_slack(block)))
+		uvm_rust_charge_end(context->mm);
 	return flags | UVM_RUST_EVICTED | (uvm_rust_charge_is_own(block, context->mm) ? UVM_RUST_OWN : 0);
 }
 
@@ -239,7 +257,8 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_charge_asks(uvm_cpu_chunk_all
 
 /*
  * Whether the charge may go over the limit, as the host gave @page of @size for nobody, which is given back. Else there is no such
- * piece, or after some @tries, for a single page, @flags say to ask as upstream does.
+ * piece, or after some @tries, for a single page, @flags say to ask as upstream does. Where one NUMA node is asked that fails
+ * alone: upstream asks for the same on any node then.
  */
 static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, struct page *page, uvm_chunk_size_t size, unsigned int tries)
 {
@@ -249,7 +268,7 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 		*flags |= UVM_RUST_OVER;
 		return true;
 	}
-	if (size == PAGE_SIZE)
+	if (size == PAGE_SIZE && !(*flags & UVM_CPU_CHUNK_ALLOC_FLAGS_STRICT))
 		*flags &= ~(UVM_RUST_EVICTED | UVM_RUST_OWN | UVM_RUST_OVER);
 	return false;
 }
@@ -261,7 +280,7 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 #define uvm_rust_charged(flags, size, alloc) ({							\
 	struct page *__page = NULL;								\
 	const uvm_cpu_chunk_alloc_flags_t __asked = (flags);					\
-	bool __full = uvm_rust_charge_past(-(long)((size) / PAGE_SIZE));			\
+	bool __full = uvm_rust_is_past(uvm_rust_charged_now(), -(long)((size) / PAGE_SIZE));	\
 	unsigned int __before, __tries = 0;							\
 												\
 	while (((flags) & UVM_RUST_EVICTED) && !__page && !uvm_rust_charge_refuses(size)) {	\

@@ -7,7 +7,6 @@
 #define UVM_RUST_VA_SPACE_H
 
 #include <linux/memcontrol.h>
-#include <linux/pid.h>
 
 #include "uvm_lock.h"
 #include "uvm_va_space.h"
@@ -32,14 +31,12 @@ static inline bool uvm_rust_lock_for_fault(uvm_va_space_t *va_space, bool is_hmm
 	return true;
 }
 
-/* This process pays for what @va_space takes of the host's memory, also when the process has gone (uvm_rust_charge.h). */
+/* The cgroup of this process pays for what @va_space takes of the host's memory, also when the process has gone (uvm_rust_charge.h). */
 static inline void uvm_rust_opened(uvm_va_space_t *va_space)
 {
 #ifdef CONFIG_MEMCG
-	if (!uvm_rust_fix_charge)
-		return;
-	va_space->uvm_rust_payer = get_mem_cgroup_from_mm(current->mm);
-	va_space->uvm_rust_opener = get_pid(task_tgid(current));
+	if (uvm_rust_fix_charge)
+		va_space->uvm_rust_payer = get_mem_cgroup_from_mm(current->mm);
 #endif
 }
 
@@ -48,7 +45,6 @@ static inline void uvm_rust_closed(uvm_va_space_t *va_space)
 {
 #ifdef CONFIG_MEMCG
 	mem_cgroup_put(va_space->uvm_rust_payer);
-	put_pid(va_space->uvm_rust_opener);
 #endif
 }
 

@@ -43,15 +43,12 @@ pub(crate) fn run(suite: &mut Suite) {
             text: "is beyond its memory cgroup's limit",
             times: 1,
         }],
-        || limit_is_one("--child-overflows"),
+        limit_is_one,
     );
     suite.test(
         "charge: nor is a VA space that several processes may share",
-        &[Allowed {
-            text: "is beyond its memory cgroup's limit",
-            times: 1,
-        }],
-        || limit_is_one("--child-shares"),
+        NONE,
+        sharers_limit_is_one,
     );
     suite.test(
         "charge: what calls make without end counts",
@@ -77,7 +74,7 @@ pub(crate) fn child_evicted() -> ExitCode {
     })
 }
 
-/// Run by `limit_is_one`: has the GPU write `TIMES` what it holds, once it is told to.
+/// Run by `overflow`: has the GPU write `TIMES` what it holds, once it is told to.
 pub(crate) fn child_overflows(process: vgpu_client::Result<Process>) -> ExitCode {
     child(|| {
         let process = process?;
@@ -201,10 +198,34 @@ fn owner_is_slow() -> Outcome {
 
 /// A process whose own faults evict its own memory has no more of the host's, beside its limit, than a GPU holds: then
 /// it is ended. Another process of its cgroup lives on, and kernels of others go on.
-fn limit_is_one(owner: &str) -> Outcome {
+fn limit_is_one() -> Outcome {
     let (process, gpu, group) = start_with_group!();
-    let mut neighbour = Owner::start(&group, "--child-evicted")?;
-    let owner = Owner::start(&group, owner)?;
+    let status = overflow(&process, &gpu, &group, "--child-overflows")?;
+    ensure!(status.signal() == Some(9), "the owner ended with {status}");
+    Ok(Pass::Ok)
+}
+
+/// One whose VA space has no mm is not ended, as others may have the VA space. It gets no more of the GPU's memory then, and its
+/// kernel ends.
+fn sharers_limit_is_one() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    let status = overflow(&process, &gpu, &group, "--child-shares")?;
+    ensure!(
+        status.code() == Some(1),
+        "who shares its VA space ended with {status}"
+    );
+    Ok(Pass::Ok)
+}
+
+/// How the owner ends, a child of this program in the group: its faults evict its own memory beyond the group's limit.
+fn overflow(
+    process: &Process,
+    gpu: &Gpu,
+    group: &Group,
+    owner: &str,
+) -> Result<ExitStatus, Failure> {
+    let mut neighbour = Owner::start(group, "--child-evicted")?;
+    let owner = Owner::start(group, owner)?;
     let limit = group.charged()? + HEADROOM;
     group.limit(&limit.to_string())?;
     let holds_at_once = gpu.info().usable_bytes();
@@ -212,8 +233,11 @@ fn limit_is_one(owner: &str) -> Outcome {
     let status = owner.end()?;
     let (ended, most) = (group.events("oom_kill")?, group.most_charged()?);
     println!("# {most} bytes at most, {limit} allowed, {holds_at_once} on the GPU");
-    ensure!(status.signal() == Some(9), "the owner ended with {status}");
     ensure!(ended == 0, "Linux has chosen {ended} processes");
+    ensure!(
+        most > limit + holds_at_once,
+        "it ended below the bound, at {most}"
+    );
     ensure!(
         neighbour.child.0.try_wait()?.is_none(),
         "its neighbour ended, too"
@@ -224,10 +248,10 @@ fn limit_is_one(owner: &str) -> Outcome {
         most <= limit + 2 * holds_at_once,
         "{most} bytes were charged, beyond {limit}"
     );
-    let few = Buffer::<u64>::managed(&process, WORDS)?;
-    gpu_writes(&gpu, &few, 1)?;
+    let few = Buffer::<u64>::managed(process, WORDS)?;
+    gpu_writes(gpu, &few, 1)?;
     holds(&few, 1)?;
-    Ok(Pass::Ok)
+    Ok(status)
 }
 
 /// How many objects of the driver's are made that cost their process nothing but a call.
