@@ -19,6 +19,7 @@ static const char *const names[OPS] = {
 	[EMPTY] = "empty", [FULL] = "full", [INTERSECTS] = "intersects", [SUBSET] = "subset", [EQUAL] = "equal",
 	[WEIGHT] = "weight", [SET] = "set", [CLEAR] = "clear", [FIRST] = "find first",
 	[FIRST_ZERO] = "find first zero", [NEXT] = "find next", [NEXT_ZERO] = "find next zero", [RUNS] = "runs of set bits",
+	[WEIGHT_OF_SOME] = "weight of some",
 };
 
 #define NUMBER(n) n,

@@ -42,6 +42,8 @@ static __always_inline void run(enum op op, unsigned int size, const struct inpu
 			bitmap_set(dst, i, last + 1 - i);
 		}
 		break;
+	/* Of a size that is not known as this is compiled, often 0. */
+	case WEIGHT_OF_SOME: out->value = bitmap_weight(a, in->count); break;
 	case OPS: break;
 	}
 }

@@ -12,8 +12,13 @@
 //! - what is absent has a copy outside;
 //! - what is absent before a part that first reads it has come in by the part's end, and so has
 //!   what is no longer absent after it;
-//! - a copy that was not there before a part, or is of what the part writes, was made in it;
-//! - in each direction, a part is no shorter than what is copied in it takes.
+//! - a copy that was not there before a part, or is of what the part writes, was made in it; where a copy is
+//!   lost once it is fetched, so was one of what came in;
+//! - an input is replaced by the next step's as its last use ends: all of it is outside then, and none in
+//!   GPU memory, so that what the next step reads of it has come in since;
+//! - in each direction, a part is no shorter than what is copied in it takes;
+//! - with one copy engine, nor is it shorter than what the link takes for both directions together. An SSD
+//!   reads and writes at once whatever the engines, and the link is free while the SSD is still busy.
 //!
 //! Everything is relaxed: tensors may be split at will, no kernel's tensors need be there together, host
 //! memory has room, nothing faults. A copy half done counts half, so that time and bytes of each part are
@@ -55,51 +60,80 @@ struct Pattern {
     parts: Vec<Part>,
     /// The last cut at which it is alive, of those from the first part on; `None`: it lasts.
     until: Option<usize>,
+    /// An input's, when the next step's contents take the place of the last's.
+    renewed: Option<Renewal>,
+}
+
+/// When new contents of an input are outside, and the old ones are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Renewal {
+    /// As this part begins: the last use ends with the part before.
+    Before(usize),
+    /// Within this part, after all uses in the part.
+    Within(usize),
+}
+
+/// Where a tensor's contents are before a part, or what is left of it.
+#[derive(Clone, Copy)]
+enum Before {
+    /// There are none yet.
+    Unborn,
+    /// What is absent, and what has a copy, as at the cut.
+    Cut([usize; 2]),
+    /// All is outside, and nothing else.
+    Outside,
+}
+
+/// Picoseconds per page of copies of whole va_blocks at `rate`, each with `setup` ns; 0: nothing is known.
+fn per_page(rate: f64, setup: u64) -> i64 {
+    let block = setup as f64 + BLOCK as f64 / rate * 1e9;
+    let ps = block * 1000.0 / (BLOCK / PAGE) as f64;
+    if ps.is_finite() {
+        ps as i64
+    } else {
+        0
+    }
+}
+
+/// Picoseconds for which a page takes the link at least, on the way in and out; 0: nothing is known.
+fn link_rates(m: &Machine) -> [i64; 2] {
+    [m.pcie_h2d, m.pcie_d2h].map(|rate| per_page(rate, m.copy_setup))
 }
 
 /// Picoseconds that a page takes at least, on the way in and out; 0: nothing is known.
 fn rates(m: &Machine) -> [i64; 2] {
-    let per_page = |rate: f64, setup: u64| {
-        let block = setup as f64 + BLOCK as f64 / rate * 1e9;
-        block * 1000.0 / (BLOCK / PAGE) as f64
-    };
+    let [link_in, link_out] = link_rates(m);
     let ways = [
-        (m.pcie_h2d, m.ssd_read, m.ssd_read_latency),
-        (m.pcie_d2h, m.ssd_write, m.ssd_write_latency),
+        (link_in, m.ssd_read, m.ssd_read_latency),
+        (link_out, m.ssd_write, m.ssd_write_latency),
     ];
     ways.map(|(link, ssd, latency)| {
-        let mut ps = per_page(link, m.copy_setup);
         // All that is outside is on the SSD, if it is anywhere.
-        if m.host_mem == 0 && ssd > 0.0 {
-            let requests = PAGE as f64 / m.ssd_request.max(1) as f64;
-            let by_latency = requests * latency as f64 / m.ssd_parallelism.max(1) as f64;
-            // The machine rounds a copy's latencies down to whole nanoseconds.
-            let by_latency = (by_latency - 1.0).max(0.0) * 1000.0;
-            ps = ps.max(per_page(ssd, 0)).max(by_latency);
+        if m.host_mem > 0 || ssd <= 0.0 {
+            return link;
         }
-        if ps.is_finite() {
-            ps as i64
-        } else {
-            0
-        }
+        let requests = PAGE as f64 / m.ssd_request.max(1) as f64;
+        let by_latency = requests * latency as f64 / m.ssd_parallelism.max(1) as f64;
+        // The machine rounds a copy's latencies down to whole nanoseconds.
+        let by_latency = (by_latency - 1.0).max(0.0) * 1000.0;
+        link.max(per_page(ssd, 0)).max(by_latency as i64)
     })
 }
 
 /// How `at`'s parts use the tensor with number `t`.
-fn pattern(w: &Workload, at: &[usize], t: usize, tensor: &Tensor, exclusive: bool) -> Pattern {
+fn pattern(w: &Workload, at: &[usize], t: usize, tensor: &Tensor) -> Pattern {
     let mut parts: Vec<Part> = Vec::new();
     for &(k, write) in &tensor.uses {
         let part = at.partition_point(|&a| a < k as usize);
-        let writes = write || exclusive;
         match parts.last_mut() {
-            Some(last) if last.part == part => last.writes |= writes,
+            Some(last) if last.part == part => last.writes |= write,
             _ => {
                 let mut uses = w.kernels[k as usize].uses.iter();
                 let reads = uses.any(|u| u.tensor as usize == t && u.read);
                 parts.push(Part {
                     part,
                     reads,
-                    writes,
+                    writes: write,
                 });
             }
         }
@@ -107,7 +141,17 @@ fn pattern(w: &Workload, at: &[usize], t: usize, tensor: &Tensor, exclusive: boo
     // Alive until before the first cut that comes after its last use.
     let dead = at.partition_point(|&a| a <= tensor.last() as usize);
     let until = (!tensor.lasting).then_some(dead);
-    Pattern { parts, until }
+    // The machine renews an input right after its last use, which a cut may lie before, or none.
+    let with_cut = at.binary_search(&(tensor.last() as usize)).is_ok();
+    let renewed = (tensor.lasting && tensor.kind == Kind::Input).then(|| match with_cut {
+        true => Renewal::Before(dead % at.len()),
+        false => Renewal::Within(dead),
+    });
+    Pattern {
+        parts,
+        until,
+        renewed,
+    }
 }
 
 /// The program that bounds a steady step of `workload` on `machine`, cut at `points` ends of kernels.
@@ -115,11 +159,10 @@ pub fn program(machine: &Machine, workload: &Workload, points: usize) -> Lp {
     let at = boundaries(workload, points.min(workload.kernels.len()));
     let mut patterns: BTreeMap<Pattern, u64> = BTreeMap::new();
     for (t, tensor) in workload.tensors.iter().enumerate() {
-        // What comes anew with each step may be fetched in time or not: it does not count.
-        if tensor.uses.is_empty() || tensor.kind == Kind::Input {
+        if tensor.uses.is_empty() {
             continue;
         }
-        let pattern = pattern(workload, &at, t, tensor, machine.keep_clean == 0);
+        let pattern = pattern(workload, &at, t, tensor);
         *patterns.entry(pattern).or_default() += tensor.bytes / PAGE;
     }
     let mut program = Program::new(machine, workload, &at, patterns.values().sum());
@@ -132,10 +175,14 @@ pub fn program(machine: &Machine, workload: &Workload, points: usize) -> Lp {
 /// The program as it grows: what each part copies, and what is at each cut.
 struct Program {
     lp: Lp,
+    /// Whether a copy outside is lost once it is fetched.
+    exclusive: bool,
     /// How long each part takes.
     times: Vec<usize>,
     /// What each part copies, in and out.
     copied: Vec<[Vec<(usize, i64)>; 2]>,
+    /// Pages that each part copies in whatever is done, beside those.
+    fixed: Vec<i64>,
     /// Pages that are alive at each cut.
     alive: Vec<i64>,
     /// Those that are absent.
@@ -150,8 +197,8 @@ impl Program {
             busy[at.partition_point(|&a| a < k)] += kernel.ns / machine.gpus.max(1);
         }
         let [link_in, link_out] = rates(machine);
-        // No part need take longer than to copy everything both ways.
-        let longest = (all as i64).saturating_mul(link_in + link_out) / 1000 + 1;
+        // No part need take longer than to copy everything both ways, and inputs in twice.
+        let longest = (all as i64).saturating_mul(2 * link_in + link_out) / 1000 + 1;
         let mut lp = Lp::default();
         let time = |&busy: &u64| {
             lp.column(Column {
@@ -164,7 +211,9 @@ impl Program {
         Self {
             times: busy.iter().map(time).collect(),
             lp,
+            exclusive: machine.keep_clean == 0,
             copied: vec![Default::default(); n],
+            fixed: vec![0; n],
             alive: vec![0; n],
             absent: vec![Vec::new(); n],
         }
@@ -202,18 +251,30 @@ impl Program {
             self.absent[cut].push((absent, 1));
             self.lp.row([(copy, 1), (absent, -1)], 0);
         }
-        let before = |cut: usize| match pattern.until {
-            None => Some(unknown[(cut + n - 1) % n]),
-            Some(_) => cut
-                .checked_sub(first + 1)
-                .and_then(|i| unknown.get(i).copied()),
+        let before = |cut: usize| {
+            let at = match pattern.until {
+                None => Some(unknown[(cut + n - 1) % n]),
+                Some(_) => cut
+                    .checked_sub(first + 1)
+                    .and_then(|i| unknown.get(i).copied()),
+            };
+            at.map_or(Before::Unborn, Before::Cut)
         };
         // The last part may end after the last cut at which it is alive.
         let parts = pattern.until.map_or(0..n, |_| first..(cuts.end + 1).min(n));
         for part in parts {
             let used = pattern.parts.iter().find(|p| p.part == part);
             let after = cuts.contains(&part).then(|| unknown[part - cuts.start]);
-            self.part(part, used, before(part), after, pages);
+            match pattern.renewed {
+                Some(Renewal::Before(new)) if new == part => {
+                    self.part(part, used, Before::Outside, after, pages);
+                }
+                Some(Renewal::Within(new)) if new == part => {
+                    self.part(part, used, before(part), None, pages);
+                    self.part(part, None, Before::Outside, after, pages);
+                }
+                _ => self.part(part, used, before(part), after, pages),
+            }
         }
     }
 
@@ -222,29 +283,46 @@ impl Program {
         &mut self,
         part: usize,
         used: Option<&Part>,
-        before: Option<[usize; 2]>,
+        before: Before,
         after: Option<[usize; 2]>,
         pages: i64,
     ) {
-        match (used, before, after) {
-            (Some(u), Some([absent, _]), _) if u.reads => self.copied[part][0].push((absent, 1)),
-            (None, Some([absent, _]), Some([still, _])) => {
+        // What came in, of what was absent before.
+        let came = match (used, before, after) {
+            (Some(u), Before::Cut([absent, _]), _) if u.reads => Some(absent),
+            (None, Before::Cut([absent, _]), Some([still, _])) => {
                 let fetched = self.pages(pages);
                 self.lp.row([(fetched, 1), (absent, -1), (still, 1)], 0);
-                self.copied[part][0].push((fetched, 1));
+                Some(fetched)
             }
-            _ => {}
-        }
-        let Some([_, copy]) = after else { return };
-        let kept = before.filter(|_| !used.is_some_and(|u| u.writes));
-        match kept {
-            // A lone part around the step: what had a copy has it.
-            Some([_, before]) if before == copy => {}
-            Some([_, before]) => {
-                self.lp.row([(copy, 1), (before, -1)], 0);
-                self.copied[part][1].extend([(copy, 1), (before, -1)]);
+            (Some(u), Before::Outside, _) if u.reads => {
+                self.fixed[part] += pages;
+                None
             }
-            None => self.copied[part][1].push((copy, 1)),
+            (None, Before::Outside, Some([still, _])) => {
+                self.fixed[part] += pages;
+                self.copied[part][0].push((still, -1));
+                None
+            }
+            _ => None,
+        };
+        self.copied[part][0].extend(came.map(|c| (c, 1)));
+        let Some([still, copy]) = after else { return };
+        let lost = came.filter(|_| self.exclusive).map(|c| (c, 1));
+        match before {
+            _ if used.is_some_and(|u| u.writes) => self.copied[part][1].push((copy, 1)),
+            Before::Unborn => self.copied[part][1].push((copy, 1)),
+            // A lone part around the step: what had a copy has it, unless it came in.
+            Before::Cut([_, before]) if before == copy => self.copied[part][1].extend(lost),
+            Before::Cut([_, before]) => {
+                let made = [(copy, 1), (before, -1)].into_iter().chain(lost);
+                self.copied[part][1].extend(made.clone());
+                self.lp.row(made, 0);
+            }
+            Before::Outside if !self.exclusive => {}
+            Before::Outside if used.is_some() => self.copied[part][1].push((copy, 1)),
+            // What has a copy and is not outside still came in, and lost it.
+            Before::Outside => self.copied[part][1].extend([(copy, 1), (still, -1)]),
         }
     }
 
@@ -256,21 +334,24 @@ impl Program {
                 self.lp.row(absent, alive - capacity);
             }
         }
-        let rates = rates(machine);
-        for (&time, ways) in self.times.iter().zip(self.copied) {
-            let timed = |way: &[(usize, i64)], ps: i64| -> Vec<(usize, i64)> {
-                way.iter().map(|&(j, x)| (j, -x * ps)).collect()
-            };
-            let all: Vec<_> = ways.iter().zip(rates).map(|(w, ps)| timed(w, ps)).collect();
-            if machine.copy_engines < 2 {
-                // One engine: the directions take turns.
-                let terms = all.into_iter().flatten().chain([(time, 1000)]);
-                self.lp.row(merged(terms), 0);
+        let (link, rates) = (link_rates(machine), rates(machine));
+        let one_engine = machine.copy_engines < 2;
+        let parts = self.times.iter().zip(self.copied).zip(self.fixed);
+        for ((&time, ways), fixed) in parts {
+            let timed = |way: usize, ps: i64| ways[way].iter().map(move |&(j, x)| (j, -x * ps));
+            if one_engine {
+                let both = timed(0, link[0]).chain(timed(1, link[1]));
+                let least = fixed.saturating_mul(link[0]);
+                self.lp.row(merged(both.chain([(time, 1000)])), least);
+            }
+            if one_engine && rates == link {
+                // The directions together take no less than each alone.
                 continue;
             }
-            for way in all {
-                self.lp
-                    .row(merged(way.into_iter().chain([(time, 1000)])), 0);
+            // In picoseconds; the way in is the first.
+            for (way, fixed) in [fixed.saturating_mul(rates[0]), 0].into_iter().enumerate() {
+                let terms = timed(way, rates[way]).chain([(time, 1000)]);
+                self.lp.row(merged(terms), fixed);
             }
         }
         self.lp

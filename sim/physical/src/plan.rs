@@ -8,6 +8,7 @@
 
 pub mod autovm;
 pub mod best;
+mod change;
 pub mod flashneuron;
 pub mod g10;
 pub mod greedy;

@@ -10,18 +10,18 @@
 /* --- statistics: called by C --------------------------------------------- */
 
 /*
- * What there is of a GPU, from uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu():
- * what is counted of it, and the queues of its root chunks, of which there are @root_chunks.
- * @counted: unless it is one of those that are not. @address: that of its PCI device, read within the call. Returns NULL if
+ * Rust's state of a GPU, from uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu():
+ * its statistics, and the queues of its root chunks, of which there are @root_chunks.
+ * @counted: whether it has statistics. @address: of its PCI device, read within the call. Returns NULL if
  * there is no memory.
  */
 struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, _Bool counted, const char *address);
 void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
 
 /*
- * Puts it, or NULL, in the place of the GPU with number @index, and returns what was there, which
- * is destroyed after that. Caller holds g_uvm_global.global_lock and, within it, the PMM's
- * list_lock. It lives for those who find it by the GPU's number
+ * Puts @gpu, or NULL, in the place of the GPU with number @index, and returns the former content, which
+ * the caller destroys after that. Caller holds g_uvm_global.global_lock and, within it, the PMM's
+ * list_lock. The state may be used by whoever finds it by the GPU's number
  *   - under that list_lock, as evictions do: PMA has chunks evicted while a GPU comes and
  *     goes, as upstream unregisters its callbacks only after it has told us;
  *   - with the GPU retained, as VA spaces do in which it is registered: upstream tells us
@@ -31,13 +31,13 @@ void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
  */
 struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu);
 
-/* Whether there is something. Caller holds g_uvm_global.global_lock. */
+/* Whether Rust has a state of the GPU with this number. Caller holds g_uvm_global.global_lock. */
 _Bool uvm_rust_gpu_is_known(__u32 index);
 
 /*
- * What there is of a VA space, from uvm_perf_heuristics_load() to uvm_perf_heuristics_unload(), both under the
- * VA space's lock in write mode: what is counted of it, unless nothing is; what its kernels are known to do, if
- * announcements are taken; and its tenant, if there is an SSD tier. @gpus: how many GPU numbers there are. Called
+ * Rust's state of a VA space, from uvm_perf_heuristics_load() to uvm_perf_heuristics_unload(), both under the
+ * VA space's lock in write mode. It has the statistics, if they are on; what the kernels are known to do, if
+ * announcements are taken; and the tenant, if there is an SSD tier. @gpus: how many GPU numbers there are. Called
  * by a thread that has an mm. Returns NULL if there is no memory.
  */
 struct uvm_rust_space *uvm_rust_space_create(struct uvm_seam_space *of, __u32 pid, __u32 gpus);
@@ -98,8 +98,8 @@ void uvm_rust_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_
 		      __u32 status);
 
 /*
- * With the module; at its end no VA space exists. The first returns an NV_STATUS, and what it made goes in the second,
- * in any case.
+ * Called as the module is loaded and unloaded; at its end no VA space exists. The first returns an NV_STATUS. The second
+ * frees what the first has made, also after an error.
  */
 __u32 uvm_rust_init(void);
 void uvm_rust_exit(void);
@@ -124,10 +124,11 @@ void uvm_rust_fdinfo(struct seq_file *seq, struct file *filp);
 struct uvm_seam_space *uvm_seam_space_of(struct file *filp);
 
 /*
- * Takes the lock of the process' memory in read mode, outside the VA space's, and gives that memory, or NULL for nobody's:
- * a thread of the kernel's takes the VA space's process, if it has one and lives. Who @waits has no lock, also not that
- * of power management, and gets none if it is killed; who does not gets none if others have it. The service of replayable
- * faults alone @waits with a lock, that of the service: an alarm ends its wait. The second gives it back.
+ * Takes the lock of the process' memory in read mode, outside the VA space's, and gives that memory, or NULL if there is
+ * none. In a kernel thread it is the memory of the VA space's process, if that process exists and lives. False: no lock was
+ * taken. With @waits that means that the caller was killed, without @waits that others have the lock. A caller that @waits
+ * holds no lock, also not that of power management. The service of replayable faults alone @waits with a lock, its own: an
+ * alarm ends its wait. The second function gives the lock back.
  */
 _Bool uvm_seam_mm_lock(struct uvm_seam_space *space, _Bool waits, struct mm_struct **locked);
 void uvm_seam_mm_unlock(struct uvm_seam_space *space, struct mm_struct *mm);
@@ -189,16 +190,16 @@ void destroy_workqueue(struct workqueue_struct *queue);
 #define UVM_RUST_WORK_ALARM	3
 #define UVM_RUST_WORKS		4
 
-/* An item that calls @run, one thread at a time; UVM_RUST_WORK_*: what that locks. NULL without memory. */
+/* A work item that calls @run, in one thread at a time. @kind: UVM_RUST_WORK_*, by the locks that @run takes. NULL without memory. */
 struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of);
 /*
- * Has it run, once more if it does; any context that may take a spinlock. Unless @ms is 0, in so many milliseconds, and
- * not before.
+ * Queues the work; if it is running, it runs once more. With @ms other than 0 it does not run before so many milliseconds.
+ * Any context that may take a spinlock.
  */
 void uvm_seam_work_queue(struct workqueue_struct *queue, struct uvm_seam_work *work, __u64 ms);
 /*
- * Waits until it does not run, and forgets that it was queued; nobody queues it from then on, but itself. @free: and
- * it is gone.
+ * Takes the work off its queue, and waits until it does not run. From the call on, nobody but the work itself queues it.
+ * @free: frees it as well.
  */
 void uvm_seam_work_stop(struct uvm_seam_work *work, _Bool free);
 
@@ -226,11 +227,11 @@ __u64 get_random_u64(void);
 __s64 ktime_get(void);
 unsigned long msleep_interruptible(unsigned int ms);
 
-/* Whether somebody waits to suspend, who waits for this call, too. */
+/* Whether the system is about to be suspended; the suspend waits for the calling thread, too. */
 _Bool uvm_seam_suspends(void);
 /* Sleeps so many microseconds, or up to twice as long. */
 void uvm_seam_sleep(__u64 us);
-/* A place for others to run; whether the calling thread is to die. No spinlock is held. */
+/* Lets other threads run; returns whether the calling thread is being killed. No spinlock is held. */
 _Bool uvm_seam_rest(void);
 
 #endif

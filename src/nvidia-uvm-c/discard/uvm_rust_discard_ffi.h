@@ -127,8 +127,8 @@ __u32 uvm_seam_block_unmap(struct uvm_va_block_struct *block, struct uvm_seam_co
 			   const struct uvm_rust_mask *pages);
 void uvm_seam_block_drop(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
 /*
- * Nobody has @pages any more: what UVM knows of who thrashes on them goes, as with pages that
- * HMM lost. It would take them to be where they were pinned.
+ * @pages are resident nowhere any more: UVM forgets what its thrashing detector knows of them, as for pages that
+ * HMM lost. Otherwise UVM would believe them to be where they were pinned.
  */
 void uvm_seam_block_forget_thrashing(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
 

@@ -42,8 +42,8 @@ static void chunk_start_eviction(uvm_pmm_gpu_t *pmm, uvm_gpu_chunk_t *chunk);
 	})
 
 /*
- * RM asks for memory, so many pages or a range. Until it has all of what it asks for, nobody has
- * what was evicted; and if it does not get it, anybody may.
+ * RM asks for memory: a number of pages, or a range. Until RM has all of it, nobody else can have the evicted
+ * memory; if RM does not get all, it gives the memory back, and anybody may have it.
  */
 #define uvm_rust_rm_call(pmm, call)								\
 	({											\
@@ -111,7 +111,7 @@ static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_typ
 		return status;
 	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out, status };
 	status = uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), (uintptr_t)current, gains);
-	/* Who guesses is not to call again at once. */
+	/* A caller that takes only what memory there is (uvm_rust_guesses()) is not told to call again at once. */
 	return status == NV_ERR_NO_MEMORY && !uvm_rust_guesses((uintptr_t)current) ? alloc.lack : status;
 }
 

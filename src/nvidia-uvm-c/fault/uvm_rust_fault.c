@@ -275,7 +275,7 @@ void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *f, bool on)
 
 struct task_struct *uvm_seam_heeds_alarm(bool heeds)
 {
-	/* By the latter what has come is forgotten. */
+	/* disallow_signal() also forgets an alarm that has come. */
 	(heeds ? allow_kernel_signal : disallow_signal)(SIGKILL);
 	return current;
 }
@@ -288,7 +288,7 @@ uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, struct uvm_seam_space 
 	/* Without an mm only managed memory can be serviced. */
 	if (!to_cancel)
 		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), mm);
-	/* Which its end takes away with the lock held for writing. */
+	/* The end of the VA space clears this pointer, with the VA space's lock held for writing. */
 	f->state = va_space->uvm_rust;
 	/* Without partitions a parent has one GPU, and need not look for it among eight. */
 	f->gpu_va_space = f->gpu->parent->smc.enabled ? uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu) :

@@ -143,11 +143,11 @@ __u64 uvm_seam_fault_prefetch_off(struct uvm_seam_fault *fault, __u32 *lapse_ms)
 void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 
 /*
- * Whether the calling thread, which is the kernel's, @heeds the alarm: then it stops waiting for what can be waited for
- * until one is killed. Returns the thread. An alarm that has come is forgotten when the thread does not heed it any more.
+ * Sets whether the calling thread, which is a kernel thread, @heeds the alarm: if it does, the alarm ends each killable wait
+ * of the thread. Returns the thread. When the thread stops heeding the alarm, an alarm that has come is forgotten.
  */
 struct task_struct *uvm_seam_heeds_alarm(_Bool heeds);
-/* The kernel's: by SIGKILL from itself (@by_kernel: 1) it is the alarm of a thread that is there. It takes spinlocks. */
+/* The kernel's: SIGKILL sent by the kernel itself (@by_kernel: 1) is the alarm of a thread, which must exist. Takes spinlocks. */
 int send_sig(int signal, struct task_struct *thread, int by_kernel);
 /*
  * Caller has locked @space, which translate gave in this call, in read mode; before that, unless it is @to_cancel, the
@@ -160,7 +160,7 @@ void uvm_seam_fault_leave(struct uvm_seam_fault *fault);
 /* How many @faults were looked at. NV_WARN_MORE_PROCESSING_REQUIRED: again; NV_WARN_MISMATCHED_TARGET: again, in place. */
 __u32 uvm_seam_fault_service(struct uvm_seam_fault *fault, __u32 first, _Bool per_block, _Bool in_place,
 			     __u32 *faults);
-/* Says it of the fault's uTLB, which is what a Pascal GPU cancels by. */
+/* Notes a fatal fault on the uTLB that it came from: a Pascal GPU cancels by uTLB. */
 void uvm_seam_fault_found_fatal(struct uvm_seam_fault *fault, __u32 first);
 __u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *fault);
 /* One fault, if it is fatal or there is a @reason: an NV_STATUS; 0 for none. */
@@ -169,7 +169,7 @@ __u32 uvm_seam_fault_cancel(struct uvm_seam_fault *fault, __u32 at, __u32 reason
 __u32 uvm_seam_fault_replay(struct uvm_seam_fault *fault);
 /* @how: UVM_RUST_FLUSH_* */
 __u32 uvm_seam_fault_flush(struct uvm_seam_fault *fault, __u32 how);
-/* Waits for the replays, or for what service gave the GPUs to do. */
+/* Waits for the replays, or for the GPUs' work that the service has begun. */
 __u32 uvm_seam_fault_wait(struct uvm_seam_fault *fault, _Bool for_replays);
 __u32 uvm_seam_fault_settle(struct uvm_seam_fault *fault);
 /* Not between enter and leave. */

@@ -48,7 +48,7 @@
 /* Beside it: the charge may go over the limit. */
 #define UVM_RUST_OVER (1 << 28)
 
-/* So long a process has to end before another one of its cgroup is. */
+/* How long an ended process has to free its memory before another process of its cgroup is ended. */
 #define UVM_RUST_CHARGE_ENDS (10 * HZ)
 
 /* How often a single page that the host has is lost to others before an eviction asks as upstream does. */
@@ -110,7 +110,7 @@ static inline bool uvm_rust_charge_high(void)
 	return false;
 }
 
-/* What the caller has taken above memory.high; from here on nothing. */
+/* Returns how many pages the calling thread has taken above memory.high, and sets the count to 0. */
 static inline unsigned int uvm_rust_charge_forget_over(void)
 {
 	unsigned int before = current->memcg_nr_pages_over_high;
@@ -118,7 +118,10 @@ static inline unsigned int uvm_rust_charge_forget_over(void)
 	current->memcg_nr_pages_over_high = 0;
 	return before;
 }
-/* Who evicts its own memory answers for it as well, on its return to user space; another has only what it had: @before. */
+/*
+ * Sets the count again: to @before, and if the thread evicts its own memory, plus what the eviction took. The thread waits for
+ * that on its return to user space.
+ */
 static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before)
 {
 	if (flags & UVM_RUST_OWN)

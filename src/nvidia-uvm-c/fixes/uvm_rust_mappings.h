@@ -86,7 +86,7 @@ static inline void uvm_rust_mappings_later(uvm_va_space_t *va_space, uvm_va_bloc
 
 	if (!uvm_rust_has_non_faultable(va_space) && !uvm_rust_has_fatal_engines())
 		return;
-	/* Who waits for the queue waits for all that are in it: one sleep is for all that a millisecond has. */
+	/* A thread that flushes the queue waits for all items in it, so the thread sleeps at most once in a millisecond. */
 	if (ktime_get_ns() - slept > NSEC_PER_MSEC) {
 		usleep_range(1000, 2000);
 		slept = ktime_get_ns();

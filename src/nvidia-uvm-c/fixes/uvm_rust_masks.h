@@ -6,7 +6,9 @@
  * writes out what has up to 64 and calls a loop for more, which with masks of a few words
  * spends most of its time on the call and on the loop; servicing one fault makes some 150
  * of these calls. Here every size up to 512 bits that is known when it is compiled is
- * written out, and looking for a bit begins in line. What is computed is the same.
+ * written out, and looking for a bit begins in line. Upstream counts the NUMA nodes in front
+ * of a page's, which on most machines are none, ten times for each page that it moves: that
+ * needs no call either. What is computed is the same.
  *
  * The Kbuild includes this in front of every file of nvidia-uvm; UVM_RUST_MASKS=0 leaves
  * it out.
@@ -151,7 +153,7 @@ static __always_inline unsigned long uvm_rust_mask_find(const unsigned long *map
 #define bitmap_equal(a, b, nbits) \
 	(uvm_rust_mask_known(nbits) ? uvm_rust_mask_equal(a, b, nbits) : bitmap_equal(a, b, nbits))
 #define bitmap_weight(a, nbits) \
-	(uvm_rust_mask_known(nbits) ? uvm_rust_mask_weight(a, nbits) : bitmap_weight(a, nbits))
+	(uvm_rust_mask_known(nbits) ? uvm_rust_mask_weight(a, nbits) : (nbits) ? bitmap_weight(a, nbits) : 0)
 #define bitmap_set		uvm_rust_bitmap_set
 #define bitmap_clear		uvm_rust_bitmap_clear
 #define find_first_bit(map, size)		uvm_rust_mask_find(map, size, 0, 0)

@@ -27,15 +27,15 @@ struct flash_memory {
 };
 
 /*
- * Of what nodes of the host have for a page, that where it is resident, if it is; NULL if none has any. @of is from the
- * call before, of a page that is no later one, with the block locked since: what finds one page of a node's chunk finds
- * most of the others.
+ * The host memory of a page: on the node where the page is resident, else on any node that has memory for it; NULL if no
+ * node has. @of caches the chunk that the last call found, for an earlier page or the same one, with the block locked since:
+ * it has most of the chunk's other pages.
  */
 static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, struct flash_memory *of)
 {
 	bool resident = uvm_page_mask_test(&block->cpu.resident, index);
 
-	if (resident || !of->first || index >= of->region.outer) {
+	if (!of->chunk || index >= of->region.outer || !(resident ? uvm_rust_is_resident_on(block, of->nid, index) : of->first)) {
 		of->first = true;
 		for_each_rust_node(of->nid) {
 			of->chunk = uvm_rust_cpu_chunk(block, of->nid, index);
@@ -179,8 +179,8 @@ UVM_RUST_C_BODY(uvm_va_block_map);
 UVM_RUST_C_BODY(uvm_va_block_page_compute_highest_permission);
 
 /*
- * All mappings are made here: whoever gets one for writing may write. Upstream makes some some time after an eviction, and
- * ends some without a migration, so that a write to flash sees neither where the mapping itself does not say so.
+ * All mappings are made here, and a mapping for writing allows writes. Upstream makes some mappings long after an eviction,
+ * and ends some without a migration: a write to flash learns of a mapping only because it is noted here.
  */
 NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
 			   uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,

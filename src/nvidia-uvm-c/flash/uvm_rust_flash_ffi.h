@@ -109,8 +109,9 @@ struct uvm_rust_pages {
 void uvm_seam_block_pages(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, struct uvm_rust_pages *out);
 
 /*
- * New pages, which are neighbours, 1 << @order of them; false without memory, which one page is waited for. Gives back the
- * references on pages, those on them too, and leaves NULL, which it takes as well. What is in one that is new.
+ * The first makes 1 << @order neighbouring pages; false if there is no memory. It waits for memory only for a single page. The
+ * second gives back the references on pages, also on pages of the first, and sets each pointer to NULL; a pointer may be NULL
+ * before. The third gives the bytes of a page that the first made.
  */
 _Bool uvm_seam_pages_new(struct page **of, __u32 order, _Bool account);
 void uvm_seam_pages_put(struct page **of, __u32 pages);
@@ -127,7 +128,7 @@ struct uvm_rust_bvec {
  */
 int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, struct uvm_rust_bvec *room, __u16 pages,
 			    __u64 position, _Bool write, __u8 level);
-/* What is there is needed no more: 0 or -errno, -EOPNOTSUPP where the device forgets nothing. Sleeps until it has. */
+/* Tells the device to forget these bytes, and sleeps until it has: 0 or -errno, -EOPNOTSUPP for a device that cannot. */
 int uvm_seam_flash_discard(struct uvm_seam_flash_dev *dev, __u64 position, __u64 bytes);
 /*
  * Encrypts pages into others, or decrypts them; the first has @stamp, the next the next. @room is what
@@ -151,15 +152,15 @@ void uvm_seam_flash_arrived(struct uvm_va_block_struct *block, const struct uvm_
 /* Says that so many of its pages cannot be read, which are process @pid's. */
 void uvm_seam_flash_lost(struct uvm_va_block_struct *block, __u32 pages, __u32 pid);
 /*
- * Told after @progress was raised, where a read or a write ends, or there is room; waits until it is not what it @was
- * any more, or so many milliseconds.
+ * The first wakes those who wait, after @progress was raised because a read or a write ended, or there is room. The second
+ * waits until @progress differs from @was, for @ms milliseconds at most.
  */
 void uvm_seam_flash_tell(struct uvm_seam_flash_dev *dev);
 void uvm_seam_flash_wait(struct uvm_seam_flash_dev *dev, const __u32 *progress, __u32 was, __u32 ms);
 
 /*
- * Attaching and detaching write this lock, moving reads it. Who wants to read waits for it with no lock but a tenant's
- * turn, and only tries it within a VA space's lock, for which a process can make others wait as long as it likes.
+ * Attaching and detaching take this lock for writing, moving takes it for reading. A reader waits for it while it holds no
+ * lock but a tenant's turn. Within a VA space's lock, which a process can keep held for as long as it likes, it only tries.
  */
 extern struct rw_semaphore uvm_rust_flash_attach_lock;
 /* The kernel's. */

@@ -269,7 +269,7 @@ pub(crate) fn batch(file: &seam::File<'_>, arg: usize) -> Result {
         return Err(Error::from_errno(-EOPNOTSUPP));
     }
     let space = file.space().ok_or(EPERM)?;
-    // Who cannot be told what was discarded has nothing discarded. What is written is what was there.
+    // If the result cannot be written back, nothing is to be discarded. This write tries it, with the bytes just read.
     uaccess::write_with_size(arg, batch, size, size as u32)?;
     let mut counts = NO_BLOCKS;
     batch.first_failed = batch.range_count;

@@ -31,7 +31,8 @@ use crate::policy::fault::{
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 
-/// So long the thread sleeps after a batch of which all faults come back, as others have the locks; or twice as long.
+/// How many microseconds the thread sleeps, up to twice as long, after a batch that served no fault because others hold
+/// the locks.
 const BUSY_US: u64 = 50;
 
 /// The fault loop's state of a parent GPU.
@@ -215,7 +216,7 @@ struct Servicing<'a> {
     /// The number of the running batch, and below how many duplicates the service code has found in it.
     batch: u32,
     duplicates: u32,
-    /// What is told of that batch to who listens.
+    /// What the tracepoint says of that batch, if somebody listens.
     told: FaultBatch,
     /// Whether that batch holds a fatal fault.
     fatal: bool,

@@ -50,7 +50,7 @@ fn request(arg: usize, size: u32, of: u64) -> Result<Request> {
     })
 }
 
-/// Who is told of completions.
+/// The eventfd that is signalled for each completion, if the call names one.
 fn event(submit: &uapi::uvm_rust_flash_submit) -> Result<Option<Arc<Event>>> {
     if submit.flags & uapi::UVM_RUST_FLASH_EVENT == 0 {
         return if submit.event_fd == 0 {

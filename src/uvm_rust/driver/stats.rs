@@ -40,8 +40,8 @@ pub(crate) struct Gpu {
     /// The queue each root chunk was last reclaimed from, by chunk number, and [`EARLY`].
     /// Written under the PMM's list_lock, read by the thread that reclaims.
     reclaimed_from: KVVec<AtomicU8>,
-    /// How much of it each VA space holds, and has pages in; `None` without queues, which know it. Given under the PMM's
-    /// list_lock, read without.
+    /// How many bytes of the GPU each VA space holds, and how many of those are resident; `None` without the eviction
+    /// queues, which know it. Written under the PMM's list_lock, read without a lock.
     held: Option<Held>,
     /// What was evicted last, of all VA spaces.
     returns: Returns,

@@ -15,7 +15,7 @@ pub(crate) struct Slot<P: ForeignOwnable>(AtomicPtr<c_void>, PhantomData<P>);
 
 // SAFETY: what is there goes along.
 unsafe impl<P: ForeignOwnable + Send> Send for Slot<P> {}
-// SAFETY: others look at what is there, and who has only a shared reference may put it there.
+// SAFETY: several threads may look at the value at the same time, and a thread with a shared reference may put it there.
 unsafe impl<P: ForeignOwnable + Send + Sync> Sync for Slot<P> {}
 
 impl<P: ForeignOwnable> Slot<P> {

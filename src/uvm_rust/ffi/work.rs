@@ -69,7 +69,7 @@ impl WorkQueue {
     }
 }
 
-/// What work locks: of one kind of work lockdep is not told what another locks.
+/// The kinds of work, by the locks that they take: lockdep keeps the locks of one kind apart from those of another.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Prefetch = bindings::UVM_RUST_WORK_PREFETCH as isize,

@@ -107,7 +107,7 @@ impl Quota {
         Max(self.max.load(Relaxed))
     }
 
-    /// Sets the maximum, which counts from the next allocation on. It is the caller who evicts what is beyond.
+    /// Sets the maximum, which counts from the next allocation on. The caller evicts the chunks beyond it.
     ///
     /// # Errors
     ///

@@ -9,7 +9,8 @@
 //! either, memory is so short that no time of the ideal step is long enough for the
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
-//! are refined; and what is best by then is tried with everything asked for earlier.
+//! are refined; and what is best by then is tried with everything asked for earlier. What is best then is
+//! changed at random, a little at a time (`change.rs`).
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
 //! behind none. How much is tried depends on the step and the machine alone, unless a budget
 //! of time is given ([`Until`]): then the papers' plans come right after our first.
@@ -27,6 +28,7 @@ use uvmsim_g10::Design;
 use uvmsim_machine::Machine;
 
 use crate::bound::bound_ns;
+use crate::plan::change::Changes;
 use crate::plan::g10;
 use crate::plan::greedy;
 use crate::plan::ours;
@@ -90,8 +92,9 @@ pub fn find(
     let mut search = Search::new(machine, workload, layout, until);
     search.compares = true;
     search.all();
-    let faster = search.faster;
     let (out, plan) = search.best.ok_or(search.error)?;
+    // With a budget, a better plan may have been found after the policies were run.
+    let faster = search.faster.filter(|f| f.1 < out.step_ns);
     Ok(Found {
         plan,
         step_ns: out.step_ns,
@@ -267,6 +270,9 @@ impl<'a> Search<'a> {
         }
         if !near {
             self.go_on(own);
+        }
+        if !self.is_within(NEAR) {
+            self.change();
         }
         if !limited && !self.is_within(0) {
             self.reactive();
@@ -502,6 +508,21 @@ impl<'a> Search<'a> {
             };
             self.consider(plan.clone());
             ask(&mut plan, self.workload, ahead as usize);
+            self.consider(plan);
+        }
+    }
+
+    /// Small changes of the best plan, as long as there is time for them.
+    fn change(&mut self) {
+        let mut changes = Changes::new(self.workload, self.layout);
+        for _ in 0..changes.tries {
+            if self.is_within(NEAR) {
+                return;
+            }
+            let Some((_, plan)) = &self.best else { return };
+            let Some(plan) = changes.change(plan) else {
+                return;
+            };
             self.consider(plan);
         }
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What is not so of all GPUs, as some are old. Only for uvm_rust_compat.h.
+ * What some old GPUs cannot do. Only for uvm_rust_compat.h.
  */
 /* Whether the GPU only ever reads and writes the range where it is. */
 #define uvm_rust_is_lite(range, gpu)		uvm_processor_mask_test(&(range)->uvm_lite_gpus, (gpu)->id)

@@ -121,8 +121,9 @@ struct Asked {
     reads_for: Asks,
     /// Whether the last fetch was for faults.
     is_for_faults: bool,
-    /// What who reads for faults has waited for, until it begins to read; and what who reads for a call has.
+    /// The set of buffers that a reader for faults has waited for, until it begins to read.
     set: Option<Set>,
+    /// The turn and the set of buffers that a reader for a call has waited for.
     ready: Option<Ready>,
     /// Between `enter` and `leave`.
     pm: Option<PmLock>,

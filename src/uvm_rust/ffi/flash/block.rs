@@ -371,7 +371,7 @@ unsafe extern "C" fn uvm_rust_flash_is_lost(
     let (Some(state), page) = (state, short(page)) else {
         return false;
     };
-    // Whoever comes when that is some time ago has it read again, but for who was not put off for that.
+    // If the page failed some time ago, it is read again, except for a GPU fault that is to find out that it is lost.
     if state.pages.kept().test(page) {
         let now = now_us();
         if !(by_gpu && wants.finds_out(page, now)) {
@@ -562,8 +562,8 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
     }
 }
 
-/// What was asked for of a block, and has not come; and for whom somebody reads it whose reads are for `reader`. `None`
-/// leaves it alone (`Wants::read_by`).
+/// The pages of a block that were asked for and have not come; and for whom a reader of the kind `reader` reads them,
+/// `None` if it is to leave them alone (`Wants::read_by`).
 ///
 /// # Safety
 ///

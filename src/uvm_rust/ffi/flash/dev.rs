@@ -269,7 +269,7 @@ impl Dev {
 
     /// Tells those who wait for that.
     pub(crate) fn tell(&self) {
-        // Who waits looks after it has said so to the queue, whose lock is taken after this to wake it.
+        // A waiter puts itself on the wait queue before it looks; waking it takes the queue's lock after this store.
         self.progress.fetch_add(1, Release);
         // SAFETY: by the invariant of `Seam`.
         unsafe { bindings::uvm_seam_flash_tell(self.seam.as_ptr()) };
@@ -282,8 +282,8 @@ impl Dev {
         unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), at, progress, ms) };
     }
 
-    /// Begins an operation for others than faults, when that may be. No va_block is locked. Who has a VA space's lock
-    /// in read mode, or the process's mmap lock, keeps those who want to write waiting, and whoever comes behind them.
+    /// Waits until an operation for others than faults may begin, and begins it. No va_block is locked. If the caller holds
+    /// a VA space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and so do all behind them.
     pub(super) fn begin_for_others(dev: &Arc<Self>) -> Others {
         let mut turn = Turn::default();
         loop {

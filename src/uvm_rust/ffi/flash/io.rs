@@ -25,9 +25,9 @@ const ENOTEMPTY: c_int = 39;
 
 /// Who comes first: the kernel's level of best-effort I/O.
 ///
-/// What our arbiter has let begin is ordered by the kernel's I/O scheduler, where there is one: whoever waits in a
-/// fault comes first, then who asked in time, then spills. All are best effort: a process is not to keep others from
-/// a disk of which we have a part, and where the host is full, faults wait for spills.
+/// Our arbiter lets operations begin; the kernel's I/O scheduler, if there is one, orders them: reads for faults first,
+/// then requests, then spills. All are best effort: a process is not to keep others from a disk of which we have a part,
+/// and where the host is full, faults wait for spills.
 #[derive(Clone, Copy)]
 pub(super) enum Urgency {
     Fault = 0,
@@ -275,7 +275,8 @@ impl Io {
         unsafe { self.transfer(dev.seam(), false, pages, at, false, urgency) }
     }
 
-    /// What was read is decrypted there. Returns what is what was written, and what is something else.
+    /// Decrypts in place the pages that were read. Returns the pages whose bytes are those that were written, and those
+    /// whose bytes are not.
     pub(super) fn decrypt(&mut self, dev: &Dev, piece: &Piece) -> (PageMask, PageMask) {
         let (mut right, mut wrong) = (PageMask::EMPTY, PageMask::EMPTY);
         for batch in batches(piece) {
@@ -344,7 +345,7 @@ impl Io {
         unsafe { self.transfer(dev, true, (0, pages), at, write, Urgency::Background) == 0 }
     }
 
-    /// Whether what [`Io::copy`] read of a piece, whose pages are numbered from 0, is what was written there.
+    /// Whether the bytes that [`Io::copy`] read of a piece are those that were written. The pages are numbered from 0.
     pub(super) fn is_as_written(&mut self, dev: &Dev, piece: &Piece) -> bool {
         batches(piece).all(|batch| {
             let Some(pages) = of_piece(&mut self.own, &batch) else {

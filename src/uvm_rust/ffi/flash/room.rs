@@ -34,8 +34,8 @@ crate::ffi::check_exports!(uvm_rust_flash_before_populate, uvm_rust_flash_along)
 /// For how long somebody waits for room, until all that it is for is looked at again.
 const ROOM_US: u64 = 100_000;
 
-/// So long the first who is put off waits: the GPU repeats its faults at once, and the CPU is left to those who
-/// can help.
+/// How long the thread sleeps for the first fault of a batch that is put off, in microseconds. The GPU repeats its faults
+/// at once; the sleep leaves the CPU to the threads that read the pages.
 const PARKED_US: u64 = 50;
 
 /// Upstream's cause of a fault that the GPU repeats, and of a CPU's.
@@ -182,9 +182,8 @@ fn parks() -> bool {
     asked && FETCHERS.is_made()
 }
 
-/// Of a GPU's faults, which are of one batch and the first of it if `is_first`, the number of those on one block
-/// from the first on that have to wait, and come back by replay: nothing else is to be done for them. 0 if they
-/// can be serviced.
+/// How many of a GPU's faults, from the first on and on one block, have to wait and come back by replay; nothing else is to
+/// be done for them. 0 if they can be serviced. All are of one batch; `is_first`: the first is the batch's first.
 ///
 /// # Safety
 ///

@@ -206,7 +206,7 @@ impl Machine for Spilling<'_> {
 
     fn rest(&mut self, began: Option<u64>) {
         let now = now_us();
-        // What it waited for others is no time that it had the device.
+        // The worker did not use the device while it waited for its turn.
         let waited = core::mem::take(&mut self.waited_us);
         let took = now
             .saturating_sub(began.unwrap_or(now))
@@ -214,7 +214,7 @@ impl Machine for Spilling<'_> {
         let us = pace::rest_us(took, read_parameter!(uvm_rust_flash_share));
         if us > 0 {
             time::sleep_us(us);
-            // What it was, not what it was to be.
+            // The time that it really slept, not the time that it asked for.
             let slept = now_us().saturating_sub(now);
             self.counts(Counter::RestedUs, slept);
         }
@@ -487,7 +487,7 @@ unsafe fn free_unused(block: *mut uvm_va_block_struct, in_flight: PageMask) -> b
             let page = bindings::uvm_seam_host_chunk(block, index.into(), &mut first, &mut outer);
             let chunk = PageMask::from(Region::new(first, outer));
             left -= chunk;
-            // What direct I/O holds is what the page's data come back to, if they do.
+            // A page that direct I/O holds is kept: the data come back to this very page, if they come back.
             if !page.is_null() && !chunk.intersects(&kept) && !bindings::uvm_seam_page_is_held(page)
             {
                 bindings::uvm_seam_host_chunk_free(block, first, outer);

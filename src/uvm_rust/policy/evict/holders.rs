@@ -56,8 +56,8 @@ impl Holders {
         self.holders.get(chunk as usize).copied().unwrap_or(0)
     }
 
-    /// Moves `chunk` to the tail of its holder's list of used chunks. Nobody has no list: what is nobody's
-    /// would be in the way of those whose list that is.
+    /// Moves `chunk` to the tail of its holder's list of used chunks. A chunk without a holder is put
+    /// on no list: it would be in the way of the holders that share the list.
     pub(super) fn append(&mut self, chunk: Chunk) {
         self.append_to(0, chunk);
     }

@@ -20,12 +20,12 @@ use crate::mem::OutOfMemory;
 /// Used chunks that are looked at, at most, each time that one is chosen.
 pub(super) const REACH: usize = 64;
 
-/// What one instruction of a warp needs at once, whose 32 lanes access two blocks each, and what a batch of 256 faults
-/// brings, upstream's default.
+/// How many blocks a process may need at once: 64 for one instruction of a warp, whose 32 lanes access two blocks each,
+/// and 256 for a batch of faults of upstream's default size.
 const AT_ONCE: u32 = 64 + 256;
 
-/// How many chunks a process must have on a GPU of so many for its kernels to get on beside others. Of a small GPU it is an
-/// eighth, as nobody would have more otherwise.
+/// How many chunks a process needs on a GPU of `chunks` chunks for its kernels to get on beside other processes. On a
+/// small GPU the number is an eighth of the chunks, as otherwise no process would have more than it.
 pub fn spared(chunks: u32) -> u32 {
     AT_ONCE.min(chunks / 8)
 }
@@ -77,8 +77,8 @@ pub enum Standing {
 
 /// The first of `chunks` that is neither expected nor a running kernel's. If all are, the one that is needed
 /// last is chosen, because a fault must be served now; the oldest would be the one that was prefetched first and
-/// is needed next. What a running kernel has asked for is none of them: that kernel may need all of it at
-/// once. The second part of what is returned is whether the chunk is expected.
+/// is needed next. A chunk that a running kernel has asked for is never chosen: that kernel may need all such chunks at
+/// once. The second value returned says whether the chunk is expected.
 pub(super) fn first_unspared(
     chunks: impl Iterator<Item = (Chunk, Standing)>,
 ) -> Option<(Chunk, bool)> {

@@ -2,13 +2,13 @@
 
 //! How long the loop waits for the locks of a VA space that somebody else has, and for whose.
 //!
-//! A process may have its own locks held for as long as it likes. One thread services the faults of all processes, so it
-//! waits for such a lock for a while only, and leaves what is behind the lock for the replay. A lock that many want is
-//! had by who waits in its line, and hardly by who only tries. So the thread does wait, but not often: waiting draws on
-//! an account, which fills while the thread does something else.
+//! A process can keep its own locks held for as long as it likes. One thread services the faults of all processes, so it
+//! waits for such a lock for a limited time, and leaves the faults behind the lock for the replay. A thread that waits in
+//! line gets a contended lock; a thread that only tries hardly ever does. So the thread does wait, but not often: waiting
+//! draws on an account, which fills while the thread does something else.
 //!
-//! The account is all VA spaces', and whoever has a lock for good has its faults come back first of all. So the waits go
-//! round: after one VA space has had a wait, those with a greater number have theirs. A batch asks in that order.
+//! All VA spaces share the account, and the faults of a VA space whose lock is never free come back first of all. So the
+//! waits go round: after one VA space has had a wait, those with a greater number have theirs. A batch asks in that order.
 //!
 //! Two kinds of waits are none of the round's. Where no other VA space has had faults for [`ALONE_US`], nobody lacks what a
 //! wait takes, and a program whose threads map and unmap memory all the time is to have its faults served. It waits as
@@ -18,9 +18,9 @@
 //!
 //! # Invariants
 //!
-//! - **L-share**: where others have faults too, all waits together take of any time [`MOST_US`] and a fifth, what batches
-//!   that come back take, up to [`AGAIN_US`], and what the last wait is longer than it may be. What one is longer the next
-//!   ones lack, up to [`DEBT_US`].
+//! - **L-share**: where others have faults too, all waits together take at most a fifth of any time, plus [`MOST_US`]. Two
+//!   things come on top: the waits of batches that come back (up to [`AGAIN_US`]), and the time by which the last wait
+//!   exceeds its limit. This excess, up to [`DEBT_US`], is taken from the next waits.
 //! - **L-line**: a wait that begins may last [`LEAST_US`] at least, so that it is one in line, and no mere try.
 //! - **L-round**: a VA space that asks in each batch has a wait before any with a smaller number has a second one.
 
@@ -47,7 +47,7 @@ pub const ALONE_MOST_US: u64 = 100_000;
 /// batches that upstream allows a call last about as long as one wait in vain then, where each waits once.
 pub const LONG_US: u64 = ALONE_MOST_US / 20;
 
-/// What batches that come back may take before they lack it as well.
+/// How much batches that come back may wait beyond what is left before they are refused as well, in microseconds.
 pub const AGAIN_US: u64 = 100_000;
 
 /// The account of one loop.
@@ -62,9 +62,9 @@ pub struct Patience {
     refused: u64,
     /// The VA space whose faults were met last; 0 for none.
     met: u64,
-    /// Whether it is another one than when a wait was last asked for.
+    /// Whether `met` has changed since a wait was last asked for.
     is_other: bool,
-    /// When that was so.
+    /// When a wait was last asked for with `is_other` set.
     other_at_us: u64,
     /// The next wait of a VA space that is alone.
     alone_us: u64,

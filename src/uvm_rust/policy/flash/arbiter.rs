@@ -7,12 +7,12 @@
 //! 2 MiB each and so keep a device busy; and none begins while a fault waits for a read that has not begun. A fault
 //! finds no more than these few ahead of it.
 //!
-//! Nobody waits for ever. In a storm of faults others have a share of the device, as one of them may be the spill
-//! that makes room for a fault. However long faults wait, as they have no host memory, one operation for others
-//! begins each quarter of a second. Who has waited long for others may begin beside them.
+//! Nobody waits for ever. In a storm of faults, operations for others have a share of the device, as one of them may be
+//! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
+//! begins each quarter of a second. An operation that has waited long for those under way may begin beside them.
 //!
-//! Locking: none. What has to be so at one moment is in one atomic number, so that nothing changes between a look and
-//! the step that it allows.
+//! Locking: none. All that has to be consistent is in one atomic number, so that nothing changes between a look and
+//! the step that the look allows.
 //!
 //! # Invariants
 //!
@@ -68,16 +68,16 @@ struct Now {
 #[derive(Debug)]
 #[must_use]
 pub struct Waits {
-    /// What was the case when they came.
+    /// The state of the arbiter when these faults came.
     came: Now,
 }
 
 /// Somebody who is about to begin an operation for others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
-    /// When it found that too many are under way, in microseconds, and what was the case.
+    /// When it found that too many operations are under way, in microseconds, and the arbiter's state then.
     deep: Option<(u64, Now)>,
-    /// How long it has waited for them, none of which has ended; and in all.
+    /// How long it has waited for them without one of them ending; and how long in all.
     waited_us: u64,
     waited_in_all_us: u64,
 }
@@ -102,8 +102,8 @@ impl Arbiter {
         Waits { came }
     }
 
-    /// The read of those pages begins, of which so many were asked for by faults. What was under way for others when they were asked for was
-    /// ahead of it, and what has begun since.
+    /// The read for these faults begins; faults asked for `pages` of its pages. Ahead of it were the operations for
+    /// others that were under way when the faults came, and those that have begun since.
     pub fn begin(&self, waits: Waits, pages: u64) {
         self.read.fetch_add(pages, Relaxed);
         let now = self.give_up_one();

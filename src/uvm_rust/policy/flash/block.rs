@@ -64,22 +64,22 @@ pub enum ReadError {
 pub struct BlockPages {
     pages: u16,
     on_flash: PageMask,
-    /// What is in memory, and on flash as it was fetched from there.
+    /// Pages in memory that flash has an unchanged copy of.
     copies: PageMask,
-    /// What is being read and still wanted from there.
+    /// Pages that are being read from flash and are still wanted.
     reading: PageMask,
     /// What is being read, wanted or not.
     in_flight: PageMask,
     spilling: PageMask,
     is_spilling: bool,
     lost: PageMask,
-    /// What of the lost the device may give another time, so that its places stay.
+    /// Lost pages that the device may give another time, and whose places on it are kept.
     kept: PageMask,
-    /// What of the kept was there long enough when one more came.
+    /// Pages of `kept` that had been there long enough to be read again when another page was added.
     due: PageMask,
-    /// When a page was put there last.
+    /// When a page was last added to `kept`.
     failed_us: u64,
-    /// What was something else when it was read last.
+    /// Pages whose bytes were not those that were written when they were read last.
     doubted: PageMask,
     chain: Chain,
 }
@@ -245,10 +245,10 @@ impl BlockPages {
         Ok(Some(Read { pages, pieces }))
     }
 
-    /// Of a read that is about to end, the device did not give `failed`, and what it gave of `wrong` is something else.
-    /// Neither says that it does not have them: what failed is lost until it is read again, and keeps its place.
-    /// What is wrong for the first time stays on flash, so that the next one who wants it reads it once more. Returns
-    /// the pages that are lost.
+    /// Notes, at the end of a read, that the device did not give the pages `failed`, and gave other bytes than those written
+    /// for the pages `wrong`. The device may still have both. Failed pages are lost until they are read again, and keep
+    /// their places. A page that is wrong for the first time stays on flash, and the next access reads it once more.
+    /// Returns the pages that are lost.
     pub fn put_off(
         &mut self,
         read: &Read,

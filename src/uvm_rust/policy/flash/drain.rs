@@ -11,14 +11,14 @@
 //! - **N-lock**: as S-lock and S-end of `spill.rs`; the VA space's lock is only tried with the block's held.
 //! - **N-file**: the device is let go only where nothing is on it and nobody uses it: a fetch goes on
 //!   after its pages were discarded, which leaves none there.
-//! - **N-end**: a thread that is to die ends, at the next block, try or wait. So does one that somebody waits for who
-//!   suspends the system.
+//! - **N-end**: a detaching thread that is being killed ends at the next block, try or wait. It also ends there if the
+//!   system is about to be suspended.
 
-/// How often the VA space of a block is tried to be had. The blocks that follow have the tries that are left, so that
-/// a process that holds up its VA space, with a page in each of many blocks, holds up who detaches only once.
+/// How often detaching tries the lock of a block's VA space. The blocks that follow share the tries that are left. So a
+/// process that keeps its VA space locked, and has a page in each of many blocks, delays detaching only once.
 pub const TRIES: u32 = 1000;
 
-/// So many tries more there are with each block that was had.
+/// How many tries are added after each block whose VA space was locked.
 const TRIES_MORE: u32 = 20;
 
 /// Why the device is not let go.

@@ -9,10 +9,10 @@
 //!      read       as a whole, or page by page: one bad sector is not to cost all
 //! ```
 //!
-//! A read that fails says little of what the device has: a path may be down, a controller be reset, bytes be changed on
-//! the way. As with the kernel's swap, who wants the page is told so, and it keeps its place. After a second it is read
-//! again by who wants it then ([`BlockPages::put_off`]), and so are no others with it. It is lost for good only where the device says that its medium
-//! does not have it, or is gone.
+//! A failed read does not say that the device has lost the page: a path may be down, a controller be reset, bytes be
+//! changed on the way. As with the kernel's swap, whoever wants the page gets an error, and the page keeps its place.
+//! From a second later on, an access reads the page again ([`BlockPages::put_off`]), and no other failed page with it.
+//! A page is lost for good only where the device says that its medium does not have it, or where the device is gone.
 //!
 //! # Invariants
 //!
@@ -23,14 +23,14 @@
 //! - **F-bytes**: what a read has filled and has not brought is no memory that may be handed out as it is. It may
 //!   hold what the device gave, of whomever.
 //! - **F-pins**: a read that has begun ends, so that its places on the device are let go.
-//! - **F-turn**: who waits for a turn with the device ([`super::arbiter`]) has not the block's lock, and no page of
-//!   it is marked as being read: a fault on the block would wait for the turn with it. There is host memory before,
-//!   so that who has a turn hardly waits for any. The turn is over when the device is done, before anything
-//!   is decrypted.
-//! - **F-rest**: of what is read for faults that were put off nothing stays on the device but for want of memory. They
-//!   are serviced then, by a thread that serves all processes, which would read the rest itself.
-//! - **F-set**: who waits for a set of buffers ([`super::pool`]) has not the block's lock either, nor marked anything. It
-//!   has its turn, so that who has a set never waits for one of those who wait for it.
+//! - **F-turn**: a thread that waits for a turn with the device ([`super::arbiter`]) does not hold the block's lock, and
+//!   has marked none of its pages as being read. Otherwise a fault on the block would wait for the turn as well. The thread gets
+//!   host memory before the turn, so that it hardly waits for memory during the turn. The turn ends when the device is
+//!   done, before anything is decrypted.
+//! - **F-rest**: a read for faults that were put off leaves none of their pages on the device, except for want of
+//!   memory. The thread that serves all processes services these faults next, and would read the rest itself.
+//! - **F-set**: a thread that waits for a set of buffers ([`super::pool`]) does not hold the block's lock either, and has
+//!   marked nothing. It has its turn already, so a thread that has a set never waits for a thread that waits for one.
 
 use super::super::mask::PageMask;
 use super::{BlockPages, Piece, Read, ReadError, Table};
@@ -103,11 +103,11 @@ impl Did {
 /// What did not come of a read.
 #[derive(Default)]
 struct Missing {
-    /// What the device did not give, and may another time.
+    /// Pages that the device did not give, and may give another time.
     failed: PageMask,
-    /// What it will never give.
+    /// Pages that the device will never give.
     never: PageMask,
-    /// What is something else than what was written.
+    /// Pages whose bytes are not those that were written.
     wrong: PageMask,
 }
 
@@ -181,7 +181,7 @@ pub trait Machine {
     /// Takes what a read is made with, which it may wait for.
     fn open(&mut self);
 
-    /// Waits until something ends, for a while; since `progress` was that.
+    /// Waits for a while, until a read or a write ends that had not ended when `progress` had this value.
     fn wait(&mut self, progress: u32);
 
     /// Reads a piece into the memory that is kept.

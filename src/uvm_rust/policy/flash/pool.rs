@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What reads of a device are made with: sets of buffers, which are made when the device is attached. A read so needs
-//! no memory but that which its pages come to, where a GPU's fault cannot do without the read.
+//! Sets of buffers for reads of a device. They are made when the device is attached, so a read that a GPU's fault cannot
+//! do without needs no memory but the pages that it fills.
 //!
-//! Who reads takes a set ([`take`]) when its turn with the device ([`super::arbiter`]) has come, and gives it back
-//! ([`give_back`]). Where none is free, it waits in line. A set that comes back is granted at once to whoever is next,
-//! who takes it when it runs. So one that does not get to run ties up one set, and not the line. Who may be told to
-//! stop stands in no line, and takes what is free ([`Pool::try_take`]) when it looks again.
+//! A reader takes a set ([`take`]) when its turn with the device ([`super::arbiter`]) has come, and gives the set back
+//! ([`give_back`]). If no set is free, the reader waits in line. A set that comes back is granted at once to the next
+//! reader in line, which takes it when it runs. So a reader that does not get to run ties up one set, and not the line.
+//! A reader that may be told to stop stands in no line: it looks again now and then, and takes a set that is free
+//! ([`Pool::try_take`]).
 //!
 //! Locking: the pool has a lock of its own, inside all others, for each use of it.
 //!
@@ -14,12 +15,12 @@
 //!
 //! - **L-first**: as long as a fault waits that may have a set, nobody else is granted one.
 //! - **L-order**: of faults, and of others, who came first is granted a set first.
-//! - **L-granted**: as long as a set is free that is granted to nobody, nobody waits who may have it.
+//! - **L-granted**: as long as a set is free and granted to nobody, no reader waits that may have it.
 //! - **L-share**: an eighth of the sets is never lent to faults, and others never have more than a quarter. So
 //!   neither wait for what only the other has.
 //! - **L-told**: whoever waits is told when it is granted a set.
-//! - **L-last**: who has a set waits for nobody who waits for one. It has its turn with the device by then; who waits
-//!   has no va_block locked (F-set of [`super::fetch`]).
+//! - **L-last**: a reader that has a set never waits for a reader that waits for one. The first has its turn with the
+//!   device by then, and the second has no va_block locked (F-set of [`super::fetch`]).
 
 use self::part::{lacks, Part};
 use crate::mem::TryVec;
@@ -35,14 +36,14 @@ pub enum Who {
     Others,
 }
 
-/// Who waits for a set, and who has one.
+/// The line of the readers of one kind, and the sets that they have.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
-    /// So many have one at most.
+    /// How many of them may have a set at a time, at most.
     most: usize,
-    /// So many sets are lent or granted.
+    /// How many sets are lent or granted to them.
     held: usize,
-    /// So many have come to wait, so many of them were granted a set, and so many of these have taken it.
+    /// How many have come to wait, how many of those were granted a set, and how many of these have taken it.
     came: u64,
     granted: u64,
     taken: u64,
@@ -234,8 +235,8 @@ pub fn take<L: Line>(line: &mut L, who: Who) -> L::Set {
     }
 }
 
-/// Takes a set, unless `is_stopped` says, now and then, that nobody wants it any more; `None` then. It stands in no
-/// line, so that who stands in one comes first.
+/// Takes a set. Now and then asks `is_stopped` whether the set is still wanted, and returns `None` if it is not. This
+/// caller stands in no line, so those who stand in line come first.
 pub fn take_unless<L: Line>(
     line: &mut L,
     who: Who,

@@ -88,7 +88,7 @@ pub struct Request {
     pub gpu: [u8; 16],
     /// The number by which the caller knows it.
     pub user: u64,
-    /// Whose it is, of those who share the VA space.
+    /// The user of the VA space that made it, by the number that the user gave (`queue` of the call).
     pub of: u64,
 }
 
@@ -334,7 +334,7 @@ pub enum When {
     Later,
 }
 
-/// The requests of a VA space. `E`: who is told besides those that wait.
+/// The requests of a VA space. `E`: an event that is signalled for a completion, besides waking those that wait.
 #[derive(Debug)]
 pub struct Queue<E> {
     slots: ProcessVec<Slot<E>>,
@@ -555,7 +555,7 @@ impl<E> Queue<E> {
 
 /// What a worker works with.
 pub trait Machine {
-    /// Who is told besides those that wait.
+    /// An event that is signalled for a completion, besides waking those that wait.
     type Event;
 
     /// Keeps the system from being suspended; false if it is about to be.
@@ -570,7 +570,7 @@ pub trait Machine {
     /// Moves the next part of a request.
     fn step(&mut self, job: &mut Job) -> Result<(), Failed>;
 
-    /// Tells those who wait that a request is done, and besides them this one.
+    /// Wakes those who wait because a request is done, and signals `event`, if there is one.
     fn tell(&mut self, event: Option<Self::Event>);
 
     /// Has a lane's worker run, once more if it runs, unless the VA space has ended: that is looked at with the
@@ -582,7 +582,7 @@ pub trait Machine {
 pub fn turn<M: Machine>(m: &mut M, lane: Lane) {
     if !m.enter() {
         if !lacks(Part::TriesLater) {
-            // It may wait to suspend for long, and nobody would tell.
+            // The suspend may take long, and nobody tells this worker when it is over.
             m.wake(lane, When::Later);
         }
         return;

@@ -15,11 +15,11 @@
 //! them in the meantime says so ([`BlockPages::touched`]), and it stays. The mapping itself need not be
 //! there any more by then: upstream ends some without a migration.
 //!
-//! Nor is seen who reads or writes a page without a mapping: direct I/O, a buffer registered with
-//! io_uring or for RDMA, a pipe. They hold a reference on the page for as long as they may. Such a page
-//! stays ([`Machine::not_held`]): it would be written to, or read from, after the process has got
-//! another one in its place. One look after the mappings have gone is enough, as nobody gets a new
-//! reference without a mapping, and whoever makes one says so.
+//! The driver does not see accesses to a page without a mapping: direct I/O, a buffer registered with
+//! io_uring or for RDMA, a pipe. Their users hold a reference on the page for as long as they may access it.
+//! Such a page stays ([`Machine::not_held`]): it would be written to, or read from, after the process has got
+//! another page in its place. One look after the mappings have gone is enough: nobody gets a new
+//! reference without a mapping, and each new mapping is noted ([`BlockPages::touched`]).
 //!
 //! The spill acts only through [`Machine`]: in the driver that is upstream's va_blocks, under
 //! `cargo test` a model of them, with other threads between any two of its calls.
@@ -33,8 +33,9 @@
 //!   it is locked.
 //! - **S-order**: the VA space's lock is only tried with the block's held: whoever waits to write
 //!   comes first, and a thread that waits for us holds it in read mode.
-//! - **S-end**: the VA space's lock that was tried is let go before the block's. Who ends the VA space
-//!   takes both, this one last, and frees the first then: nobody may still be about to let that go.
+//! - **S-end**: the spill lets the VA space's lock go before the block's. A thread that ends the VA space
+//!   takes the VA space's lock first and the block's last, and then frees the VA space's: by then nobody may
+//!   still be about to release it.
 //! - **S-pins**: a spill that has begun is ended or abandoned, so its room on the device is given back.
 
 use super::super::mask::{PageMask, PAGES};
@@ -209,7 +210,7 @@ pub trait Machine: Copies {
     /// some page has none.
     fn hold(&mut self, spill: &Spill) -> bool;
 
-    /// It has nothing to spill, or what it had is spilled.
+    /// Takes the block out of the queue: it has nothing to spill, or has been spilled.
     fn set_aside(&mut self);
 
     /// One of its tenant's blocks was spilled.
@@ -282,7 +283,7 @@ pub fn work<M: Machine>(m: &mut M) {
     m.hope_for_all();
 }
 
-/// What the outcome means for whose turn it is.
+/// Notes the outcome of a spill in the tenant's queue, which says whose turn it is next.
 fn note<M: Machine>(m: &mut M, outcome: Outcome) {
     if !matches!(outcome, Outcome::Moved | Outcome::Nothing) {
         return;
@@ -304,7 +305,7 @@ fn note<M: Machine>(m: &mut M, outcome: Outcome) {
 pub fn spill<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -> Outcome {
     loop {
         let outcome = once(m, wanted, in_space);
-        // What must leave comes before copies of what is here.
+        // A page that must leave host memory is worth more room than copies of pages that are in memory.
         let again = match outcome {
             Outcome::NoRoom => give_up_copies(m, false),
             Outcome::NoQuota => give_up_copies(m, true),

@@ -40,7 +40,7 @@ pub const READERS_EACH: u32 = 4;
 /// behind what is wanted later.
 pub const ALL_EACH: u32 = FETCHERS_EACH + READERS_EACH;
 
-/// For whom the one with this number reads.
+/// Whether the reader with this number reads for faults or for calls.
 pub fn reads_for(number: u32) -> Asks {
     if number < FETCHERS_EACH {
         Asks::Fault
@@ -49,7 +49,7 @@ pub fn reads_for(number: u32) -> Asks {
     }
 }
 
-/// Who has the records, and knows what they are of.
+/// The memory that holds the records of blocks and owners, and finds each by its name.
 pub trait Records: Sized {
     /// The name of a va_block.
     type Block: Copy;
@@ -120,7 +120,8 @@ pub struct Owner<B, O> {
     /// Blocks of which something was asked for, by faults and by calls, the first first.
     for_faults: List<B>,
     for_calls: List<B>,
-    /// By number of who reads: it is queued or at work, and looks at what is asked for before it ends.
+    /// A bit for each reader, by its number: the reader is queued or at work, and looks at what is asked for before it
+    /// ends.
     awake: u32,
     /// When what it wrote by call has been paid for.
     paid: Ns,
@@ -187,7 +188,7 @@ pub struct Tier<B, O, D> {
     have_some: u64,
     copies_noted: u64,
     detachings: u32,
-    /// What owners that are gone have not paid for.
+    /// The time that users still owe for bytes written by owners that are gone.
     debts: Debts,
     attached: Option<Attached<D>>,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What somebody else is to read: pages of one va_block that GPU faults wait for which were put off, so that
-//! the faults of all processes do not wait for the device; and pages that a call will need soon.
+//! Pages of one va_block that another thread is to read: those that GPU faults need which were put off, and those
+//! that a call will need soon. Faults are put off so that the faults of all processes do not wait for the device.
 
 use super::super::mask::PageMask;
 use super::block::{BlockPages, AGAIN_US};
@@ -32,11 +32,11 @@ pub struct Wants {
     asked: PageMask,
     /// For whom somebody fetches them, or is going to.
     fetched_for: Option<Asks>,
-    /// What of what was asked for could not be fetched, and no fault has found out.
+    /// Pages that were asked for and could not be fetched, which no fault has found out yet.
     failed: PageMask,
-    /// What is lost of the pages of the last faults that were not put off, which find that out.
+    /// Lost pages of the last faults that were not put off; these faults find out that the pages are lost.
     finds_out: PageMask,
-    /// When that is over. A copy engine's fault, which is never put off, has these pages read again from then on.
+    /// Until when `finds_out` holds. From then on a copy engine's fault, which is never put off, has these pages read again.
     finds_out_until_us: u64,
 }
 
@@ -55,10 +55,11 @@ impl Wants {
         self.fetched_for == Some(Asks::Fault)
     }
 
-    /// For whom somebody whose reads are for `reader` reads what was asked for; `None` leaves it alone.
+    /// For whom a reader of the kind `reader` reads the pages that were asked for; `None` if it is to leave them alone.
     ///
-    /// A reader for calls reads all, for faults where faults wait for some. A reader for faults leaves alone what
-    /// only calls ask for: another may have read what it was woken for, and a call has asked for more since.
+    /// A reader for calls reads all pages, and reads them for faults if faults wait for some. A reader for faults leaves
+    /// alone pages that only calls ask for: another reader may have read the pages that this one was woken for, and a
+    /// call may have asked for more since.
     pub fn read_by(&self, reader: Asks) -> Option<Asks> {
         let asks = self.fetched_for.unwrap_or(Asks::Call);
         (asks >= reader).then_some(asks)

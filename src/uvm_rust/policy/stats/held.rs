@@ -2,11 +2,11 @@
 
 //! How much of a GPU's memory each process holds, and how much of that has its pages, in root chunks of 2 MiB.
 //!
-//! A chunk is the process's that the eviction queues know it by (`policy/evict/holders.rs`), from its allocation until
-//! it is free or evicted (`RootChunks::holder_of`). The chunk is resident if a page of it is, however many others are:
-//! nobody else can have the rest. A resident chunk is discarded if it holds nothing but what is discarded.
-//! What is split may be several processes', and is nobody's here. What is being
-//! evicted is not resident (`RootChunks::resident_of`), and is held until it is gone, as it may stay.
+//! A chunk belongs to the process that the eviction queues name as its holder (`policy/evict/holders.rs`), from its
+//! allocation until it is free or evicted (`RootChunks::holder_of`). A chunk is resident if one of its pages is: no other
+//! process can have the rest. A resident chunk is discarded if all of its resident pages are discarded. A chunk that is
+//! split may hold pages of several processes, and belongs to none here. A chunk that is being evicted is not resident
+//! (`RootChunks::resident_of`), and is held until the eviction has succeeded, as the chunk may stay.
 //!
 //! Locking: who calls [`Held::give`] serialises these calls; in the driver that is the PMM's `list_lock`, a
 //! spinlock. [`Held::bytes`] and [`Held::chunks`] take none. All take constant time, and only [`Held::new`] allocates.

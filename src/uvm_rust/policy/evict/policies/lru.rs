@@ -40,8 +40,8 @@ impl Policy for Lru {
     }
 }
 
-/// Who needs `chunk`, if `first` is the oldest of those that may go. What others expect is nothing to a process that
-/// announces nothing: its chunks go when their turn comes, and no earlier.
+/// Who needs `chunk`, if `first` is the oldest chunk that may go. Kernels that other processes announce do not hurt a
+/// process that announces none: its chunks go when they are the oldest, and no earlier.
 pub(super) fn standing(used: Used<'_>, chunk: Chunk, first: Chunk) -> Standing {
     match used.standing(chunk) {
         Standing::Unknown if chunk != first => Standing::Running,

@@ -10,15 +10,15 @@ use core::cell::Cell;
 pub(in super::super) enum Part {
     /// Others let faults go first.
     FaultsFirst,
-    /// Who came later waits for who came first.
+    /// Sets are granted in the order in which readers came.
     Order,
     /// Neither faults nor others have all of the sets.
     Share,
-    /// What is granted is not lent to anybody else.
+    /// A set that is granted to one reader is not lent to another.
     Tied,
-    /// Who gives a set back tells those who wait.
+    /// A reader that gives a set back tells the readers in line.
     TellsOfBack,
-    /// Who waits has looked at the progress before it looked for a set.
+    /// A reader in line reads the progress before it looks for a set.
     LooksFirst,
 }
 

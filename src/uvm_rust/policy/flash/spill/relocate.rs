@@ -37,7 +37,8 @@ pub(super) fn relocate<M: Machine>(m: &mut M) {
     }
 }
 
-/// Whether what is to be moved is at its new place, too. What is something else than what was written stays alone.
+/// Copies an extent to its new place; returns whether that succeeded. Bytes that are not those that were written are not
+/// copied.
 fn copy<M: Machine>(m: &mut M, to_move: &Move) -> bool {
     is_right(|| m.copy_in(to_move)) && m.copy_out(to_move)
 }

@@ -21,7 +21,7 @@ pub(in super::super) enum Part {
     OneSpill,
     /// The end of a read leaves out what was discarded in the meantime.
     ReadLooks,
-    /// Who wants what is being read waits, though it was discarded.
+    /// A thread that wants a page that is being read waits, even if the page was discarded.
     ReadWaits,
     /// A split ends the spill of the block.
     SplitEndsSpill,
@@ -33,7 +33,7 @@ pub(in super::super) enum Part {
     Spare,
     /// With no slot free, relocation empties the slot that it began with.
     OneVictim,
-    /// What a move has failed of comes after all others.
+    /// Relocation takes a slot that it failed to move after all other slots.
     Shuns,
     /// A tenant gets no more pages than its quota.
     Quota,

@@ -13,10 +13,10 @@ impl Table {
     /// What to copy next to empty a slot; `None` if none is worth it, there is no room, or
     /// what is being read or written has to end before.
     ///
-    /// It may take the last free slot, whose room is enough for one slot that is worth it, and
-    /// which nobody else fills (`append()` sees to it). So with no slot free it goes on with the
-    /// slot that it took the last one for: two that are half empty would fill the room, and no
-    /// slot would ever be free again.
+    /// Relocation may take the last free slot, which nobody else fills (`append()` sees to it), and which has
+    /// room for all of one slot that is worth emptying. With no slot free, relocation goes on with the slot
+    /// that it took the last one for: two half-empty slots would fill the room, and no slot would ever be
+    /// free again.
     pub fn relocate_begin(&mut self) -> Option<Move> {
         let (slot, i) = self.victim()?;
         let e = *self.extents.get(i as usize)?;
@@ -33,8 +33,8 @@ impl Table {
         })
     }
 
-    /// The slot with most to gain that nobody reads or writes, and its first extent. What a move
-    /// has failed of comes last, the oldest failure first: it may have passed.
+    /// The slot with most to gain that nobody reads or writes, and its first extent. Slots that relocation
+    /// failed to move come last, the oldest failure first, as its cause may have passed.
     fn victim(&self) -> Option<(u32, u32)> {
         let movable = |slot: u32| {
             let s = self.slots.get(slot as usize)?;

@@ -2,9 +2,9 @@
 
 //! Trimming: slots that nobody needs any more, and that the device is told to forget.
 //!
-//! An SSD takes what was ever written for needed, and copies it when it gathers free space of its own, unless it is
-//! told otherwise. Runs of neighbouring free slots are taken out of what may be handed out, so that nobody writes
-//! there until the device has done what it was told, and are the last ones to be handed out then.
+//! Unless an SSD is told otherwise, it takes whatever was ever written for needed, and copies it when it gathers free
+//! space of its own. Runs of neighbouring free slots are taken out of the free list, so that nobody writes to them until
+//! the device has forgotten them. Then they go to the end of the free list.
 
 use super::{Part, State, Table, NONE, SLOT_BYTES, SPARE};
 use core::ops::Range;

@@ -4,7 +4,7 @@
 use uvm_suite::{ensure, no_leak, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, Uuid};
 use vgpu_client::vgpu::{PERSONALITY_AMPERE, PERSONALITY_VOLTA};
-use vgpu_client::{Buffer, Cause, Event, EventQueue, Gpu, NvStatus, Op, Process, PAGE};
+use vgpu_client::{Buffer, Cause, Event, EventQueue, Gpu, NvStatus, Op, PAGE};
 
 use crate::user::{resident_on, run_kernel, start, unchanged, WORDS};
 use crate::NONE;
@@ -39,18 +39,13 @@ fn counters_config(gpu: &Gpu) -> uvm::ReconfigureAccessCounters {
 /// Why a test of counters on Volta is skipped where UVM has none.
 const NONE_ON_VOLTA: &str = "this release has no access counters on Volta (docs/bases.md)";
 
-/// Has UVM leave the GPU's notifications alone, or heed them again. Returns whether it could: releases from 570.133 on
-/// count nothing on Volta.
-fn ignore_counters(process: &Process, gpu: &Gpu, ignore: bool) -> Result<bool, Failure> {
-    let set = process.call(&mut uvm::SetIgnoreAccessCounters {
-        gpu: gpu.uuid(),
-        ignore: ignore.into(),
-        rm_status: 0,
-    });
+/// Whether UVM counts the accesses of this GPU, by its answer to the first call about them: releases from 570.133 on
+/// refuse it on Volta.
+fn counts<T>(gpu: &Gpu, answer: vgpu_client::Result<T>) -> Result<bool, Failure> {
     let is_volta = gpu.info().personality == PERSONALITY_VOLTA;
-    match set {
+    match answer {
         Err(e) if is_volta && e.status() == Some(NvStatus::NOT_SUPPORTED) => Ok(false),
-        set => Ok(set.map(|_| true)?),
+        answer => Ok(answer.map(|_| true)?),
     }
 }
 
@@ -85,7 +80,12 @@ fn access_counters() -> Outcome {
         );
         Ok(gpu.stats()?.access_notifications - before)
     };
-    if !ignore_counters(&process, &gpu, true)? {
+    let ignored = process.call(&mut uvm::SetIgnoreAccessCounters {
+        gpu: gpu.uuid(),
+        ignore: 1,
+        rm_status: 0,
+    });
+    if !counts(&gpu, ignored)? {
         skip!("{NONE_ON_VOLTA}");
     }
     process.call(&mut counters_config(&gpu))?;
@@ -104,7 +104,11 @@ fn access_counters() -> Outcome {
     ensure!(cleared == 1, "a reset made {cleared} clears");
     let over = (notified(THRESHOLD - 1)?, notified(1)?);
     ensure!(over == (0, 1), "after the reset: {over:?} notifications");
-    ignore_counters(&process, &gpu, false)?;
+    process.call(&mut uvm::SetIgnoreAccessCounters {
+        gpu: gpu.uuid(),
+        ignore: 0,
+        rm_status: 0,
+    })?;
     unchanged(&buffer, |i| i as u64)?;
     Ok(Pass::Ok)
 }
@@ -114,10 +118,9 @@ fn access_counter_migration() -> Outcome {
     if gpu.info().personality != PERSONALITY_VOLTA {
         skip!("UVM drops virtual notifications on x86 (docs/vgpu.md); run with GPU=volta");
     }
-    if !ignore_counters(&process, &gpu, false)? {
+    if !counts(&gpu, process.call(&mut counters_config(&gpu)))? {
         skip!("{NONE_ON_VOLTA}");
     }
-    process.call(&mut counters_config(&gpu))?;
     let events = EventQueue::new(&process, 1 << 12)?;
     let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
     // Mapped from the CPU's memory, and staying there until counted.

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Small changes to a plan, at random, for a search that keeps those that help.
+//!
+//! A planner fills memory to a share of itself and takes tensors whole, so that its plan moves more than
+//! need be where few tensors fill the GPU. Which of them should stay, go instead or come earlier is found
+//! by trying.
+
+use crate::plan::Plan;
+use crate::plan::What;
+use crate::policy::Tier;
+use crate::workload::Layout;
+use crate::workload::Workload;
+
+/// Changes that are worth a run, at most.
+const CHANGES: usize = 400;
+/// Touches of va_blocks in all these runs, at most; beginning a kernel counts as much as `BEGIN`.
+const TOUCHES: usize = 40_000_000;
+const BEGIN: usize = 20;
+/// Tries to make a change that can be made, at the most.
+const TRIES: usize = 32;
+
+/// A time between two uses of a tensor, around the step if it lasts.
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    tensor: u32,
+    /// The kernel that uses it last before.
+    after: usize,
+    /// How many kernels later it is used next; requests are made 1 to so many kernels after `after`.
+    until: usize,
+}
+
+/// What is asked for in an idle time, as kernels after the last use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    out: Option<usize>,
+    back: Option<usize>,
+}
+
+/// Makes changes; the same ones in the same order for the same step.
+pub struct Changes {
+    /// How many runs of changed plans the step is small enough for.
+    pub tries: usize,
+    kernels: usize,
+    idle: Vec<Idle>,
+    state: u64,
+}
+
+impl Changes {
+    /// Changes to plans for `workload`.
+    pub fn new(workload: &Workload, layout: &Layout) -> Self {
+        let kernels = workload.kernels.len();
+        let mut idle = Vec::new();
+        for (i, t) in workload.tensors.iter().enumerate() {
+            if t.uses.is_empty() || layout.whole_blocks(workload, i as u32) == 0 {
+                continue;
+            }
+            let mut add = |after: u32, until: usize| {
+                idle.push(Idle {
+                    tensor: i as u32,
+                    after: after as usize,
+                    until,
+                });
+            };
+            for pair in t.uses.windows(2) {
+                add(pair[0].0, (pair[1].0 - pair[0].0) as usize);
+            }
+            if t.lasting {
+                add(t.last(), kernels - (t.last() - t.first()) as usize);
+            }
+        }
+        // What is used by the very next kernel has no time to be away.
+        idle.retain(|i| i.until > 1);
+        let touches: usize = layout.touches.iter().map(|t| BEGIN + t.len()).sum();
+        Self {
+            tries: (TOUCHES / touches.max(1)).min(CHANGES),
+            kernels,
+            idle,
+            state: 1,
+        }
+    }
+
+    /// A plan that differs from `plan` in one thing; `None`: none was found.
+    pub fn change(&mut self, plan: &Plan) -> Option<Plan> {
+        (0..TRIES).find_map(|_| self.once(plan))
+    }
+
+    fn once(&mut self, plan: &Plan) -> Option<Plan> {
+        if self.idle.is_empty() {
+            return None;
+        }
+        let at = self.below(self.idle.len());
+        let idle = self.idle[at];
+        let asked = self.asked(plan, idle);
+        let mut plan = plan.clone();
+        let kind = self.below(4);
+        match (asked.out, asked.back) {
+            (Some(out), _) if kind == 0 => self.drop(&mut plan, idle, out, asked.back),
+            (Some(out), Some(back)) if kind == 1 => {
+                self.drop(&mut plan, idle, out, Some(back));
+                let there = (idle.after + back) % self.kernels;
+                self.leave_instead(&mut plan, idle, there)?;
+            }
+            (Some(out), _) if kind == 2 => {
+                let last = asked.back.unwrap_or(idle.until);
+                let to = self.shifted(out, 1, last)?;
+                self.shift(&mut plan, idle, (out, to), true);
+            }
+            (out, Some(back)) => {
+                let to = self.shifted(back, out.unwrap_or(1), idle.until)?;
+                self.shift(&mut plan, idle, (back, to), false);
+            }
+            (None, None) if kind == 0 => {
+                let away = 1 + self.below(idle.until);
+                self.add(&mut plan, idle, away);
+            }
+            _ => return None,
+        }
+        Some(plan)
+    }
+
+    /// A number below `n`, at random (SplitMix64, as for [`Workload::add_noise`]).
+    fn below(&mut self, n: usize) -> usize {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+
+    /// The kernel before which a request is made so many kernels after the last use.
+    fn kernel(&self, idle: Idle, on: usize) -> usize {
+        (idle.after + on) % self.kernels
+    }
+
+    fn asked(&self, plan: &Plan, idle: Idle) -> Asked {
+        let mut asked = Asked::default();
+        for on in 1..=idle.until {
+            for &(what, tensor) in &plan.before[self.kernel(idle, on)] {
+                if tensor != idle.tensor {
+                    continue;
+                }
+                match what {
+                    What::Evict(_) => asked.out = asked.out.or(Some(on)),
+                    What::Prefetch => asked.back = Some(on),
+                    _ => {}
+                }
+            }
+        }
+        asked
+    }
+
+    /// Takes the requests of this kind and tensor out that are made before kernel `k`; returns one.
+    fn take(plan: &mut Plan, k: usize, tensor: u32, out: bool) -> Option<What> {
+        let is_it = |&(what, t): &(What, u32)| {
+            let kind = match what {
+                What::Evict(_) => out,
+                What::Prefetch => !out,
+                _ => return false,
+            };
+            t == tensor && kind
+        };
+        let at = plan.before[k].iter().position(is_it)?;
+        let what = plan.before[k][at].0;
+        plan.before[k].retain(|op| !is_it(op));
+        Some(what)
+    }
+
+    /// The tensor stays; copies that only let it leave sooner are not made either.
+    fn drop(&self, plan: &mut Plan, idle: Idle, out: usize, back: Option<usize>) {
+        Self::take(plan, self.kernel(idle, out), idle.tensor, true);
+        if let Some(back) = back {
+            Self::take(plan, self.kernel(idle, back), idle.tensor, false);
+        }
+        let leaves = |op: &(What, u32)| op.1 == idle.tensor && matches!(op.0, What::Evict(_));
+        if !plan.before.iter().flatten().any(leaves) {
+            let copied = |op: &(What, u32)| op.1 == idle.tensor && matches!(op.0, What::Copy(_));
+            plan.before
+                .iter_mut()
+                .for_each(|ops| ops.retain(|op| !copied(op)));
+        }
+    }
+
+    /// The tensor leaves at once, and is asked for so many kernels after its last use.
+    fn add(&self, plan: &mut Plan, idle: Idle, back: usize) {
+        let out = (What::Evict(Tier::Host), idle.tensor);
+        plan.before[self.kernel(idle, 1)].push(out);
+        plan.before[self.kernel(idle, back)].push((What::Prefetch, idle.tensor));
+    }
+
+    /// Another tensor that is idle at kernel `there` leaves, if there is one, and comes back then.
+    fn leave_instead(&mut self, plan: &mut Plan, not: Idle, there: usize) -> Option<()> {
+        for _ in 0..TRIES {
+            let at = self.below(self.idle.len());
+            let idle = self.idle[at];
+            let on = (there + self.kernels - idle.after) % self.kernels;
+            let asked = self.asked(plan, idle);
+            if idle.tensor != not.tensor && (2..=idle.until).contains(&on) && asked.out.is_none() {
+                if let Some(back) = asked.back {
+                    Self::take(plan, self.kernel(idle, back), idle.tensor, false);
+                }
+                self.add(plan, idle, on);
+                return Some(());
+            }
+        }
+        None
+    }
+
+    /// A number from `low` to `high` some way from `at`; `None`: there is no other.
+    fn shifted(&mut self, at: usize, low: usize, high: usize) -> Option<usize> {
+        let by = 1 << self.below(6);
+        let to = match self.below(2) {
+            0 => at.saturating_sub(by).max(low),
+            _ => (at + by).min(high),
+        };
+        (to != at).then_some(to)
+    }
+
+    fn shift(&self, plan: &mut Plan, idle: Idle, (from, to): (usize, usize), out: bool) {
+        if let Some(what) = Self::take(plan, self.kernel(idle, from), idle.tensor, out) {
+            plan.before[self.kernel(idle, to)].push((what, idle.tensor));
+        }
+    }
+}
