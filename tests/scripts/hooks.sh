@@ -23,7 +23,9 @@ is_so() { [ "$("$TOP/scripts/base.sh" "$1" | grep -cx "$2")" = 1 ]; }
 fits_as() {
 	rm -rf "$work/build"
 	env -u UVM_RUST_WHOLE ${2:+UVM_RUST_WHOLE=$2} "$TOP/scripts/seam.sh" "$1" "$work/build" >"$work/said" 2>&1 || return
-	[ "$(grep -c UVM_RUST_NATIVE "$work/build/uvm-rust/nvidia-uvm-c/uvm_rust_version.h")" = "$3" ]
+	[ "$(grep -c UVM_RUST_NATIVE "$work/build/uvm-rust/nvidia-uvm-c/uvm_rust_version.h")" = "$3" ] || return
+	# No version has one place more where a va_block's host memory would be charged as upstream does.
+	[ "$3" = 1 ] || ! grep -w uvm_memcg_context_start "$work/build/nvidia-uvm/uvm_va_block.c" >"$work/said"
 }
 
 # fits TREE: the hooks for what is built without a wish, which is all of ours, and, where there is a choice, those
