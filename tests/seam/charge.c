@@ -76,6 +76,7 @@ static unsigned long jiffies;
 #define time_before(a, b)		((long)((a) - (b)) < 0)
 #define task_tgid(task)			((task)->pid)
 #define task_tgid_nr(task)		0
+#define num_online_cpus()		1
 #define pr_warn_ratelimited(...)	((void)(0 && printf(__VA_ARGS__)))
 #define get_order(size)			((size) / PAGE_SIZE)
 
@@ -236,6 +237,10 @@ static void begin(void)
 	jiffies += 100 * HZ;
 }
 
+/* What charges in flight may count, and how far over its limit the owner of what is evicted may be. */
+#define IN_FLIGHT	512
+#define SLACK		(GPU_PAGES + IN_FLIGHT)
+
 /* Whether it is one node's memory that evicts() asks for. */
 static bool on_one_node;
 
@@ -342,7 +347,7 @@ static void nobody_waits(void)
 static void bound(void)
 {
 	begin();
-	full.memory.usage = 100 + GPU_PAGES;
+	full.memory.usage = 100 + SLACK;
 	evicts(&memory[1], 1);
 	say("up to what the GPU holds nobody is ended", !ends);
 	say("beyond it the process is whose memory is evicted, which has its memory still",
@@ -350,12 +355,12 @@ static void bound(void)
 	jiffies += UVM_RUST_CHARGE_ENDS - 1;
 	evicts(&memory[2], 1);
 	say("for ten seconds no other process of the cgroup is ended", ends == 1);
-	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + GPU_PAGES };
+	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + SLACK };
 	tasks[2].memcg = &other;
 	evicts(&memory[2], 1);
 	say("one of another cgroup is", ends == 2 && ended == &tasks[2]);
 	begin();
-	full.memory.usage = 101 + GPU_PAGES;
+	full.memory.usage = 101 + SLACK;
 	evicts(&memory[1], 1);
 	jiffies += UVM_RUST_CHARGE_ENDS;
 	evicts(&memory[0], 1);
@@ -370,6 +375,36 @@ static void bound(void)
 	say("two GPUs hold twice as much", !ends);
 }
 
+/* The two cgroups have no limit, but the one above them has. */
+static void bound_above(void)
+{
+	begin();
+	full.memory.max = PAGE_COUNTER_MAX;
+	above.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + SLACK };
+	tasks[2].memcg = &other;
+	evicts(&memory[1], 1);
+	say("where a cgroup above has the limit, one is ended of those below it", ends == 1 && ended == &tasks[1]);
+	evicts(&memory[2], 1);
+	say("and for ten seconds none of another one below it", ends == 1);
+	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + SLACK };
+	evicts(&memory[2], 1);
+	say("nor one that has a limit besides", ends == 1);
+	above.memory.usage = 0;
+	evicts(&memory[2], 1);
+	say("once the one above is within it, its own counts", ends == 2 && ended == &tasks[2]);
+	begin();
+	full.memory.max = PAGE_COUNTER_MAX;
+	above.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 100 };
+	va_space.has_mm = false;
+	while (!uvm_rust_has_enough(&block))
+		evicts(NULL, 1);
+	evicts(NULL, GPU_PAGES - 1);
+	va_space.has_mm = true;
+	tasks[2].memcg = &other;
+	evicts(&memory[2], 1);
+	say("by itself a VA space without an mm that has evicted all that it gets has no process of another cgroup ended", !ends);
+}
+
 static void nobodys_mm(void)
 {
 	uvm_cpu_chunk_alloc_flags_t flags;
@@ -378,32 +413,32 @@ static void nobodys_mm(void)
 	va_space.has_mm = false;
 	say("a VA space without an mm is charged to the cgroup of who opened it",
 	    evicts(NULL, 1) && full.memory.usage == 101 && full.css.references == 1 && !chosen);
-	full.memory.usage = 100 + GPU_PAGES;
-	say("up to what the GPU holds it gets memory of the GPU", !uvm_rust_has_enough(&block, &gpu));
+	full.memory.usage = 100;
+	say("within the limit it gets memory of the GPU", !uvm_rust_has_enough(&block));
+	full.memory.usage = 100 + IN_FLIGHT;
+	say("so it does where it seems to be over it, by what Linux refuses at this moment", !uvm_rust_has_enough(&block));
 	full.memory.usage++;
-	say("beyond it no more, as that could be evicted as well", uvm_rust_has_enough(&block, &gpu));
-	say("what it has there is evicted, and no process is ended", evicts(NULL, 1) && full.memory.usage == 102 + GPU_PAGES && !ends && !chosen);
+	say("over it no more, as that could be evicted as well", uvm_rust_has_enough(&block));
+	full.memory.usage = 101 + SLACK;
+	say("what it has there is evicted, and no process is ended", evicts(NULL, 1) && full.memory.usage == 102 + SLACK && !ends && !chosen);
 	say("nor is who calls, by whose mm an unregistering GPU's pages are charged", evicts(&memory[1], 1) && !ends && !chosen);
 	va_space.has_mm = true;
-	say("one with an mm gets memory of the GPU, as its process can be ended", !uvm_rust_has_enough(&block, &gpu));
+	say("one with an mm gets memory of the GPU, as its process can be ended", !uvm_rust_has_enough(&block));
 	say("when that process has gone nobody is ended", evicts(NULL, 1) && !ends);
 	va_space.has_mm = false;
-	va_space.registered_gpus = 2;
-	say("two GPUs hold twice as much", !uvm_rust_has_enough(&block, &gpu));
 	uvm_rust_fix_charge = false;
-	va_space.registered_gpus = 1;
-	say("without the mend it gets all", !uvm_rust_has_enough(&block, &gpu));
+	say("without the mend it gets all", !uvm_rust_has_enough(&block));
 	begin();
 	va_space.has_mm = false;
-	above.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + GPU_PAGES };
-	say("a cgroup above has the limit for it, too", uvm_rust_has_enough(&block, &gpu));
+	above.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + IN_FLIGHT };
+	say("a cgroup above has the limit for it, too", uvm_rust_has_enough(&block));
 	begin();
 	flags = uvm_rust_account(&block, &(uvm_va_block_context_t){ 0 }, false);
 	say("outside of what is charged to who opened it it is nobody's", flags == UVM_CPU_CHUNK_ALLOC_FLAGS_NONE);
 	va_space.uvm_rust_payer = NULL;
 	va_space.has_mm = false;
 	say("without who pays nobody does", evicts(NULL, 1) && full.memory.usage == 100 && asked_for_nobody == 1);
-	say("and nobody is beyond a limit", !uvm_rust_has_enough(&block, &gpu));
+	say("and nobody is over a limit", !uvm_rust_has_enough(&block));
 }
 
 static void removed_cgroup(void)
@@ -411,12 +446,12 @@ static void removed_cgroup(void)
 	begin();
 	va_space.has_mm = false;
 	full.removed = true;
-	full.memory.usage = 101 + GPU_PAGES;
-	say("a cgroup that was removed has no limit any more", !uvm_rust_has_enough(&block, &gpu));
+	full.memory.usage = 101 + IN_FLIGHT;
+	say("a cgroup that was removed has no limit any more", !uvm_rust_has_enough(&block));
 	say("the next one above it pays", evicts(NULL, 1) && above.memory.usage == 1 && above.css.references == 1 && !full.css.references);
 	above.memory.max = 0;
-	above.memory.usage = 1 + GPU_PAGES;
-	say("and has the bound", uvm_rust_has_enough(&block, &gpu));
+	above.memory.usage = 1 + IN_FLIGHT;
+	say("and its limit counts", uvm_rust_has_enough(&block));
 	other.parent = &full;
 	other.removed = true;
 	va_space.uvm_rust_payer = &other;
@@ -430,7 +465,7 @@ static void nobody_is_charged(void)
 	begin();
 	say("where Linux knows none, nobody", evicts(&memory[0], 1) && evicts(NULL, 16) && host_free == 10000 - 17 && !full.css.references);
 	va_space.has_mm = false;
-	say("and a VA space without an mm gets memory of the GPU", evicts(NULL, 1) && !uvm_rust_has_enough(&block, &gpu));
+	say("and a VA space without an mm gets memory of the GPU", evicts(NULL, 1) && !uvm_rust_has_enough(&block));
 }
 #endif
 
@@ -462,6 +497,7 @@ int main(void)
 	reserve_stays();
 	nobody_waits();
 	bound();
+	bound_above();
 	nobodys_mm();
 	removed_cgroup();
 #else

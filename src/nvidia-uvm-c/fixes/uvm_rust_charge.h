@@ -15,8 +15,9 @@
  *
  * A VA space without an mm, as of several processes (UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE), or one whose process has
  * gone, is charged to the cgroup of the process that opened it. Upstream charges it to nobody, and any process may ask for that.
- * No process is ended for it, as none has it alone: whoever is ended, others may go on with it. Beyond the bound it gets no more
- * memory of a GPU, so that what can be evicted beyond is what the GPUs hold.
+ * No process is ended for it, as none has it alone: whoever is ended, others may go on with it. Over the limit it gets no more
+ * memory of a GPU, so that what it has over the limit is at most what the GPUs hold, which is the bound: by itself it has nobody
+ * ended where a cgroup above has the limit, and other processes are in that.
  *
  * To go over the limit Linux wants __GFP_HIGH, by which the host gives of its reserve as well. So that is asked for only where
  * the host has just given as much without.
@@ -31,6 +32,7 @@
 #define UVM_RUST_CHARGE_H
 
 #include <linux/cgroup.h>
+#include <linux/cpumask.h>
 #include <linux/memcontrol.h>
 #include <linux/sched/signal.h>
 
@@ -64,14 +66,16 @@ static inline struct mem_cgroup *uvm_rust_charged_now(void)
 	return current->active_memcg;
 }
 
-/* Whether @memcg, or one above it, is more than @slack pages over its limit. */
-static inline bool uvm_rust_is_past(struct mem_cgroup *memcg, long slack)
+/* Of @memcg and those above it the highest one that is more than @slack pages over its limit; NULL for none. */
+static inline const struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack)
 {
+	const struct mem_cgroup *past = NULL;
+
 	for (; memcg; memcg = parent_mem_cgroup(memcg)) {
 		if ((long)page_counter_read(&memcg->memory) - (long)READ_ONCE(memcg->memory.max) > slack)
-			return true;
+			past = memcg;
 	}
-	return false;
+	return past;
 }
 
 /*
@@ -131,7 +135,7 @@ static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsig
 #else
 #define UVM_RUST_HIGH_PAGES 1
 static inline struct mem_cgroup *uvm_rust_charged_now(void) { return NULL; }
-static inline bool uvm_rust_is_past(struct mem_cgroup *memcg, long slack) { return false; }
+static inline const struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack) { return NULL; }
 static inline struct mem_cgroup *uvm_rust_payer(uvm_va_space_t *va_space) { return NULL; }
 static inline bool uvm_rust_pays(uvm_va_space_t *va_space) { return false; }
 static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before) { }
@@ -139,45 +143,50 @@ static inline bool uvm_rust_charge_high(void) { return false; }
 static inline unsigned int uvm_rust_charge_forget_over(void) { return 0; }
 #endif
 
-/* How many pages the owner of @va_space may have on all of its GPUs, if these are like @gpu. */
-static inline unsigned long uvm_rust_gpu_pages(uvm_va_space_t *va_space, const uvm_gpu_t *gpu)
+/*
+ * What charges that Linux is about to refuse may count, in pages: it adds a charge before it compares, and takes it back then. A
+ * cgroup whose limit is used up, as by a file's pages, so seems to be over it for moments. A CPU is at one charge at a time.
+ */
+static inline long uvm_rust_in_flight(void)
 {
-	return (gpu->mem_info.size >> PAGE_SHIFT) * uvm_processor_mask_get_count(&va_space->registered_gpus);
+	return num_online_cpus() * (UVM_CHUNK_SIZE_MAX / PAGE_SIZE);
 }
 
 /*
- * How far over its limit the owner of @block may be, which is evicted from a GPU. Caller holds the block's lock: a GPU that
- * has pages of the block stays as long.
+ * How far over its limit the owner of @block may be, which is evicted from a GPU: as much as its GPUs hold, if these are alike. Caller
+ * holds the block's lock: a GPU that has pages of the block stays as long.
  */
-static inline unsigned long uvm_rust_charge_slack(uvm_va_block_t *block)
+static inline long uvm_rust_charge_slack(uvm_va_block_t *block)
 {
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 	uvm_gpu_id_t id = uvm_processor_mask_find_first_gpu_id(&block->resident);
+	long pages = 0;
 
-	return UVM_ID_IS_INVALID(id) ? 0 : uvm_rust_gpu_pages(va_space, uvm_rust_gpu(va_space, id));
+	if (!UVM_ID_IS_INVALID(id))
+		pages = (uvm_rust_gpu(va_space, id)->mem_info.size >> PAGE_SHIFT) * uvm_processor_mask_get_count(&va_space->registered_gpus);
+	return pages + uvm_rust_in_flight();
 }
 
-/* Whether @block gets no more memory of @gpu: it is a VA space's without an mm, whose payer is beyond the bound. */
-static inline bool uvm_rust_has_enough(uvm_va_block_t *block, const uvm_gpu_t *gpu)
+/* Whether @block gets no more memory of a GPU: it is a VA space's without an mm, whose payer is over its limit. */
+static inline bool uvm_rust_has_enough(uvm_va_block_t *block)
 {
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 
-	return uvm_rust_fix_charge && !uvm_va_space_mm_enabled(va_space) &&
-	       uvm_rust_is_past(uvm_rust_payer(va_space), uvm_rust_gpu_pages(va_space, gpu));
+	return uvm_rust_fix_charge && !uvm_va_space_mm_enabled(va_space) && uvm_rust_past(uvm_rust_payer(va_space), uvm_rust_in_flight());
 }
 
 /*
  * Ends the process whose memory @mm is. What it has goes when it closes its files, and until then the cgroup
- * stays beyond the bound: no other process of it is ended for so long, or for UVM_RUST_CHARGE_ENDS.
+ * @past stays beyond the bound: no other process of it, or of one below it, is ended for so long, or for UVM_RUST_CHARGE_ENDS.
  */
-static inline void uvm_rust_charge_end(struct mm_struct *mm)
+static inline void uvm_rust_charge_end(struct mm_struct *mm, const struct mem_cgroup *past)
 {
 #ifdef CONFIG_MEMCG
 	static const struct mem_cgroup *last;
 	static unsigned long ended;
 	struct task_struct *owner;
 
-	if (READ_ONCE(last) == current->active_memcg && time_before(jiffies, READ_ONCE(ended) + UVM_RUST_CHARGE_ENDS))
+	if (READ_ONCE(last) == past && time_before(jiffies, READ_ONCE(ended) + UVM_RUST_CHARGE_ENDS))
 		return;
 	rcu_read_lock();
 	owner = rcu_dereference(mm->owner);
@@ -186,7 +195,7 @@ static inline void uvm_rust_charge_end(struct mm_struct *mm)
 				    task_tgid_nr(owner), owner->comm);
 		kill_pid(task_tgid(owner), SIGKILL, 1);
 		WRITE_ONCE(ended, jiffies);
-		WRITE_ONCE(last, current->active_memcg);
+		WRITE_ONCE(last, past);
 	}
 	rcu_read_unlock();
 #endif
@@ -224,14 +233,16 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 {
 	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
+	const struct mem_cgroup *past = NULL;
 
 	if (!is_charged && (context->mm || !uvm_rust_payer(va_space) || !uvm_rust_charged_now()))
 		return UVM_CPU_CHUNK_ALLOC_FLAGS_NONE;
 	if (!uvm_rust_fix_charge || context->make_resident.cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION)
 		return flags;
-	if (context->mm && uvm_va_space_mm_enabled(va_space) &&
-	    uvm_rust_is_past(uvm_rust_charged_now(), uvm_rust_charge_slack(block)))
-		uvm_rust_charge_end(context->mm);
+	if (context->mm && uvm_va_space_mm_enabled(va_space))
+		past = uvm_rust_past(uvm_rust_charged_now(), uvm_rust_charge_slack(block));
+	if (past)
+		uvm_rust_charge_end(context->mm, past);
 	return flags | UVM_RUST_EVICTED | (uvm_rust_charge_is_own(block, context->mm) ? UVM_RUST_OWN : 0);
 }
 
@@ -283,7 +294,7 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 #define uvm_rust_charged(flags, size, alloc) ({							\
 	struct page *__page = NULL;								\
 	const uvm_cpu_chunk_alloc_flags_t __asked = (flags);					\
-	bool __full = uvm_rust_is_past(uvm_rust_charged_now(), -(long)((size) / PAGE_SIZE));	\
+	bool __full = uvm_rust_past(uvm_rust_charged_now(), -(long)((size) / PAGE_SIZE));	\
 	unsigned int __before, __tries = 0;							\
 												\
 	while (((flags) & UVM_RUST_EVICTED) && !__page && !uvm_rust_charge_refuses(size)) {	\

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-// A VA space whose payer is beyond the bound gets no chunk that is new (uvm_rust_charge.h).
+// A VA space without an mm whose payer is over its limit gets no chunk that is new (uvm_rust_charge.h).
 @ enough @
 typedef uvm_va_block_t, uvm_va_block_retry_t, uvm_gpu_t, uvm_va_block_region_t;
 identifier block, retry, gpu, idx, region, size, chunk;
@@ -7,7 +7,7 @@ identifier block, retry, gpu, idx, region, size, chunk;
 block_populate_gpu_chunk(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_gpu_t *gpu, size_t idx, uvm_va_block_region_t region)
 {
 <...
-+ if (uvm_rust_has_enough(block, gpu))
++ if (uvm_rust_has_enough(block))
 + 	return NV_ERR_NO_MEMORY;
   status = block_alloc_gpu_chunk(block, retry, gpu, size, &chunk);
 ...>

@@ -200,16 +200,16 @@ fn owner_is_slow() -> Outcome {
 /// it is ended. Another process of its cgroup lives on, and kernels of others go on.
 fn limit_is_one() -> Outcome {
     let (process, gpu, group) = start_with_group!();
-    let status = overflow(&process, &gpu, &group, "--child-overflows")?;
+    let status = overflow(&process, &gpu, &group, "--child-overflows", 1)?;
     ensure!(status.signal() == Some(9), "the owner ended with {status}");
     Ok(Pass::Ok)
 }
 
-/// One whose VA space has no mm is not ended, as others may have the VA space. It gets no more of the GPU's memory then, and its
-/// kernel ends.
+/// One whose VA space has no mm is not ended, as others may have the VA space. Over the limit it gets no more of the GPU's
+/// memory, and its kernel ends.
 fn sharers_limit_is_one() -> Outcome {
     let (process, gpu, group) = start_with_group!();
-    let status = overflow(&process, &gpu, &group, "--child-shares")?;
+    let status = overflow(&process, &gpu, &group, "--child-shares", 0)?;
     ensure!(
         status.code() == Some(1),
         "who shares its VA space ended with {status}"
@@ -217,12 +217,14 @@ fn sharers_limit_is_one() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// How the owner ends, a child of this program in the group: its faults evict its own memory beyond the group's limit.
+/// How the owner ends, a child of this program in the group: its faults evict its own memory beyond the group's limit, by `gpus`
+/// times what the GPU holds, and less than once more.
 fn overflow(
     process: &Process,
     gpu: &Gpu,
     group: &Group,
     owner: &str,
+    gpus: u64,
 ) -> Result<ExitStatus, Failure> {
     let mut neighbour = Owner::start(group, "--child-evicted")?;
     let owner = Owner::start(group, owner)?;
@@ -235,7 +237,7 @@ fn overflow(
     println!("# {most} bytes at most, {limit} allowed, {holds_at_once} on the GPU");
     ensure!(ended == 0, "Linux has chosen {ended} processes");
     ensure!(
-        most > limit + holds_at_once,
+        most > limit + gpus * holds_at_once,
         "it ended below the bound, at {most}"
     );
     ensure!(
@@ -245,7 +247,7 @@ fn overflow(
     // The driver's own part of the GPU's memory is more than what a test can use; pieces come in 2 MiB; and an owner
     // that is ended goes on until it looks.
     ensure!(
-        most <= limit + 2 * holds_at_once,
+        most <= limit + (gpus + 1) * holds_at_once,
         "{most} bytes were charged, beyond {limit}"
     );
     let few = Buffer::<u64>::managed(process, WORDS)?;
