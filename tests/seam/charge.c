@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Whom the host memory is charged to that an eviction takes, who is ended for it, who gets no more of a GPU's, and what the host gives
- * of its reserve: uvm_rust_charge.h as it is, and uvm_rust_account.h. Here are upstream, and Linux with two cgroups, four processes and a
+ * Whom the host memory is charged to that an eviction takes, who is ended for it, who gets no more of a GPU's, what the host gives
+ * of its reserve, and whose faults go on: uvm_rust_charge.h as it is, uvm_rust_account.h and uvm_rust_gpu_non_replayable_faults.h. Here are upstream, and Linux with two cgroups, four processes and a
  * host of few pages. With NO_MEMCG it is a Linux that knows no cgroups' memory.
  */
 #include <limits.h>
@@ -135,8 +135,23 @@ static void __free_pages(struct page *what, unsigned int pages);
 struct kmem_cache { int given, refused; };
 static void *nv_kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags);
 
+/* What the service of a copy engine's fault has begun. */
+typedef struct { int entries; } uvm_tracker_t;
+static void uvm_tracker_clear(uvm_tracker_t *tracker)
+{
+	tracker->entries = 0;
+}
+
+/* What has ended the driver, if anything. */
+static NV_STATUS global_status;
+static NV_STATUS uvm_global_get_status(void)
+{
+	return global_status;
+}
+
 #include "uvm_rust_charge.h"
 #include "uvm_rust_account.h"
+#include "uvm_rust_gpu_non_replayable_faults.h"
 
 bool uvm_rust_fix_charge;
 
@@ -234,6 +249,7 @@ static void begin(void)
 	host_free = 10000;
 	reserve = 64;
 	uvm_rust_fix_charge = true;
+	global_status = NV_OK;
 	jiffies += 100 * HZ;
 }
 
@@ -469,6 +485,39 @@ static void nobody_is_charged(void)
 }
 #endif
 
+/* What the service of each fault of a batch ends with; and how many of them are serviced, by a loop that leaves as upstream's does. */
+static int serviced(const NV_STATUS *ends_with, int faults, uvm_tracker_t *tracker)
+{
+	NV_STATUS status;
+	int i;
+
+	for (i = 0; i < faults; i++) {
+		tracker->entries++;
+		status = uvm_rust_fault_ended(ends_with[i], tracker);
+		if (status != NV_OK)
+			return i + 1;
+	}
+	return faults;
+}
+
+static void copy_engines(void)
+{
+	const NV_STATUS refused[] = { NV_OK, NV_ERR_NO_MEMORY, NV_OK, NV_OK }, broken[] = { NV_ERR_INVALID_STATE, NV_OK };
+	uvm_tracker_t tracker = { 0 };
+
+	begin();
+	say("a copy engine's fault that is refused memory takes no other of its batch with it", serviced(refused, 4, &tracker) == 4);
+	tracker.entries = 0;
+	serviced(refused, 2, &tracker);
+	say("what was begun for it is not the next one's", !tracker.entries);
+	say("where anything else fails the loop leaves as upstream's does", serviced(broken, 2, &tracker) == 1);
+	global_status = NV_ERR_INVALID_STATE;
+	say("and where the driver has failed", serviced(refused, 4, &tracker) == 2);
+	begin();
+	uvm_rust_fix_charge = false;
+	say("without the mend the others are lost", serviced(refused, 4, &tracker) == 2);
+}
+
 /* Whether upstream gets an object of the cache that has this name. */
 #define asks(name)	(cache = (struct kmem_cache){ 0 }, uvm_rust_zalloc(&cache, name, 0))
 
@@ -503,6 +552,7 @@ int main(void)
 #else
 	nobody_is_charged();
 #endif
+	copy_engines();
 	calls();
 	printf("1..%d\n", number);
 	return failed;
