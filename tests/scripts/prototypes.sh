@@ -13,6 +13,16 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=tap.sh
 . "$(dirname "$0")/tap.sh"
 
+# typed NAME FILE...: whether one of the files takes the type of NAME's body. Some bases call a
+# function by another name than the files do; there a header makes one of the other.
+typed() {
+	local other name=$1
+	shift
+	grep -qsxF "UVM_RUST_C_BODY($name);" "$@" && return
+	other=$(grep -rhE "^#define [a-z_0-9]+[[:space:]]+$name\$" "$seam/bases" | awk '{ print $2 }')
+	[ -n "$other" ] && grep -qsxF "UVM_RUST_C_BODY($other);" "$@"
+}
+
 # lists SAYS: with what seam.sh says of upstream, what make finds in Kbuild: "object PATH" of ours, "replaced NAME" of upstream's.
 lists() {
 	mkdir -p "$work/src/uvm-rust/kernel/build"
@@ -37,7 +47,7 @@ untyped() {
 	# An empty list would be a fault of this test's.
 	[ "$(wc -l <"$work/replaced")" -ge 10 ] || echo "only $(wc -l <"$work/replaced") names in Kbuild"
 	while read -r name; do
-		grep -qsxF "UVM_RUST_C_BODY($name);" "${sources[@]}" "$seam"/*/*.h "$seam"/bases/native_discard/*.h || echo "$name is renamed, and has no UVM_RUST_C_BODY"
+		typed "$name" "${sources[@]}" "$seam"/*/*.h "$seam"/bases/native_discard/*.h || echo "$name is renamed, and has no UVM_RUST_C_BODY"
 	done <"$work/replaced"
 }
 
@@ -56,9 +66,10 @@ check "and where all of ours is"
 # What hooks rename, and files of the seam by a macro. Where a macro of the same name stands for
 # the function, upstream's own definition of the body comes first in the same file.
 : >"$work/said"
+mapfile -t files < <(find "$seam" -name '*.[ch]')
 grep -ohwrE '[a-z_0-9]+__c' "$seam" | sort -u | while read -r body; do
 	name=${body%__c}
-	grep -qrxF "UVM_RUST_C_BODY($name);" "$seam" || grep -qrE "^#define $name\(" "$seam" ||
+	typed "$name" "${files[@]}" || grep -qrE "^#define $name\(" "$seam" ||
 		echo "$body is used, and has no UVM_RUST_C_BODY($name)"
 done >>"$work/said"
 [ ! -s "$work/said" ]

@@ -145,6 +145,6 @@ void uvm_perf_unregister_event_callback(void *events, uvm_perf_event_t event, uv
 uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block);
 
 #include "uvm_rust_on_events.h"
-#define UVM_RUST_REGISTERED void
+void uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu);
 
 #endif

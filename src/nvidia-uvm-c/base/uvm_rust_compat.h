@@ -15,6 +15,7 @@
 #include "uvm_rust_on_events.h"
 #include "uvm_rust_on_eviction.h"
 #include "uvm_rust_on_gpus.h"
+#include "uvm_rust_on_moves.h"
 #include "uvm_rust_on_nodes.h"
 #include "uvm_rust_on_support.h"
 

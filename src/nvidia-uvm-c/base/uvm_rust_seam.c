@@ -156,7 +156,8 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 	uvm_perf_heuristics_unload__c(va_space);
 }
 
-UVM_RUST_REGISTERED uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
+/* 535 and 545 say whether they could. */
+typeof(uvm_perf_heuristics_register_gpu(NULL, NULL)) uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
 	if (va_space->uvm_rust)
 		uvm_rust_space_add_gpu(va_space->uvm_rust, gpu, uvm_id_gpu_index(gpu->id));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options a849a44d54d9bc98.
+// Of headers and options 8ff517a448f3026d.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 5;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The host's memory of a va_block, by NUMA node, and the contexts in which va_blocks are worked on.
+ * The host's memory of a va_block, by NUMA node.
  */
 #ifndef UVM_RUST_ON_NODES_H
 #define UVM_RUST_ON_NODES_H
@@ -36,14 +36,5 @@ static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 }
 
 #define uvm_rust_block_context(service_context)	((service_context)->block_context)
-
-/* What uvm_va_block_migrate_locked() takes. */
-typedef uvm_service_block_context_t uvm_rust_move_context_t;
-#define uvm_rust_move_context_alloc(mm)		uvm_service_block_context_alloc(mm)
-#define uvm_rust_move_context_free(context)	uvm_service_block_context_free(context)
-#define uvm_rust_move_block_context(context)	((context)->block_context)
-
-/* What uvm_perf_heuristics_register_gpu() returns. */
-#define UVM_RUST_REGISTERED			void
 
 #endif

@@ -1,31 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Upstream's file of replayable faults, as in 550's header of this name, where functions of a parent GPU
- * are called as if they were a GPU's.
+ * As gpu_faults has it, which is so of these releases as well, but for what a GPU's number in a VA space and 535's lack of ordinary memory
+ * change.
  */
-NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu);
-void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu);
-UVM_RUST_C_BODY(uvm_gpu_service_replayable_faults);
-UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_init);
-UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
-#define uvm_gpu_service_replayable_faults	uvm_gpu_service_replayable_faults__c
-#define uvm_gpu_fault_buffer_init		uvm_parent_gpu_fault_buffer_init__c
-#define uvm_gpu_fault_buffer_deinit		uvm_parent_gpu_fault_buffer_deinit__c
-#include "uvm_gpu_replayable_faults.c"
-#undef uvm_gpu_service_replayable_faults
-#undef uvm_gpu_fault_buffer_init
-#undef uvm_gpu_fault_buffer_deinit
+#include_next "uvm_rust_on_fault.h"
 
-#define uvm_parent_gpu_fault_buffer_init	uvm_gpu_fault_buffer_init
-#define uvm_parent_gpu_fault_buffer_deinit	uvm_gpu_fault_buffer_deinit
-#define uvm_parent_gpu_enable_prefetch_faults	uvm_gpu_enable_prefetch_faults
-#define uvm_parent_gpu_disable_prefetch_faults	uvm_gpu_disable_prefetch_faults
 /* Without HMM that asks for a service in place. */
 #define service_fault_batch_dispatch(va_space, gpu_va_space, batch, first, faults, per_block, may_migrate) \
 	((void)(may_migrate), \
 	 (service_fault_batch_dispatch)(va_space, gpu_va_space, batch, first, faults, per_block))
-/* Moves nothing else. */
-#define hw_fault_buffer_flush_locked(parent_gpu, mode) (hw_fault_buffer_flush_locked)(parent_gpu)
 
+#undef uvm_rust_base_to_va_space
 #define uvm_rust_base_to_va_space(gpu, entry)		uvm_gpu_fault_entry_to_va_space(gpu, entry, &(entry)->va_space)
-#include "uvm_rust_fault_by_gpu.h"

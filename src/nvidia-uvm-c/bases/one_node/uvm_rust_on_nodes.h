@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The host's memory of a va_block, where UVM does not tell NUMA nodes apart, and the contexts in which
- * va_blocks are worked on.
+ * The host's memory of a va_block, where UVM does not tell NUMA nodes apart.
  */
 #ifndef UVM_RUST_ON_NODES_H
 #define UVM_RUST_ON_NODES_H
@@ -35,12 +34,5 @@ static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 #define uvm_rust_is_resident_on(block, nid, page)	true
 
 #define uvm_rust_block_context(service_context)	(&(service_context)->block_context)
-
-typedef uvm_va_block_context_t uvm_rust_move_context_t;
-#define uvm_rust_move_context_alloc(mm)		uvm_va_block_context_alloc(mm)
-#define uvm_rust_move_context_free(context)	uvm_va_block_context_free(context)
-#define uvm_rust_move_block_context(context)	(context)
-
-#define UVM_RUST_REGISTERED			NV_STATUS
 
 #endif

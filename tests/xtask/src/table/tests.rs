@@ -319,6 +319,24 @@ fn versions_are_compared_by_their_numbers() {
 }
 
 #[test]
+fn what_a_release_tests_no_more_is_not_asked_for_alone() {
+    let scratch = Scratch::new("volta-ladder");
+    let folder = scratch.path().to_str().expect("a name in UTF-8");
+    let asks = |folder| vm::volta_ladder(folder).contains("PMM_SYSMEM");
+    assert!(asks(None) && asks(Some(folder)));
+    scratch.write(
+        "nvidia-uvm/uvm_test_ioctl.h",
+        "#define UVM_TEST_PMM_SYSMEM 64",
+    );
+    assert!(asks(Some(folder)));
+    scratch.write(
+        "nvidia-uvm/uvm_test_ioctl.h",
+        "#define UVM_TEST_PMM_QUERY 63",
+    );
+    assert!(!asks(Some(folder)));
+}
+
+#[test]
 fn a_release_without_volta_says_so() {
     let scratch = Scratch::new("without-volta");
     let folder = scratch.path();
