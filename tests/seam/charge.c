@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Whom the host memory is charged to that an eviction takes, who is ended for it, who gets no more of a GPU's, what the host gives
- * of its reserve, and whose faults go on: uvm_rust_charge.h as it is, uvm_rust_account.h and uvm_rust_gpu_non_replayable_faults.h. Here are upstream, and Linux with two cgroups, four processes and a
- * host of few pages. With NO_MEMCG it is a Linux that knows no cgroups' memory.
+ * of its reserve, whose faults go on, and who waits: uvm_rust_charge.h as it is, uvm_rust_account.h, uvm_rust_va_space.h and
+ * uvm_rust_gpu_non_replayable_faults.h. Here are upstream with two GPUs, and Linux with two cgroups, four processes and a host of few
+ * pages. With NO_MEMCG it is a Linux that knows no cgroups' memory.
  */
 #include <limits.h>
 #include <string.h>
 
-#define SEAM_VA_SPACE_FIELDS	int registered_gpus; struct mem_cgroup *uvm_rust_payer; bool has_mm;
+#define SEAM_VA_SPACE_FIELDS	int registered_gpus, lock; struct mem_cgroup *uvm_rust_payer; bool has_mm;
 #define SEAM_VA_BLOCK_FIELDS	int resident;
 #define task_struct		shim_task_struct
 #include "shim.h"
@@ -20,7 +21,7 @@
 #define UVM_CGROUP_ACCOUNTING_SUPPORTED()	1
 
 typedef unsigned int gfp_t;
-enum { __GFP_HIGH = 1, __GFP_NORETRY = 2, __GFP_NOWARN = 4, __GFP_ACCOUNT = 8 };
+enum { __GFP_HIGH = 1, __GFP_NORETRY = 2, __GFP_NOWARN = 4, __GFP_ACCOUNT = 8, __GFP_RETRY_MAYFAIL = 16 };
 #define PAGE_SHIFT		12
 #define PAGE_SIZE		(1ul << PAGE_SHIFT)
 #define PAGE_COUNTER_MAX	((unsigned long)LONG_MAX / PAGE_SIZE)
@@ -111,14 +112,20 @@ struct uvm_va_block_context_struct {
 	struct { int cause; } make_resident;
 };
 
-/* The size of the one GPU. */
+/* What the GPUs hold. A mask of them has the first one in its lowest bit. */
 #define GPU_PAGES	1000
-static const struct sized_gpu { struct { unsigned long size; } mem_info; } gpu = { { GPU_PAGES * PAGE_SIZE } };
+#define SMALL_GPU_PAGES	500
+static struct sized_parent { bool cancels_by_address; } parents[2];
+static const struct sized_gpu { struct { unsigned long size; } mem_info; struct sized_parent *parent; } gpus[2] = {
+	{ { GPU_PAGES * PAGE_SIZE }, &parents[0] },
+	{ { SMALL_GPU_PAGES * PAGE_SIZE }, &parents[1] },
+};
 #define uvm_gpu_t				struct sized_gpu
-#define uvm_rust_gpu(space, id)			(&gpu)
-#define UVM_ID_IS_INVALID(id)			((id).val == 0)
-#define uvm_processor_mask_find_first_gpu_id(mask)	((uvm_gpu_id_t){ *(mask) })
-#define uvm_processor_mask_get_count(mask)	(*(mask))
+#define uvm_rust_gpu(space, id)			(&gpus[uvm_id_gpu_index(id)])
+#define uvm_rust_cancels_by_address(parent)	((parent)->cancels_by_address)
+#define for_each_gpu_id(id)			for ((id).val = 1; (id).val <= 2; (id).val++)
+#define uvm_processor_mask_test(mask, id)	(*(mask) >> uvm_id_gpu_index(id) & 1)
+#define for_each_gpu_id_in_mask(id, mask)	for_each_gpu_id(id) if (uvm_processor_mask_test(mask, id))
 #define uvm_va_block_get_va_space(block)	((block)->va_space)
 #define uvm_va_space_mm_enabled(space)		((space)->has_mm)
 
@@ -132,7 +139,7 @@ static void uvm_memcg_context_start(uvm_memcg_context_t *context, struct mm_stru
 static void __free_pages(struct page *what, unsigned int pages);
 
 /* Memory of a slab, of which the host has enough. */
-struct kmem_cache { int given, refused; };
+struct kmem_cache { int given, refused, waits; };
 static void *nv_kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags);
 
 /* What the service of a copy engine's fault has begun. */
@@ -149,11 +156,25 @@ static NV_STATUS uvm_global_get_status(void)
 	return global_status;
 }
 
+/* Locks of one thread. */
+#define uvm_down_read_trylock(held)		(!(*(held))++)
+#define uvm_va_space_down_read(space)		((space)->lock++)
+static struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm)
+{
+	css_get(&mm->owner->memcg->css);
+	return mm->owner->memcg;
+}
+static void mem_cgroup_put(struct mem_cgroup *memcg)
+{
+	memcg->css.references--;
+}
+
 #include "uvm_rust_charge.h"
 #include "uvm_rust_account.h"
 #include "uvm_rust_gpu_non_replayable_faults.h"
+#include "uvm_rust_va_space.h"
 
-bool uvm_rust_fix_charge;
+bool uvm_rust_fix_charge, uvm_rust_fix_cpu_fault;
 
 /* --- the host ----------------------------------------------------------------------- */
 
@@ -178,7 +199,7 @@ static bool charges(unsigned long pages, gfp_t gfp)
 	for (memcg = current->active_memcg; memcg; memcg = memcg->parent) {
 		if (memcg->memory.usage + pages <= memcg->memory.max || gfp & __GFP_HIGH)
 			continue;
-		if (gfp & __GFP_NORETRY)
+		if (gfp & (__GFP_NORETRY | __GFP_RETRY_MAYFAIL))
 			return false;
 		chosen++;
 	}
@@ -190,9 +211,13 @@ static bool charges(unsigned long pages, gfp_t gfp)
 	return true;
 }
 
-/* Its cgroup is full, and Linux may end none of the processes. */
+/* Its cgroup is full, and Linux may end none of the processes. Where it is over memory.high, what is charged counts as much as Linux has at once. */
 static void *(nv_kmem_cache_zalloc)(struct kmem_cache *cache, gfp_t flags)
 {
+#ifdef CONFIG_MEMCG
+	if (flags & __GFP_ACCOUNT && current->memcg->memory.usage > current->memcg->memory.high)
+		cache->waits += (current->memcg_nr_pages_over_high += UVM_RUST_HIGH_PAGES) > UVM_RUST_HIGH_PAGES;
+#endif
 	cache->refused += !!(flags & __GFP_ACCOUNT);
 	cache->given += !(flags & __GFP_ACCOUNT);
 	return flags & __GFP_ACCOUNT ? NULL : cache;
@@ -243,6 +268,8 @@ static void begin(void)
 	tasks[3].mm = NULL;
 	tasks[3].memcg = &above;
 	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .has_mm = true };
+	block.resident = 1;
+	parents[0] = parents[1] = (struct sized_parent){ .cancels_by_address = true };
 	running = &tasks[3];
 	ended = NULL;
 	ends = lost = asked_plainly = asked_for_nobody = asked_over = chosen = 0;
@@ -260,10 +287,10 @@ static void begin(void)
 /* Whether it is one node's memory that evicts() asks for. */
 static bool on_one_node;
 
-/* Evicts a piece of so many pages of a block whose memory is @mm; whether there was memory for it. */
-static bool evicts(struct mm_struct *mm, unsigned long pages)
+/* Takes a piece of so many pages for a block whose memory is @mm; whether there was memory for it. */
+static bool takes(struct mm_struct *mm, unsigned long pages, int cause)
 {
-	const uvm_va_block_context_t context = { mm, { UVM_MAKE_RESIDENT_CAUSE_EVICTION } };
+	const uvm_va_block_context_t context = { mm, { cause } };
 	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ZERO;
 	struct mem_cgroup *before = set_active_memcg(NULL);
 	uvm_memcg_context_t charged;
@@ -274,6 +301,18 @@ static bool evicts(struct mm_struct *mm, unsigned long pages)
 	got = uvm_rust_charged(flags, pages * PAGE_SIZE, alloc_piece(pages * PAGE_SIZE, flags));
 	set_active_memcg(before);
 	return got;
+}
+
+/* For an eviction from a GPU. */
+static bool evicts(struct mm_struct *mm, unsigned long pages)
+{
+	return takes(mm, pages, UVM_MAKE_RESIDENT_CAUSE_EVICTION);
+}
+
+/* For a GPU's fault on what is to be on the host. */
+static bool populates(struct mm_struct *mm, unsigned long pages)
+{
+	return takes(mm, pages, 0);
 }
 
 static int number, failed;
@@ -386,7 +425,7 @@ static void bound(void)
 	say("and none twice", ends == 2);
 	begin();
 	full.memory.usage = 100 + 2 * GPU_PAGES;
-	va_space.registered_gpus = 2;
+	va_space.registered_gpus = 3;
 	evicts(&memory[1], 1);
 	say("two GPUs hold twice as much", !ends);
 }
@@ -475,13 +514,98 @@ static void removed_cgroup(void)
 	say("it is looked for all the way up", evicts(NULL, 1) && above.css.references == 2 && !other.css.references && !full.css.references);
 }
 
+static void faults(void)
+{
+	begin();
+	va_space.has_mm = false;
+	say("a GPU's fault of a VA space without an mm is refused the host's memory over the limit, and no process is ended",
+	    !populates(NULL, 1) && full.memory.usage == 100 && !chosen && !ends);
+	full.memory.usage = 0;
+	say("within it it has that, and is charged", populates(NULL, 1) && full.memory.usage == 1 && full.css.references == 2);
+	begin();
+	say("the same when its process has gone", !populates(NULL, 1) && !chosen);
+	say("one whose process is there is charged as upstream does", populates(&memory[0], 1) && chosen == 1 && asked_plainly == 1);
+}
+
+/* Where a fault that is refused memory would be serviced again and again. */
+static void cannot_refuse(void)
+{
+	begin();
+	va_space.has_mm = false;
+	full.memory.usage = 101 + IN_FLIGHT;
+	parents[0].cancels_by_address = false;
+	say("a VA space with a GPU that does not cancel by address gets memory of it over the limit", !uvm_rust_has_enough(&block));
+	say("and the host's, over the limit, and no process is ended",
+	    populates(NULL, 1) && full.memory.usage == 102 + IN_FLIGHT && !chosen && !ends);
+	parents[0].cancels_by_address = true;
+	parents[1].cancels_by_address = false;
+	say("a GPU that it does not have is not asked", uvm_rust_has_enough(&block) && !populates(NULL, 1));
+	va_space.registered_gpus = 3;
+	say("any of those that it has is", !uvm_rust_has_enough(&block) && populates(NULL, 1));
+}
+
+static void cpu_faults(void)
+{
+	begin();
+	va_space.has_mm = false;
+	full.memory.usage = 101 + IN_FLIGHT;
+	say("a CPU's fault that is refused memory of a GPU is not repeated for ever",
+	    uvm_rust_cpu_fault_ends(&va_space, NV_ERR_NO_MEMORY) == NV_ERR_INVALID_STATE);
+	say("one that was serviced is over", uvm_rust_cpu_fault_ends(&va_space, NV_OK) == NV_OK);
+	full.memory.usage = 100;
+	say("where only the host or the GPU has none it is repeated", uvm_rust_cpu_fault_ends(&va_space, NV_ERR_NO_MEMORY) == NV_ERR_NO_MEMORY);
+	begin();
+	full.memory.usage = 101 + IN_FLIGHT;
+	say("and so it is in a VA space with an mm", uvm_rust_cpu_fault_ends(&va_space, NV_ERR_NO_MEMORY) == NV_ERR_NO_MEMORY);
+}
+
+/* Comes last, as what the GPUs hold of which memory was evicted counts from then on. */
+static void two_gpus(void)
+{
+	begin();
+	full.memory.max = PAGE_COUNTER_MAX;
+	above.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 100 };
+	va_space.has_mm = false;
+	va_space.registered_gpus = 3;
+	while (!uvm_rust_has_enough(&block))
+		evicts(NULL, 1);
+	evicts(NULL, GPU_PAGES);
+	block.resident = 2;
+	evicts(NULL, SMALL_GPU_PAGES - 1);
+	va_space.has_mm = true;
+	va_space.registered_gpus = block.resident = 1;
+	tasks[2].memcg = &other;
+	evicts(&memory[2], 1);
+	say("nor where it has filled two GPUs, and the process has one of them", !ends);
+	evicts(&memory[2], 1);
+	say("the process is ended for what is beyond these", ends == 1 && ended == &tasks[2]);
+	begin();
+	full.memory.usage = 101 + GPU_PAGES + SMALL_GPU_PAGES + IN_FLIGHT;
+	va_space.registered_gpus = block.resident = 2;
+	evicts(&memory[1], 1);
+	say("which is so for a process of the other one, too", ends == 1);
+}
+
+static void opens(void)
+{
+	begin();
+	running = &tasks[1];
+	va_space.uvm_rust_payer = NULL;
+	uvm_rust_opened(&va_space);
+	say("who opens a VA space has its cgroup kept", va_space.uvm_rust_payer == &full && full.css.references == 1);
+	uvm_rust_closed(&va_space);
+	say("until the VA space is closed", !full.css.references);
+}
+
 #else
 static void nobody_is_charged(void)
 {
 	begin();
 	say("where Linux knows none, nobody", evicts(&memory[0], 1) && evicts(NULL, 16) && host_free == 10000 - 17 && !full.css.references);
 	va_space.has_mm = false;
-	say("and a VA space without an mm gets memory of the GPU", evicts(NULL, 1) && !uvm_rust_has_enough(&block));
+	say("and a VA space without an mm gets memory of the GPU, and of the host",
+	    evicts(NULL, 1) && !uvm_rust_has_enough(&block) && populates(NULL, 1));
+	say("a CPU's fault is repeated", uvm_rust_cpu_fault_ends(&va_space, NV_ERR_NO_MEMORY) == NV_ERR_NO_MEMORY);
 }
 #endif
 
@@ -536,6 +660,14 @@ static void calls(void)
 	    asks("g_uvm_va_block_gpu_state_cache") && !cache.refused && asks("g_uvm_vma_wrapper_cache") && !cache.refused);
 	uvm_rust_fix_charge = false;
 	say("without the mend a range group is, too", asks("g_uvm_range_group_cache") && !cache.refused);
+#ifdef CONFIG_MEMCG
+	begin();
+	full.memory.high = 50;
+	running = &tasks[0];
+	tasks[0].memcg_nr_pages_over_high = 3;
+	say("no call waits for memory.high with its locks held", asks("g_uvm_va_range_cache") && !cache.waits);
+	say("it waits later, for what is charged and what was before", tasks[0].memcg_nr_pages_over_high == 3 + UVM_RUST_HIGH_PAGES);
+#endif
 }
 
 int main(void)
@@ -549,11 +681,18 @@ int main(void)
 	bound_above();
 	nobodys_mm();
 	removed_cgroup();
+	faults();
+	cannot_refuse();
+	cpu_faults();
+	opens();
 #else
 	nobody_is_charged();
 #endif
 	copy_engines();
 	calls();
+#ifdef CONFIG_MEMCG
+	two_gpus();
+#endif
 	printf("1..%d\n", number);
 	return failed;
 }

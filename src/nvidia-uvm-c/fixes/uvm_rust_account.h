@@ -13,6 +13,8 @@
  * munmap(), mprotect() and madvise() of a part split a range, its va_block and the range's part of a range group. Upstream destroys the
  * ranges where that fails, with what is in them, or asserts that it does not. So these are had where Linux refuses the charge, too: it has ended
  * no process to make room then, as where none of the cgroup's may be. A range group itself is refused.
+ *
+ * Such a call holds locks of its VA space, for which others wait: it waits for memory.high when it has let them go.
  */
 #ifndef UVM_RUST_ACCOUNT_H
 #define UVM_RUST_ACCOUNT_H
@@ -23,6 +25,7 @@
 #include "uvm_linux.h"
 
 #include "uvm_rust_fixes.h"
+#include "uvm_rust_over_high.h"
 
 /* Whether upstream's variable of this name has a cache of what begins so. */
 static inline bool uvm_rust_is_of(const char *cache, const char *begin)
@@ -35,8 +38,14 @@ static inline void *uvm_rust_zalloc(struct kmem_cache *cache, const char *name, 
 {
 	bool is_charged = uvm_rust_fix_charge && (uvm_rust_is_of(name, "g_uvm_va_range_") || uvm_rust_is_of(name, "g_uvm_range_group_") ||
 						  !strcmp(name, "g_uvm_va_block_cache"));
-	void *object = is_charged ? nv_kmem_cache_zalloc(cache, flags | __GFP_ACCOUNT) : NULL;
+	void *object = NULL;
 
+	if (is_charged) {
+		unsigned int before = uvm_rust_forget_over();
+
+		object = nv_kmem_cache_zalloc(cache, flags | __GFP_ACCOUNT);
+		uvm_rust_remember_over(before, true);
+	}
 	return object || (is_charged && !strcmp(name, "g_uvm_range_group_cache")) ? object : nv_kmem_cache_zalloc(cache, flags);
 }
 

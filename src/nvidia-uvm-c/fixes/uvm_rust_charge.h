@@ -9,15 +9,20 @@
  * the cgroup is ended for an eviction, and what the owner takes next by itself finds the cgroup full.
  *
  * How far over the limit has a bound, or a tenant would have the host's memory without a limit, by way of the GPU's: as much as
- * the owner may have on its GPUs. Beyond that the process is ended whose memory is evicted then, one in ten seconds of a cgroup.
+ * the owner may have on its GPUs, and VA spaces without an mm on others. Beyond that the process is ended whose memory is evicted then,
+ * one in ten seconds of a cgroup.
  * Linux would choose by what a process has of the host's memory, among which evicted pages do not count, and go on choosing until the
  * cgroup is within its limit, while all wait who need the thread that evicts. The eviction still gets its memory.
  *
  * A VA space without an mm, as of several processes (UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE), or one whose process has
  * gone, is charged to the cgroup of the process that opened it. Upstream charges it to nobody, and any process may ask for that.
  * No process is ended for it, as none has it alone: whoever is ended, others may go on with it. Over the limit it gets no more
- * memory of a GPU, so that what it has over the limit is at most what the GPUs hold, which is the bound: by itself it has nobody
- * ended where a cgroup above has the limit, and other processes are in that.
+ * memory of a GPU, so that what it has over the limit is at most what its GPUs hold, which any process of the cgroup may be over it: by
+ * itself it has nobody ended, neither of its own cgroup nor where a cgroup above has the limit. Nor has a GPU's fault that needs the
+ * host's memory: it is refused that where Linux would end a process for the limit.
+ *
+ * A GPU that cannot cancel faults by address (Pascal) finds what to cancel by servicing faults again, and again for as long as that is
+ * refused memory, with nobody else's faults serviced. A VA space with such a GPU is refused nothing: it is charged over the limit.
  *
  * To go over the limit Linux wants __GFP_HIGH, by which the host gives of its reserve as well. So that is asked for only where
  * the host has just given as much without.
@@ -42,6 +47,7 @@
 #include "uvm_pmm_sysmem.h"
 
 #include "uvm_rust_fixes.h"
+#include "uvm_rust_over_high.h"
 
 /* Beside upstream's uvm_cpu_chunk_alloc_flags_t, of which there are four at most. */
 #define UVM_RUST_EVICTED (1 << 30)
@@ -49,6 +55,8 @@
 #define UVM_RUST_OWN (1 << 29)
 /* Beside it: the charge may go over the limit. */
 #define UVM_RUST_OVER (1 << 28)
+/* Without these: the charge is refused where Linux would end a process for it. */
+#define UVM_RUST_SPARES (1 << 27)
 
 /* How long an ended process has to free its memory before another process of its cgroup is ended. */
 #define UVM_RUST_CHARGE_ENDS (10 * HZ)
@@ -113,34 +121,13 @@ static inline bool uvm_rust_charge_high(void)
 	}
 	return false;
 }
-
-/* Returns how many pages the calling thread has taken above memory.high, and sets the count to 0. */
-static inline unsigned int uvm_rust_charge_forget_over(void)
-{
-	unsigned int before = current->memcg_nr_pages_over_high;
-
-	current->memcg_nr_pages_over_high = 0;
-	return before;
-}
-/*
- * Sets the count again: to @before, and if the thread evicts its own memory, plus what the eviction took. The thread waits for
- * that on its return to user space.
- */
-static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before)
-{
-	if (flags & UVM_RUST_OWN)
-		before += current->memcg_nr_pages_over_high;
-	current->memcg_nr_pages_over_high = before;
-}
 #else
 #define UVM_RUST_HIGH_PAGES 1
 static inline struct mem_cgroup *uvm_rust_charged_now(void) { return NULL; }
 static inline const struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack) { return NULL; }
 static inline struct mem_cgroup *uvm_rust_payer(uvm_va_space_t *va_space) { return NULL; }
 static inline bool uvm_rust_pays(uvm_va_space_t *va_space) { return false; }
-static inline void uvm_rust_charge_paid(uvm_cpu_chunk_alloc_flags_t flags, unsigned int before) { }
 static inline bool uvm_rust_charge_high(void) { return false; }
-static inline unsigned int uvm_rust_charge_forget_over(void) { return 0; }
 #endif
 
 /*
@@ -153,26 +140,57 @@ static inline long uvm_rust_in_flight(void)
 }
 
 /*
- * How far over its limit the owner of @block may be, which is evicted from a GPU: as much as its GPUs hold, if these are alike. Caller
- * holds the block's lock: a GPU that has pages of the block stays as long.
+ * How far over its limit the owner of @block may be, which is evicted from a GPU, in pages: as much as its GPUs hold, if these are alike,
+ * and as the others do from which memory of VA spaces without an mm was evicted. The cgroup may be over its limit for those, whoever the
+ * owner is. Is asked at each eviction, which notes what its GPUs hold. Caller holds the block's lock: a GPU that has pages of the block
+ * stays as long.
  */
 static inline long uvm_rust_charge_slack(uvm_va_block_t *block)
 {
+	static long without_mm[UVM_ID_MAX_GPUS];
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
-	uvm_gpu_id_t id = uvm_processor_mask_find_first_gpu_id(&block->resident);
-	long pages = 0;
+	long pages = 0, own = 0;
+	uvm_gpu_id_t id;
 
-	if (!UVM_ID_IS_INVALID(id))
-		pages = (uvm_rust_gpu(va_space, id)->mem_info.size >> PAGE_SHIFT) * uvm_processor_mask_get_count(&va_space->registered_gpus);
+	for_each_gpu_id_in_mask(id, &block->resident) {
+		own = uvm_rust_gpu(va_space, id)->mem_info.size >> PAGE_SHIFT;
+		if (!uvm_va_space_mm_enabled(va_space))
+			WRITE_ONCE(without_mm[uvm_id_gpu_index(id)], own);
+	}
+	for_each_gpu_id(id) {
+		long others = READ_ONCE(without_mm[uvm_id_gpu_index(id)]);
+
+		pages += uvm_processor_mask_test(&va_space->registered_gpus, id) ? max(own, others) : others;
+	}
 	return pages + uvm_rust_in_flight();
 }
 
-/* Whether @block gets no more memory of a GPU: it is a VA space's without an mm, whose payer is over its limit. */
+/*
+ * Whether a fault of @va_space's may be refused memory, by which it is cancelled: each of its GPUs can cancel by address. Caller holds
+ * the VA space's lock.
+ */
+static inline bool uvm_rust_may_refuse(uvm_va_space_t *va_space)
+{
+	uvm_gpu_id_t id;
+
+	for_each_gpu_id_in_mask(id, &va_space->registered_gpus) {
+		if (!uvm_rust_cancels_by_address(uvm_rust_gpu(va_space, id)->parent))
+			return false;
+	}
+	return true;
+}
+
+/* Whether @va_space gets no more memory of a GPU: it has no mm, and its payer is over its limit. Caller holds its lock. */
+static inline bool uvm_rust_gets_no_more(uvm_va_space_t *va_space)
+{
+	return uvm_rust_fix_charge && !uvm_va_space_mm_enabled(va_space) &&
+	       uvm_rust_past(uvm_rust_payer(va_space), uvm_rust_in_flight()) && uvm_rust_may_refuse(va_space);
+}
+
+/* The same of the VA space of @block. */
 static inline bool uvm_rust_has_enough(uvm_va_block_t *block)
 {
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
-
-	return uvm_rust_fix_charge && !uvm_va_space_mm_enabled(va_space) && uvm_rust_past(uvm_rust_payer(va_space), uvm_rust_in_flight());
+	return uvm_rust_gets_no_more(uvm_va_block_get_va_space(block));
 }
 
 /*
@@ -225,8 +243,10 @@ static inline bool uvm_rust_charge_is_own(uvm_va_block_t *block, const struct mm
 }
 
 /*
- * The flags of managed memory, which is charged if upstream charges it (@is_charged), or there is who pays for it now. Caller has set the
- * cause of @context's migration, holds @block's lock, and is between uvm_rust_memcg_context_start() and its end.
+ * The flags of managed memory, which is charged if upstream charges it (@is_charged), or there is who pays for it now. Who pays for a VA
+ * space without an mm, or without one any more, has no process ended for what GPUs' faults need either. Caller has set the cause of
+ * @context's migration, holds @block's lock, for anything but an eviction that of its VA space, and is between
+ * uvm_rust_memcg_context_start() and its end.
  */
 static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block, const uvm_va_block_context_t *context,
 							   bool is_charged)
@@ -234,13 +254,20 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 	const struct mem_cgroup *past = NULL;
+	bool is_evicted;
+	long slack = 0;
 
 	if (!is_charged && (context->mm || !uvm_rust_payer(va_space) || !uvm_rust_charged_now()))
 		return UVM_CPU_CHUNK_ALLOC_FLAGS_NONE;
-	if (!uvm_rust_fix_charge || context->make_resident.cause != UVM_MAKE_RESIDENT_CAUSE_EVICTION)
+	is_evicted = context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION;
+	if (!uvm_rust_fix_charge || (is_charged && !is_evicted))
 		return flags;
-	if (context->mm && uvm_va_space_mm_enabled(va_space))
-		past = uvm_rust_past(uvm_rust_charged_now(), uvm_rust_charge_slack(block));
+	if (!is_evicted && uvm_rust_may_refuse(va_space))
+		return flags | UVM_RUST_SPARES;
+	if (is_evicted)
+		slack = uvm_rust_charge_slack(block);
+	if (is_evicted && context->mm && uvm_va_space_mm_enabled(va_space))
+		past = uvm_rust_past(uvm_rust_charged_now(), slack);
 	if (past)
 		uvm_rust_charge_end(context->mm, past);
 	return flags | UVM_RUST_EVICTED | (uvm_rust_charge_is_own(block, context->mm) ? UVM_RUST_OWN : 0);
@@ -248,10 +275,13 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 
 /*
  * More flags for Linux. By __GFP_NORETRY the cgroup's memory is reclaimed once or twice and none of its processes is ended; by
- * __GFP_HIGH the charge goes over the limit then (try_charge_memcg()).
+ * __GFP_HIGH the charge goes over the limit then (try_charge_memcg()). By __GFP_RETRY_MAYFAIL it is reclaimed as often as Linux would
+ * before it ends a process, and the charge fails instead; so does the page where Linux would end one because the host has none.
  */
 static inline gfp_t uvm_rust_charge_flags(uvm_cpu_chunk_alloc_flags_t flags)
 {
+	if (flags & UVM_RUST_SPARES)
+		return __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
 	if (!(flags & UVM_RUST_EVICTED))
 		return 0;
 	return __GFP_NORETRY | __GFP_NOWARN | (flags & UVM_RUST_OVER ? __GFP_HIGH : 0);
@@ -307,9 +337,9 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 				break;								\
 			}									\
 		}										\
-		__before = uvm_rust_charge_forget_over();					\
+		__before = uvm_rust_forget_over();						\
 		__page = (alloc);								\
-		uvm_rust_charge_paid(flags, __before);						\
+		uvm_rust_remember_over(__before, (flags) & UVM_RUST_OWN);			\
 		if (__full && (size) > PAGE_SIZE)						\
 			break;									\
 		__full = true;									\

@@ -19,6 +19,19 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool hm
 ...>
 }
 
+// A CPU fault whose VA space gets no more memory of a GPU is not tried again: see there, too.
+@@
+typedef uvm_va_space_t;
+identifier space, traced;
+@@
+uvm_va_space_cpu_fault(uvm_va_space_t *space, ...)
+{
+<...
+  traced = space->tools.enabled;
++ status = uvm_rust_cpu_fault_ends(space, status);
+...>
+}
+
 // What stands for nobody among the VA space's va_blocks is there before a GPU is, and until the last has gone. So is who pays for
 // its host memory.
 @@
