@@ -1,175 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Whom the host memory is charged to that an eviction takes, who is ended for it, who gets no more of a GPU's, what the host gives
- * of its reserve, whose faults go on, and who waits: uvm_rust_charge.h as it is, uvm_rust_account.h, uvm_rust_va_space.h and
- * uvm_rust_gpu_non_replayable_faults.h. Here are upstream with two GPUs, and Linux with two cgroups, four processes and a host of few
- * pages. With NO_MEMCG it is a Linux that knows no cgroups' memory.
+ * of its reserve, whose faults go on, and who waits: uvm_rust_charge.h and its .c as they are, uvm_rust_account.h, uvm_rust_va_space.h and
+ * uvm_rust_gpu_non_replayable_faults.h. Upstream has two GPUs here, and Linux two cgroups, four processes and a host of few
+ * pages (charge.h). With NO_MEMCG it is a Linux that knows no cgroups' memory.
  */
-#include <limits.h>
-#include <string.h>
+#include "charge.h"
 
-#define SEAM_VA_SPACE_FIELDS	int registered_gpus, lock; struct mem_cgroup *uvm_rust_payer; bool has_mm;
-#define SEAM_VA_BLOCK_FIELDS	int resident;
-#define task_struct		shim_task_struct
-#include "shim.h"
-#undef task_struct
-#undef current
-
-#ifndef NO_MEMCG
-#define CONFIG_MEMCG
-#endif
-#define UVM_CGROUP_ACCOUNTING_SUPPORTED()	1
-
-typedef unsigned int gfp_t;
-enum { __GFP_HIGH = 1, __GFP_NORETRY = 2, __GFP_NOWARN = 4, __GFP_ACCOUNT = 8, __GFP_RETRY_MAYFAIL = 16 };
-#define PAGE_SHIFT		12
-#define PAGE_SIZE		(1ul << PAGE_SHIFT)
-#define PAGE_COUNTER_MAX	((unsigned long)LONG_MAX / PAGE_SIZE)
-#define SIGNAL_GROUP_EXIT	1
-#define SIGKILL			9
-#define HZ			100
-
-struct counter { unsigned long max, high, usage; };
-struct mem_cgroup {
-	struct { int references; } css;
-	bool removed;
-	struct counter memory, swap;
-	struct mem_cgroup *parent;
-};
-struct signal_struct { int flags; };
-struct pid { struct task_struct *task; };
-struct task_struct {
-	struct mm_struct *mm;
-#ifdef CONFIG_MEMCG
-	unsigned int memcg_nr_pages_over_high;
-	struct mem_cgroup *active_memcg;
-#endif
-	struct mem_cgroup *memcg;
-	struct signal_struct *signal;
-	struct pid *pid;
-	const char *comm;
-};
-struct mm_struct { struct task_struct *owner; };
-struct page { bool is_charged; };
-typedef struct { struct mem_cgroup *new_memcg, *old_memcg; } uvm_memcg_context_t;
-
-/* The cgroup above both has no limit of its own until a test gives it one. */
-static struct mem_cgroup above, full, other;
-static struct signal_struct signals[4];
-static struct pid pids[4];
-static struct mm_struct memory[4];
-static struct task_struct tasks[4] = { { .comm = "opener" }, { .comm = "elder" }, { .comm = "younger" }, { .comm = "kernel's" } };
-static struct task_struct *running;
-/* Who was ended last, how often anybody was, and the time. */
-static struct task_struct *ended;
-static int ends;
-static unsigned long jiffies;
-
-#define current				running
-#define page_counter_read(counter)	((counter)->usage)
-#define parent_mem_cgroup(memcg)	((memcg)->parent)
-#define mem_cgroup_online(memcg)	(!(memcg)->removed)
-#define mem_cgroup_from_task(task)	((task)->memcg)
-#define css_get(css)			((css)->references++)
-#define rcu_read_lock()
-#define rcu_read_unlock()
-#define rcu_dereference(p)		(p)
-#define time_before(a, b)		((long)((a) - (b)) < 0)
-#define task_tgid(task)			((task)->pid)
-#define task_tgid_nr(task)		0
-#define num_online_cpus()		1
-#define pr_warn_ratelimited(...)	((void)(0 && printf(__VA_ARGS__)))
-#define get_order(size)			((size) / PAGE_SIZE)
-
-static struct mem_cgroup *set_active_memcg(struct mem_cgroup *memcg)
-{
-#ifdef CONFIG_MEMCG
-	swap(current->active_memcg, memcg);
-#endif
-	return memcg;
-}
-
-static int kill_pid(struct pid *pid, int signal, int priv)
-{
-	ended = pid->task;
-	ended->signal->flags = SIGNAL_GROUP_EXIT;
-	ends++;
-	return 0;
-}
-
-/* --- upstream ----------------------------------------------------------------------- */
-
-typedef unsigned long uvm_chunk_size_t;
-typedef enum {
-	UVM_CPU_CHUNK_ALLOC_FLAGS_NONE = 0,
-	UVM_CPU_CHUNK_ALLOC_FLAGS_ZERO = 1,
-	UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT = 2,
-	UVM_CPU_CHUNK_ALLOC_FLAGS_STRICT = 4,
-} uvm_cpu_chunk_alloc_flags_t;
-enum { UVM_MAKE_RESIDENT_CAUSE_EVICTION = 1 };
-struct uvm_va_block_context_struct {
-	struct mm_struct *mm;
-	struct { int cause; } make_resident;
-};
-
-/* What the GPUs hold. A mask of them has the first one in its lowest bit. */
-#define GPU_PAGES	1000
-#define SMALL_GPU_PAGES	500
-static struct sized_parent { bool cancels_by_address; } parents[2];
-static const struct sized_gpu { struct { unsigned long size; } mem_info; struct sized_parent *parent; } gpus[2] = {
-	{ { GPU_PAGES * PAGE_SIZE }, &parents[0] },
-	{ { SMALL_GPU_PAGES * PAGE_SIZE }, &parents[1] },
-};
-#define uvm_gpu_t				struct sized_gpu
-#define uvm_rust_gpu(space, id)			(&gpus[uvm_id_gpu_index(id)])
-#define uvm_rust_cancels_by_address(parent)	((parent)->cancels_by_address)
-#define for_each_gpu_id(id)			for ((id).val = 1; (id).val <= 2; (id).val++)
-#define uvm_processor_mask_test(mask, id)	(*(mask) >> uvm_id_gpu_index(id) & 1)
-#define for_each_gpu_id_in_mask(id, mask)	for_each_gpu_id(id) if (uvm_processor_mask_test(mask, id))
-#define uvm_va_block_get_va_space(block)	((block)->va_space)
-#define uvm_va_space_mm_enabled(space)		((space)->has_mm)
-
-static void uvm_memcg_context_start(uvm_memcg_context_t *context, struct mm_struct *mm)
-{
-	context->new_memcg = mm ? mm->owner->memcg : NULL;
-	if (mm)
-		context->old_memcg = set_active_memcg(context->new_memcg);
-}
-
-static void __free_pages(struct page *what, unsigned int pages);
-
-/* Memory of a slab, of which the host has enough. */
-struct kmem_cache { int given, refused, waits; };
-static void *nv_kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags);
-
-/* What the service of a copy engine's fault has begun. */
-typedef struct { int entries; } uvm_tracker_t;
-static void uvm_tracker_clear(uvm_tracker_t *tracker)
-{
-	tracker->entries = 0;
-}
-
-/* What has ended the driver, if anything. */
-static NV_STATUS global_status;
-static NV_STATUS uvm_global_get_status(void)
-{
-	return global_status;
-}
-
-/* Locks of one thread. */
-#define uvm_down_read_trylock(held)		(!(*(held))++)
-#define uvm_va_space_down_read(space)		((space)->lock++)
-static struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm)
-{
-	css_get(&mm->owner->memcg->css);
-	return mm->owner->memcg;
-}
-static void mem_cgroup_put(struct mem_cgroup *memcg)
-{
-	memcg->css.references--;
-}
-
-#include "uvm_rust_charge.h"
+#include "uvm_rust_charge.c"
 #include "uvm_rust_account.h"
 #include "uvm_rust_gpu_non_replayable_faults.h"
 #include "uvm_rust_va_space.h"
@@ -255,12 +93,13 @@ static void begin(void)
 	const struct counter none = { PAGE_COUNTER_MAX, PAGE_COUNTER_MAX, 0 };
 	int i;
 
+	uvm_rust_charge_exit();
 	above = (struct mem_cgroup){ .memory = none, .swap = none };
 	other = full = (struct mem_cgroup){ .memory = none, .swap = none, .parent = &above };
 	full.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 100 };
 	for (i = 0; i < 4; i++) {
-		signals[i] = (struct signal_struct){ 0 };
-		pids[i].task = &tasks[i];
+		signals[i] = (struct signal_struct){ .thread_head = &tasks[i] };
+		pids[i] = (struct pid){ .task = &tasks[i] };
 		memory[i].owner = &tasks[i];
 		tasks[i] = (struct task_struct){ .mm = &memory[i], .memcg = &full, .signal = &signals[i], .pid = &pids[i],
 						 .comm = tasks[i].comm };
@@ -428,6 +267,137 @@ static void bound(void)
 	va_space.registered_gpus = 3;
 	evicts(&memory[1], 1);
 	say("two GPUs hold twice as much", !ends);
+}
+
+/* A process of the cgroup has just been ended, as what it has on the host is beyond the bound. */
+static void begin_with_one_ended(void)
+{
+	begin();
+	full.memory.usage = 101 + SLACK;
+	evicts(&memory[1], 1);
+}
+
+static void until_it_has_gone(void)
+{
+	struct task_struct thread = { 0 };
+
+	begin_with_one_ended();
+	tasks[1].thread_node = &thread;
+	tasks[1].exit_state = 1;
+	evicts(&memory[2], 1);
+	say("of one that is ended a thread has its files open, and nobody else is", ends == 1);
+	thread.exit_state = 1;
+	evicts(&memory[2], 1);
+	say("once it has closed them the next one is, though its parent has not asked for it", ends == 2 && ended == &tasks[2]);
+	begin_with_one_ended();
+	pids[1].task = NULL;
+	evicts(&memory[2], 1);
+	say("and where its parent has", ends == 2 && ended == &tasks[2] && !pids[1].references && pids[2].references == 1);
+	uvm_rust_charge_exit();
+	say("in the end no process is remembered", !pids[2].references);
+	begin_with_one_ended();
+	full.memory.usage = 100 + 2 * SLACK;
+	evicts(&memory[2], 1);
+	say("up to twice the bound nobody else is ended meanwhile", ends == 1);
+	evicts(&memory[2], 1);
+	say("beyond it the next one is", ends == 2 && ended == &tasks[2]);
+	begin();
+	full.memory.usage = 101 + 2 * GPU_PAGES + IN_FLIGHT;
+	va_space.registered_gpus = 3;
+	evicts(&memory[1], 1);
+	va_space.registered_gpus = block.resident = 2;
+	evicts(&memory[2], 1);
+	say("which is twice that of the one with more GPUs", ends == 1);
+}
+
+static void others_of_the_limit(void)
+{
+	begin_with_one_ended();
+	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + SLACK };
+	tasks[2].memcg = &other;
+	evicts(&memory[2], 1);
+	evicts(&memory[0], 1);
+	say("that one of another cgroup is ended makes none of this one's be", ends == 2 && ended == &tasks[2]);
+	begin_with_one_ended();
+	above.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + SLACK };
+	tasks[2].memcg = &other;
+	evicts(&memory[2], 1);
+	say("nor one for a cgroup above, which has less as well when it has gone", ends == 1);
+	begin();
+	full.memory.usage = 101 + SLACK;
+	signals[1].flags = SIGNAL_GROUP_EXIT;
+	evicts(&memory[1], 1);
+	evicts(&memory[2], 1);
+	say("nobody is ended while one of the limit ends by itself, or by Linux", !ends);
+	jiffies += UVM_RUST_CHARGE_ENDS - 1;
+	signals[0].flags = SIGNAL_GROUP_EXIT;
+	evicts(&memory[1], 1);
+	jiffies++;
+	evicts(&memory[2], 1);
+	say("for ten seconds, however often it is evicted", ends == 1 && ended == &tasks[2]);
+	begin_with_one_ended();
+	signals[0].flags = SIGNAL_GROUP_EXIT;
+	evicts(&memory[0], 1);
+	jiffies += UVM_RUST_CHARGE_ENDS;
+	evicts(&memory[0], 1);
+	evicts(&memory[2], 1);
+	say("where two end at once it is the same ten seconds", ends == 2 && ended == &tasks[2]);
+}
+
+/* More processes of one cgroup end by themselves than are remembered. */
+static void many_end(void)
+{
+	enum { MANY = DYING + 3 };
+	struct mm_struct memories[MANY];
+	struct task_struct processes[MANY];
+	struct pid their[MANY];
+	int i, remembered = 0;
+
+	begin();
+	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + SLACK };
+	tasks[2].memcg = tasks[0].memcg = &other;
+	evicts(&memory[2], 1);
+	signals[1].flags = SIGNAL_GROUP_EXIT;
+	full.memory.usage = 101 + SLACK;
+	for (i = 0; i < MANY; i++, jiffies++) {
+		their[i] = (struct pid){ .task = &processes[i] };
+		processes[i] = (struct task_struct){ .memcg = &full, .signal = &signals[1], .pid = &their[i] };
+		memories[i].owner = &processes[i];
+		evicts(&memories[i], 1);
+	}
+	evicts(&memory[0], 1);
+	say("however many of a cgroup end, the one of another is not forgotten", ends == 1 && ended == &tasks[2] && pids[2].references == 1);
+	for (i = 0; i < MANY; i++)
+		remembered += their[i].references;
+	say("the oldest of its own are", remembered == DYING - 1 && !their[0].references && their[MANY - 1].references == 1);
+	say("and each that is not holds the cgroup", full.css.references == DYING - 1);
+	uvm_rust_charge_exit();
+	say("until the driver goes", !full.css.references && !other.css.references && !their[MANY - 1].references && !pids[2].references);
+}
+
+static void ends_elder(void) { uvm_rust_charge_end(&memory[1], &full, SLACK); }
+static void ends_younger(void) { uvm_rust_charge_end(&memory[2], &full, SLACK); }
+
+static void begin_at_once(void)
+{
+	begin();
+	full.memory.usage = 101 + SLACK;
+}
+
+static void end_at_once(void)
+{
+	if (ends != 1)
+		explore_wrong(ends ? "two are ended" : "none is ended");
+}
+
+static void at_once(void)
+{
+	const struct explore two = { begin_at_once, end_at_once, { ends_elder, ends_younger } };
+	const struct explore same = { begin_at_once, end_at_once, { ends_elder, ends_elder } };
+	const char *why;
+
+	say("in whatever order two threads evict, one process is ended", explore(&two, &why) > 1 && !why);
+	say("and once, where both evict it", explore(&same, &why) > 1 && !why);
 }
 
 /* The two cgroups have no limit, but the one above them has. */
@@ -678,6 +648,10 @@ int main(void)
 	reserve_stays();
 	nobody_waits();
 	bound();
+	until_it_has_gone();
+	others_of_the_limit();
+	many_end();
+	at_once();
 	bound_above();
 	nobodys_mm();
 	removed_cgroup();

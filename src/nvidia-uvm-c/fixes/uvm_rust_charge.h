@@ -9,8 +9,8 @@
  * the cgroup is ended for an eviction, and what the owner takes next by itself finds the cgroup full.
  *
  * How far over the limit has a bound, or a tenant would have the host's memory without a limit, by way of the GPU's: as much as
- * the owner may have on its GPUs, and VA spaces without an mm on others. Beyond that the process is ended whose memory is evicted then,
- * one in ten seconds of a cgroup.
+ * the owner may have on its GPUs, and VA spaces without an mm on others. Beyond that the process is ended whose memory is evicted then:
+ * one at a time of those that are charged to the limit, and where the excess is twice the bound whichever it is (uvm_rust_charge.c).
  * Linux would choose by what a process has of the host's memory, among which evicted pages do not count, and go on choosing until the
  * cgroup is within its limit, while all wait who need the thread that evicts. The eviction still gets its memory.
  *
@@ -39,7 +39,6 @@
 #include <linux/cgroup.h>
 #include <linux/cpumask.h>
 #include <linux/memcontrol.h>
-#include <linux/sched/signal.h>
 
 #include "uvm_gpu.h"
 #include "uvm_va_block.h"
@@ -58,7 +57,7 @@
 /* Without these: the charge is refused where Linux would end a process for it. */
 #define UVM_RUST_SPARES (1 << 27)
 
-/* How long an ended process has to free its memory before another process of its cgroup is ended. */
+/* How long an ended process has to free its memory before another one is ended that is charged to the same limit. */
 #define UVM_RUST_CHARGE_ENDS (10 * HZ)
 
 /* How often a single page that the host has is lost to others before an eviction asks as upstream does. */
@@ -74,13 +73,19 @@ static inline struct mem_cgroup *uvm_rust_charged_now(void)
 	return current->active_memcg;
 }
 
-/* Of @memcg and those above it the highest one that is more than @slack pages over its limit; NULL for none. */
-static inline const struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack)
+/* How many pages @memcg has over its limit; less than 0 where there is room. */
+static inline long uvm_rust_excess(struct mem_cgroup *memcg)
 {
-	const struct mem_cgroup *past = NULL;
+	return (long)page_counter_read(&memcg->memory) - (long)READ_ONCE(memcg->memory.max);
+}
+
+/* Of @memcg and those above it the highest one that is more than @slack pages over its limit; NULL for none. */
+static inline struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack)
+{
+	struct mem_cgroup *past = NULL;
 
 	for (; memcg; memcg = parent_mem_cgroup(memcg)) {
-		if ((long)page_counter_read(&memcg->memory) - (long)READ_ONCE(memcg->memory.max) > slack)
+		if (uvm_rust_excess(memcg) > slack)
 			past = memcg;
 	}
 	return past;
@@ -124,7 +129,7 @@ static inline bool uvm_rust_charge_high(void)
 #else
 #define UVM_RUST_HIGH_PAGES 1
 static inline struct mem_cgroup *uvm_rust_charged_now(void) { return NULL; }
-static inline const struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack) { return NULL; }
+static inline struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack) { return NULL; }
 static inline struct mem_cgroup *uvm_rust_payer(uvm_va_space_t *va_space) { return NULL; }
 static inline bool uvm_rust_pays(uvm_va_space_t *va_space) { return false; }
 static inline bool uvm_rust_charge_high(void) { return false; }
@@ -194,30 +199,10 @@ static inline bool uvm_rust_has_enough(uvm_va_block_t *block)
 }
 
 /*
- * Ends the process whose memory @mm is. What it has goes when it closes its files, and until then the cgroup
- * @past stays beyond the bound: no other process of it, or of one below it, is ended for so long, or for UVM_RUST_CHARGE_ENDS.
+ * Ends the process whose memory @mm is, as @past, to which it is charged, is more than @slack pages over its limit; unless another
+ * that is charged to it is on its way. Caller holds @mm, and @past by what is charged.
  */
-static inline void uvm_rust_charge_end(struct mm_struct *mm, const struct mem_cgroup *past)
-{
-#ifdef CONFIG_MEMCG
-	static const struct mem_cgroup *last;
-	static unsigned long ended;
-	struct task_struct *owner;
-
-	if (READ_ONCE(last) == past && time_before(jiffies, READ_ONCE(ended) + UVM_RUST_CHARGE_ENDS))
-		return;
-	rcu_read_lock();
-	owner = rcu_dereference(mm->owner);
-	if (owner && !(READ_ONCE(owner->signal->flags) & SIGNAL_GROUP_EXIT)) {
-		pr_warn_ratelimited("process %d (%s) is ended: what is evicted from its GPUs is beyond its memory cgroup's limit by more than these hold\n",
-				    task_tgid_nr(owner), owner->comm);
-		kill_pid(task_tgid(owner), SIGKILL, 1);
-		WRITE_ONCE(ended, jiffies);
-		WRITE_ONCE(last, past);
-	}
-	rcu_read_unlock();
-#endif
-}
+void uvm_rust_charge_end(struct mm_struct *mm, struct mem_cgroup *past, long slack);
 
 /* Until uvm_memcg_context_end() the owner of @block is charged, whose memory is @mm. */
 static inline void uvm_rust_memcg_context_start(uvm_memcg_context_t *context, uvm_va_block_t *block, struct mm_struct *mm)
@@ -253,7 +238,7 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 {
 	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
-	const struct mem_cgroup *past = NULL;
+	struct mem_cgroup *past = NULL;
 	bool is_evicted;
 	long slack = 0;
 
@@ -269,7 +254,7 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 	if (is_evicted && context->mm && uvm_va_space_mm_enabled(va_space))
 		past = uvm_rust_past(uvm_rust_charged_now(), slack);
 	if (past)
-		uvm_rust_charge_end(context->mm, past);
+		uvm_rust_charge_end(context->mm, past, slack);
 	return flags | UVM_RUST_EVICTED | (uvm_rust_charge_is_own(block, context->mm) ? UVM_RUST_OWN : 0);
 }
 
