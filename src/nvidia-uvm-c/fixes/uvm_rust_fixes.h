@@ -48,6 +48,11 @@
 #define UVM_RUST_DECLARE_FIX(name, text) extern bool uvm_rust_fix_##name;
 UVM_RUST_FIXES(UVM_RUST_DECLARE_FIX)
 
+/* --- whom host memory is charged to: uvm_rust_charge.c --------------------------------- */
+
+/* Forgets who was ended. */
+void uvm_rust_charge_exit(void);
+
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 
 /* Once va_block contexts can be allocated, and before that ends; the latter also if the former failed. */
@@ -93,5 +98,15 @@ bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);
  * caller_page_mask. @block_context: a uvm_va_block_context_t.
  */
 void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context);
+
+/* --- all of them ----------------------------------------------------------------------- */
+
+/* Gives back what they keep, once nothing is evicted any more and before va_block contexts can no longer be allocated. */
+static inline void uvm_rust_fixes_exit(void)
+{
+	uvm_rust_notifier_exit();
+	uvm_rust_nobodies_exit();
+	uvm_rust_charge_exit();
+}
 
 #endif
