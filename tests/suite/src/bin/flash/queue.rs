@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Ranges that are moved later: `UVM_RUST_FLASH_SUBMIT` and `UVM_RUST_FLASH_REAP`.
 
+mod after;
 pub(crate) mod ends;
 
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
 use uvmrust::{Linux, Move, Moves, Range, Tier, Uvm};
 use vgpu_client::flash::{
-    FlashCompletion, FlashReap, FlashRequest, FlashSubmit, EVENT, FROM_GPUS, TO_GPU, TO_HOST,
+    FlashCompletion, FlashReap, FlashRequest, FlashSubmit, AFTER, EVENT, FROM_GPUS, TO_GPU, TO_HOST,
 };
 use vgpu_client::{Buffer, BLOCK, PAGE};
 
@@ -25,6 +26,7 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("asked for later: there and back", NONE, there_and_back);
     suite.test("asked for later: in order", NONE, in_order);
     suite.test("asked for later: both ways at a time", NONE, both_ways);
+    suite.test("asked for later: after all others", NONE, after::all);
     suite.test("asked for later: away from a GPU", NONE, from_gpu);
     suite.test("asked for later: two users of a file", NONE, two_users);
     suite.test("asked for later: without a device", NONE, no_device);
@@ -395,7 +397,7 @@ fn bad_input() -> Outcome {
     let file = File::open("/dev/null")?;
     let fd = file.as_raw_fd();
     type Change<'a> = &'a dyn Fn(&mut FlashSubmit, &mut [FlashRequest; 3]);
-    let cases: [(&str, i32, Change<'_>); 18] = [
+    let cases: [(&str, i32, Change<'_>); 20] = [
         ("a size", libc::EINVAL, &|s, _| s.size = 39),
         ("a large size", libc::E2BIG, &|s, _| s.size = 4097),
         ("a flag", libc::EINVAL, &|s, _| s.flags = 2),
@@ -422,6 +424,10 @@ fn bad_input() -> Outcome {
         }),
         ("from a GPU to one", libc::EINVAL, &|_, r| {
             r[2].flags = TO_GPU | FROM_GPUS;
+        }),
+        ("an unknown flag", libc::EINVAL, &|_, r| r[2].flags = 1 << 4),
+        ("an unknown flag, and one", libc::EINVAL, &|_, r| {
+            r[2].flags = AFTER | 1 << 31;
         }),
         ("a reserved field", libc::EINVAL, &|_, r| r[2].reserved = 1),
     ];
