@@ -377,7 +377,8 @@ const char *uvmrust_strerror(int error);
  *
  * Moves wait in a queue: in uvm-rust's driver, if its SSD tier is on, where what comes and
  * what leaves go on at the same time; or in the process, where a thread makes them one after
- * the other, in their order. None is made before an earlier move of memory that both touch.
+ * the other, in their order. None is made before an earlier move of memory that both touch, and
+ * none to a GPU before all earlier ones that take memory away, which makes the room for it.
  * They are advice: what a move did not reach is brought by a fault when it is used.
  *
  * Returns a ticket, a positive number that grows with each call, or one of UVMRUST_E*.

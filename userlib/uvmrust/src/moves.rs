@@ -12,6 +12,11 @@
 //! are the driver's, and none of these calls keeps a lock that a fault needs while bytes are
 //! moving.
 //!
+//! The driver's queue carries out what leaves and what comes at the same time. So that no prefetch
+//! overtakes what leaves there either, one behind such a move begins when all before it have ended
+//! ([`Given::after`]). What leaves may overtake what comes, which makes room all the sooner. What is left
+//! to the thread waits for nothing that the driver's queue has, nor does that wait for the thread.
+//!
 //! Moves are advice. What does not succeed is counted, and the memory is where it was.
 
 mod later;
@@ -24,7 +29,7 @@ use std::time::{Duration, Instant};
 use crate::{Error, Place, Range, Result, Sys, Uvm};
 use later::Queue;
 
-pub use later::{Later, Moved};
+pub use later::{Given, Later, Moved};
 
 /// Most bytes that one call of the driver moves; a multiple of 2 MiB.
 const PIECE: u64 = 16 << 20;

@@ -22,11 +22,11 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// A driver that moves some time later, and says when it has.
 pub trait Later {
-    /// Takes moves, each with a number; how many, from the first on. 0: its queue is full.
+    /// Takes moves; how many, from the first on. 0: its queue is full.
     ///
     /// # Errors
     /// None of them was taken.
-    fn submit(&self, queue: u64, moves: &[(u64, Range, Tier)]) -> Result<usize>;
+    fn submit(&self, queue: u64, moves: &[Given]) -> Result<usize>;
 
     /// Those that are done, of those who submitted them with this `queue`; waits for the first
     /// as long as `wait`.
@@ -34,6 +34,20 @@ pub trait Later {
     /// # Errors
     /// Nobody will ever know, but for [`Error::Busy`].
     fn reap(&self, queue: u64, wait: Duration) -> Result<Vec<Moved>>;
+}
+
+/// A move, as the driver is given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// What [`Moved`] knows it by.
+    pub number: u64,
+    /// What is moved, of whole pages.
+    pub range: Range,
+    /// Where the range is when the move is done.
+    pub to: Tier,
+    /// It begins when all that the driver was given before it have ended, well or not: what leaves
+    /// makes the room for what comes.
+    pub after: bool,
 }
 
 /// What became of a move.
@@ -60,8 +74,10 @@ impl Queue {
 
 impl State {
     /// What the driver is to be given of some moves.
-    pub(super) fn give(&mut self, queued: impl Iterator<Item = Queued>) -> Vec<(u64, Range, Tier)> {
+    pub(super) fn give(&mut self, queued: impl Iterator<Item = Queued>) -> Vec<Given> {
         let mut given = Vec::new();
+        let comes = |to| matches!(to, Tier::Gpu(_));
+        let mut something_leaves = self.given.values().any(|one| !comes(one.to));
         for mut one in queued {
             match one.range.grown() {
                 Err(error) => self.fail(error, one.to),
@@ -69,7 +85,13 @@ impl State {
                 Ok(range) => {
                     self.number += 1;
                     one.range = range;
-                    given.push((self.number, range, one.to));
+                    given.push(Given {
+                        number: self.number,
+                        range,
+                        to: one.to,
+                        after: comes(one.to) && something_leaves,
+                    });
+                    something_leaves |= !comes(one.to);
                     self.given.insert(self.number, one);
                 }
             }
@@ -93,7 +115,7 @@ impl State {
 
 impl Moves {
     /// Gives the driver moves, in their order.
-    pub(super) fn send(&self, queue: Queue, moves: &[(u64, Range, Tier)]) {
+    pub(super) fn send(&self, queue: Queue, moves: &[Given]) {
         let (mut rest, start) = (moves, Instant::now());
         while !rest.is_empty() {
             let later = self.carrier.later().ok_or(Error::NotSupported);
@@ -105,8 +127,8 @@ impl Moves {
                 Ok(0) => self.reap(LOOK),
                 Ok(taken) => rest = rest.get(taken..).unwrap_or_default(),
                 Err(error) => {
-                    let failed = |&(number, ..): &(u64, Range, Tier)| Moved {
-                        number,
+                    let failed = |one: &Given| Moved {
+                        number: one.number,
                         result: Err(error),
                     };
                     return self.tell(rest.iter().map(failed));
@@ -173,8 +195,10 @@ mod tests {
     /// A driver whose queue has room for two, and which moves when it is asked what it has moved.
     #[derive(Default)]
     struct Driver {
-        waiting: Mutex<Vec<(u64, Range, Tier)>>,
+        waiting: Mutex<Vec<Given>>,
         said: Mutex<Vec<String>>,
+        /// Whether each that was taken is to begin after all others, in their order.
+        after: Mutex<Vec<bool>>,
         is_gone: Mutex<bool>,
     }
 
@@ -197,13 +221,15 @@ mod tests {
     }
 
     impl Later for Driver {
-        fn submit(&self, _: u64, moves: &[(u64, Range, Tier)]) -> Result<usize> {
+        fn submit(&self, _: u64, moves: &[Given]) -> Result<usize> {
             let mut waiting = self.waiting.lock().unwrap();
             if *self.is_gone.lock().unwrap() {
                 return Err(Error::NotSupported);
             }
             let taken = moves.len().min(2 - waiting.len());
             waiting.extend(&moves[..taken]);
+            let after = moves[..taken].iter().map(|one| one.after);
+            self.after.lock().unwrap().extend(after);
             Ok(taken)
         }
 
@@ -212,7 +238,7 @@ mod tests {
                 return Err(Error::NotSupported);
             }
             let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
-            let moved = |(number, range, _): (u64, Range, Tier)| {
+            let moved = |Given { number, range, .. }: Given| {
                 self.say("driver", range);
                 let result = match range.base >> 20 {
                     13 => Err(Error::NotManaged),
@@ -251,6 +277,28 @@ mod tests {
         assert_eq!(said, ["driver 2", "driver 4", "driver 6", "driver 8"]);
         assert_eq!(moves.errors(), (0, None));
         assert!(moves.shared.lock().thread.is_none());
+    }
+
+    /// In the driver's queue what comes and what leaves go on at the same time, unless it is told.
+    #[test]
+    fn what_comes_waits_for_what_leaves_before_it_and_for_nothing_else() {
+        let (moves, driver) = moves();
+        let all = [
+            mv(2, GPU),
+            mv(4, Tier::Ssd),
+            mv(6, GPU),
+            mv(8, GPU),
+            mv(10, Tier::Host),
+        ];
+        // More than there is room for: some are given later, with what they were to wait for.
+        moves.submit(&all);
+        let second = moves.submit(&[mv(12, GPU), mv(14, Tier::Ssd)]);
+        assert!(moves.wait(second, LONG));
+        // Nothing is on its way any more.
+        moves.submit(&[mv(16, GPU)]);
+        let after = driver.after.lock().unwrap().clone();
+        let want = [false, false, true, true, false, true, false, false];
+        assert_eq!(after, want);
     }
 
     #[test]
