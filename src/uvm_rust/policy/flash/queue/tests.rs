@@ -2,6 +2,7 @@
 
 //! The queue alone; [`explore`] has the workers, and those who submit, reap and end.
 
+use super::super::drain::Fetched;
 use super::super::moves;
 use super::job::TRIES;
 use super::*;
@@ -14,6 +15,7 @@ use std::vec;
 use std::vec::Vec;
 
 mod explore;
+mod plan;
 
 fn request(block: u64, blocks: u64, to: To, user: u64) -> Request {
     Request {
@@ -42,12 +44,14 @@ fn grow(queue: &mut Queue<u64>, more: u32) {
     }
 }
 
-/// Moves no byte, and finds no fault, but that there is no memory for so many looks. `untouched`: there are no va_blocks.
+/// Moves no byte but in `memory`, and finds no fault, but that there is no memory for so many looks. `untouched`: there
+/// are no va_blocks.
 #[derive(Default)]
 struct Nothing {
     no_memory: u32,
     no_entry: bool,
     untouched: bool,
+    memory: plan::Memory,
 }
 impl moves::Machine for Nothing {
     fn take_turn(&mut self) -> bool {
@@ -96,27 +100,37 @@ impl moves::Machine for Nothing {
         self.no_memory = self.no_memory.saturating_sub(1);
         !lacks_memory
     }
-    fn put(&mut self) {}
-    fn choose(&mut self, _: u64, _: u64) -> Option<u64> {
-        None
+    fn put(&mut self) {
+        self.memory.put();
     }
-    fn write(&mut self) {}
+    fn choose(&mut self, base: u64, end: u64) -> Option<u64> {
+        self.memory.choose(base, end)
+    }
+    fn write(&mut self) {
+        self.memory.write();
+    }
     fn ask(&mut self, _: u64, _: u64) -> Option<u64> {
         None
     }
     fn has_gpu(&mut self) -> bool {
+        self.memory.copies_to(plan::Place::Gpu);
         true
     }
-    fn copies_home(&mut self) {}
+    fn copies_home(&mut self) {
+        self.memory.copies_to(plan::Place::Host);
+    }
     fn lock(&mut self) {}
     fn unlock(&mut self) {}
-    fn fetch(&mut self) -> super::super::drain::Fetched {
-        super::super::drain::Fetched::All
+    fn fetch(&mut self) -> Fetched {
+        self.memory.fetch();
+        Fetched::All
     }
-    fn copy(&mut self) -> Result<super::super::drain::Fetched, Failed> {
-        Ok(super::super::drain::Fetched::All)
+    fn copy(&mut self) -> Result<Fetched, Failed> {
+        self.memory.copy();
+        Ok(Fetched::All)
     }
     fn settle(&mut self) -> bool {
+        self.memory.settle();
         true
     }
     fn dying(&mut self) -> bool {
