@@ -5,6 +5,8 @@
 use super::*;
 use std::vec::Vec;
 
+mod beside;
+
 const MIB: u64 = 1 << 20;
 
 /// A call, whose steps are noted, and what stands in its way.

@@ -73,7 +73,8 @@ impl Request {
 /// A request that has begun, and how far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// From GPUs to host memory, a part ahead of `run`; over from the start if that is not asked for.
+    /// From GPUs to host memory, a part ahead of `run`, and on its way while `run` writes; over from the start if
+    /// that is not asked for.
     home: Run,
     run: Run,
     /// The GPU that is moved to, if one is.
@@ -120,12 +121,11 @@ impl Job {
     /// They are those of [`Run::step`], and mean the same here.
     pub fn step<M: moves::Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
         let is_for_gpu = self.to() == To::Gpu;
-        let run = if self.is_home_next() {
-            &mut self.home
+        let (moved, run) = if self.is_home_next() {
+            (self.home.step(m), &self.home)
         } else {
-            &mut self.run
+            (self.run.step_beside(m, &mut self.home), &self.run)
         };
-        let moved = run.step(m);
         self.looked = run.looked_at_much();
         match moved {
             Err(Failed::NoMemory) if is_for_gpu && self.tries < TRIES => {

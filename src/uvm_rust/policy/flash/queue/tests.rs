@@ -370,7 +370,8 @@ fn what_leaves_gpus_comes_to_the_host_a_part_ahead() {
         went.push(job.to());
         step_of_nothing(&mut job);
     }
-    assert_eq!(went, [To::Home, To::Device, To::Home, To::Device]);
+    // The second part comes while the first is written.
+    assert_eq!(went, [To::Home, To::Device, To::Device]);
     q.stepped(Lane::Out, job, Ok(()));
     // On to the host alone it leaves as well.
     let ask = Request {

@@ -30,6 +30,14 @@ pub(super) struct Memory {
     copies: Vec<(usize, Place)>,
     /// Blocks that came to a GPU which had no room for them.
     pushed: u32,
+    /// What a block takes on the link, and on the device.
+    copy_takes: u64,
+    write_takes: u64,
+    now: u64,
+    /// Until then the link is busy.
+    link: u64,
+    /// Blocks that were written while others were copied.
+    overlapped: u32,
 }
 
 impl Memory {
@@ -54,6 +62,8 @@ impl Memory {
         let place = &mut self.places[self.chosen];
         if *place == Place::Host {
             *place = Place::Ssd;
+            self.overlapped += u32::from(self.link > self.now);
+            self.now += self.write_takes;
         }
     }
 
@@ -66,7 +76,10 @@ impl Memory {
 
     pub(super) fn copy(&mut self) {
         match (self.to, self.places[self.chosen]) {
-            (Some(Place::Host), Place::Gpu) => self.copies.push((self.chosen, Place::Host)),
+            (Some(Place::Host), Place::Gpu) => {
+                self.copies.push((self.chosen, Place::Host));
+                self.link = self.link.max(self.now) + self.copy_takes;
+            }
             (Some(Place::Gpu), Place::Host | Place::Ssd) => {
                 let there = self.places.iter().filter(|p| **p == Place::Gpu).count();
                 let coming = self.copies.iter().filter(|(_, to)| *to == Place::Gpu);
@@ -78,6 +91,7 @@ impl Memory {
     }
 
     pub(super) fn settle(&mut self) {
+        self.now = self.now.max(self.link);
         for (block, place) in self.copies.drain(..) {
             self.places[block] = place;
         }
@@ -350,4 +364,37 @@ fn without_the_flag_what_comes_pushes_something_out() {
         player.memory.pushed > 0
     });
     assert!(pushed.count() > 8);
+}
+
+/// From a GPU to the device takes as long as the slower of both steps, but for the first copy and the last write.
+#[test]
+fn what_is_written_hides_what_is_copied_ahead() {
+    const PARTS: u64 = 8;
+    let of_a_part = moves::AT_ONCE / BLOCK_BYTES;
+    for (copy_takes, write_takes) in [(3, 5), (5, 3), (4, 4)] {
+        let mut m = Nothing {
+            memory: Memory {
+                places: vec![Place::Gpu; (PARTS * of_a_part) as usize],
+                copy_takes,
+                write_takes,
+                ..Memory::default()
+            },
+            ..Nothing::default()
+        };
+        let mut job = Job::new(&Request {
+            from_gpus: true,
+            ..request(0, PARTS * of_a_part, To::Device, 0)
+        });
+        while !job.is_over() {
+            job.step(&mut m).unwrap();
+        }
+        let memory = m.memory;
+        assert!(memory.places.iter().all(|place| *place == Place::Ssd));
+        let slower = copy_takes.max(write_takes);
+        let takes = of_a_part * (copy_takes + (PARTS - 1) * slower + write_takes);
+        assert_eq!(memory.now, takes, "{copy_takes} and {write_takes} a block");
+        // Of each part but the last, so many are written while the link is busy.
+        let hidden = of_a_part.min((of_a_part * copy_takes).div_ceil(write_takes));
+        assert_eq!(u64::from(memory.overlapped), (PARTS - 1) * hidden);
+    }
 }
