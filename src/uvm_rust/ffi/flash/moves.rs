@@ -8,7 +8,7 @@ use super::chosen::Chosen;
 use super::io::Io;
 use super::room::owner_of;
 use super::spill::move_out;
-use super::tier::{count_of_device, current, has_device, may_write, wrote, OwnerHandle};
+use super::tier::{count_of_device, current, has_device, may_write, must_wait, wrote, OwnerHandle};
 use super::{bindings, READERS};
 use crate::driver::discard::status;
 use crate::driver::evict;
@@ -376,6 +376,11 @@ impl Machine for Moving<'_> {
 
     fn fetch(&mut self) -> Fetched {
         self.at.fetch(&self.pages)
+    }
+
+    fn has_host_room(&mut self) -> bool {
+        // SAFETY: see above.
+        !unsafe { must_wait(self.owner) }
     }
 
     fn copy(&mut self) -> Result<Fetched, Failed> {

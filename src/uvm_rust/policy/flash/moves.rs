@@ -23,7 +23,8 @@
 //!   tried, within that of the VA space: a process can make others wait for its VA space as long as it likes, and
 //!   who detaches a device waits for all that keep it. Each that was taken is let go.
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device. What is only copied
-//!   ahead is not tried again by who has the turn, but copied by itself later: there may be no room for it for long.
+//!   ahead is not begun by who has the turn where the host is full, nor tried again, but copied by itself later: what
+//!   the turn is for makes the room that the copy would wait for.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
 //! - **V-awake**: the system is kept awake while the VA space is locked, and not while the process' memory is waited
 //!   for. A process has the lock of its memory held as long as it likes.
@@ -182,6 +183,9 @@ pub trait Machine {
     /// Brings what of the part the locked block has on the device to host memory, and drops its lock for
     /// that.
     fn fetch(&mut self) -> Fetched;
+
+    /// Whether who makes pages of host memory does not wait for room there, now.
+    fn has_host_room(&mut self) -> bool;
 
     /// Begins to copy the pages of the part that the locked block has to the GPU, or those that GPUs have of them
     /// to host memory. What has to be done before that drops the lock.
@@ -452,8 +456,8 @@ fn moved_beside<M: Machine>(
     moved
 }
 
-/// Begins to copy a part from GPUs to host memory; `None` if some of it would have to be tried again, or fails (V-wait).
-/// Who copies it by itself is told why.
+/// Begins to copy a part from GPUs to host memory; `None` if some of it would have to wait for room or be tried again, or
+/// fails (V-wait). Who copies it by itself is told why.
 fn begin_home<M: Machine>(m: &mut M, base: u64, length: u64) -> Option<Moved> {
     let end = base.saturating_add(length.saturating_sub(1));
     let (mut at, mut moved) = (base, Moved::Nothing);
@@ -462,6 +466,10 @@ fn begin_home<M: Machine>(m: &mut M, base: u64, length: u64) -> Option<Moved> {
             return Some(moved);
         };
         moved = Moved::Blocks;
+        // Each takes some of the room.
+        if !m.has_host_room() {
+            return None;
+        }
         m.lock();
         let copied = m.copy();
         m.unlock();

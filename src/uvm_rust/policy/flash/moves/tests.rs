@@ -40,6 +40,8 @@ struct Script {
     no_entry: Option<Failed>,
     /// Too many others copy to a GPU.
     too_many: bool,
+    /// The host has room for so many blocks, if not for all.
+    room: Option<usize>,
 }
 
 impl Script {
@@ -229,8 +231,15 @@ impl Machine for Script {
         self.fetches.pop().unwrap_or(Fetched::All)
     }
 
+    fn has_host_room(&mut self) -> bool {
+        assert_eq!(self.held.last(), Some(&"context"));
+        self.room.is_none_or(|room| self.count("copy") < room)
+    }
+
     fn copy(&mut self) -> Result<Fetched, Failed> {
         assert_eq!(self.held.last(), Some(&"block"));
+        let is_full = self.room.is_some_and(|room| self.count("copy") >= room);
+        assert!(!is_full || !self.writes(), "V-wait: it waits for room");
         self.said.push("copy");
         if self.too_many {
             return Err(Failed::Again);

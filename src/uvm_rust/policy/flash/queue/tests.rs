@@ -125,6 +125,9 @@ impl moves::Machine for Nothing {
         self.memory.fetch();
         Fetched::All
     }
+    fn has_host_room(&mut self) -> bool {
+        true
+    }
     fn copy(&mut self) -> Result<Fetched, Failed> {
         self.memory.copy();
         Ok(Fetched::All)

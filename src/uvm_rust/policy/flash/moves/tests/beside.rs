@@ -28,6 +28,28 @@ fn the_next_part_is_copied_while_one_is_written() {
     assert_eq!((m.count("home"), m.count("settle")), (0, 0));
 }
 
+/// Nobody waits for room who is about to make some, and has the turn of all that write.
+#[test]
+fn nothing_is_copied_ahead_to_a_host_that_is_full() {
+    for room in [0, 3] {
+        let full = Script {
+            room: Some(room),
+            ..Script::default()
+        };
+        let (m, moved, come) = beside(full, 16 * MIB);
+        assert_eq!((moved, come), (Ok(()), [16 * MIB, 0]), "{room}");
+        let counts = ["copy", "write", "settle", "pay"].map(|what| m.count(what));
+        assert_eq!(counts, [room, 7, 1, 1]);
+    }
+    // Who copies it by itself has no turn, and may wait.
+    let mut full = Script {
+        room: Some(0),
+        ..Script::default()
+    };
+    assert_eq!(run(&mut full, 0, MIB, To::Home), Ok(()));
+    assert_eq!(full.count("copy"), 1);
+}
+
 /// Whoever copies that by itself is told why.
 #[test]
 fn what_cannot_be_copied_ahead_stays_and_the_rest_is_written() {
