@@ -188,11 +188,18 @@ impl State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by who gives the driver moves, from before they get their numbers until it has them all.
+    /// It is outside the state's.
+    sending: Mutex<()>,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_sending(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,6 +223,7 @@ impl Moves {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 changed: Condvar::new(),
+                sending: Mutex::default(),
             }),
             queue: carrier.later().map(|_| Queue::new()),
             carrier,
@@ -240,8 +248,9 @@ impl Moves {
     }
 
     /// Queues some moves, which are done when the ticket is. Waits while the driver's queue is
-    /// full.
+    /// full, and while another thread does: the driver gets them in the order of their tickets.
     pub fn submit(&self, moves: &[Move]) -> Ticket {
+        let _sending = self.queue.map(|_| self.shared.lock_sending());
         let mut state = self.shared.lock();
         state.last += 1;
         let ticket = state.last;

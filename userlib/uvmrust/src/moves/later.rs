@@ -114,7 +114,7 @@ impl State {
 }
 
 impl Moves {
-    /// Gives the driver moves, in their order.
+    /// Gives the driver moves, in their order. The caller has the lock of those that send.
     pub(super) fn send(&self, queue: Queue, moves: &[Given]) {
         let (mut rest, start) = (moves, Instant::now());
         while !rest.is_empty() {
@@ -187,6 +187,7 @@ mod tests {
 
     use super::super::{Carrier, Move, Ticket};
     use super::*;
+    use std::sync::mpsc::{channel, Sender};
     use std::sync::{Arc, Mutex};
 
     const GPU: Tier = Tier::Gpu([7; 16]);
@@ -197,9 +198,12 @@ mod tests {
     struct Driver {
         waiting: Mutex<Vec<Given>>,
         said: Mutex<Vec<String>>,
-        /// Whether each that was taken is to begin after all others, in their order.
-        after: Mutex<Vec<bool>>,
+        /// The MiB at which each that was taken begins, and whether it is to begin after all others, in
+        /// their order.
+        taken: Mutex<Vec<(u64, bool)>>,
         is_gone: Mutex<bool>,
+        /// Told when somebody finds the queue full for the first time.
+        is_full: Mutex<Option<Sender<()>>>,
     }
 
     impl Driver {
@@ -228,8 +232,16 @@ mod tests {
             }
             let taken = moves.len().min(2 - waiting.len());
             waiting.extend(&moves[..taken]);
-            let after = moves[..taken].iter().map(|one| one.after);
-            self.after.lock().unwrap().extend(after);
+            let these = moves[..taken].iter();
+            let these = these.map(|one| (one.range.base >> 20, one.after));
+            self.taken.lock().unwrap().extend(these);
+            drop(waiting);
+            let told = (taken == 0).then(|| self.is_full.lock().unwrap().take());
+            if let Some(told) = told.flatten() {
+                told.send(()).unwrap();
+                // Another thread may get its moves in meanwhile, if it can.
+                std::thread::sleep(Duration::from_millis(300));
+            }
             Ok(taken)
         }
 
@@ -296,9 +308,30 @@ mod tests {
         assert!(moves.wait(second, LONG));
         // Nothing is on its way any more.
         moves.submit(&[mv(16, GPU)]);
-        let after = driver.after.lock().unwrap().clone();
+        let taken = driver.taken.lock().unwrap().clone();
+        let after: Vec<_> = taken.into_iter().map(|(_, after)| after).collect();
         let want = [false, false, true, true, false, true, false, false];
         assert_eq!(after, want);
+    }
+
+    /// What another thread evicts has its number before the prefetch, and is to reach the driver before it.
+    #[test]
+    fn the_driver_gets_the_moves_of_all_threads_in_their_order() {
+        let (moves, driver) = moves();
+        let (tell, told) = channel();
+        *driver.is_full.lock().unwrap() = Some(tell);
+        std::thread::scope(|scope| {
+            scope.spawn(|| moves.submit(&[4, 6, 8, 10].map(|at| mv(at, Tier::Ssd))));
+            told.recv().unwrap();
+            // Somebody makes room, and takes it.
+            moves.reap(Duration::ZERO);
+            moves.submit(&[mv(12, GPU)]);
+        });
+        let taken = driver.taken.lock().unwrap().clone();
+        let want = [(4, false), (6, false), (8, false), (10, false), (12, true)];
+        assert_eq!(taken, want);
+        assert!(moves.wait(Ticket(2), LONG));
+        assert_eq!(moves.errors(), (0, None));
     }
 
     #[test]
