@@ -25,6 +25,8 @@
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device. What is only copied
 //!   ahead is not begun by who has the turn where the host is full, nor tried again, but copied by itself later: what
 //!   the turn is for makes the room that the copy would wait for.
+//! - **V-turn**: who has the turn keeps it until it has paid, and gives way to a suspend alone, also a worker. If one gave
+//!   it up for its rate, others would write before it each time and make it wait anew.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
 //! - **V-awake**: the system is kept awake while the VA space is locked, and not while the process' memory is waited
 //!   for. A process has the lock of its memory held as long as it likes.
@@ -380,7 +382,7 @@ fn write_part<M: Machine>(
     moved
 }
 
-/// Waits until the tenant has paid for what it wrote (V-wait).
+/// Waits until the tenant has paid for what it wrote (V-wait, V-turn).
 fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     if !m.has_device() {
         return Err(Failed::NoDevice);

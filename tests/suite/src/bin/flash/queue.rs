@@ -3,6 +3,7 @@
 
 mod after;
 pub(crate) mod ends;
+mod turns;
 
 use std::fs::File;
 use std::io::Read;
@@ -27,6 +28,11 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("asked for later: in order", NONE, in_order);
     suite.test("asked for later: both ways at a time", NONE, both_ways);
     suite.test("asked for later: after all others", NONE, after::all);
+    suite.test(
+        "asked for later: beside calls that write",
+        NONE,
+        turns::beside_calls,
+    );
     suite.test("asked for later: away from a GPU", NONE, from_gpu);
     suite.test("asked for later: two users of a file", NONE, two_users);
     suite.test("asked for later: without a device", NONE, no_device);
