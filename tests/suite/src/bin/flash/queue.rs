@@ -2,6 +2,7 @@
 //! Ranges that are moved later: `UVM_RUST_FLASH_SUBMIT` and `UVM_RUST_FLASH_REAP`.
 
 mod after;
+mod away;
 pub(crate) mod ends;
 mod turns;
 
@@ -33,7 +34,12 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         turns::beside_calls,
     );
-    suite.test("asked for later: away from a GPU", NONE, from_gpu);
+    suite.test("asked for later: away from a GPU", NONE, away::from_gpu);
+    suite.test(
+        "asked for later: away from a GPU that uses it",
+        NONE,
+        away::used_meanwhile,
+    );
     suite.test("asked for later: two users of a file", NONE, two_users);
     suite.test("asked for later: without a device", NONE, no_device);
     suite.test("asked for later: by the library", NONE, by_library);
@@ -212,36 +218,6 @@ fn to_gpu(rig: &Rig, buffer: &Buffer<u64>, user_data: u64) -> FlashRequest {
         gpu_uuid: rig.gpu.uuid().0,
         ..request(buffer, TO_GPU, user_data)
     }
-}
-
-/// What a GPU has written goes on to the device, or to the host, whichever is asked for.
-fn from_gpu() -> Outcome {
-    let rig = Rig::new(1 << 10)?;
-    let (far, near) = (rig.buffer(5)?, rig.buffer(2)?);
-    rig.gpu_write(&far, 71)?;
-    rig.gpu_write(&near, 73)?;
-    // It stays where it is, if nothing is said of GPUs.
-    submit(&rig, &[request(&far, 0, 0)])?;
-    all_well(&reap(&rig, 1)?)?;
-    ensure!(rig.stats()?.pages == 0, "{:?}", rig.stats()?);
-    let requests = [
-        request(&far, FROM_GPUS, 1),
-        request(&near, FROM_GPUS | TO_HOST, 2),
-    ];
-    submit(&rig, &requests)?;
-    let done = reap(&rig, 2)?;
-    all_well(&done)?;
-    ensure!(users(&done, 0..9) == [1, 2], "{done:?}");
-    let stats = rig.stats()?;
-    ensure!(stats.pages == 5 * BLOCK / PAGE, "{stats:?}");
-    ensure!(stats.host_pages >= 2 * BLOCK / PAGE, "{stats:?}");
-    // What is on the device already is not read for it.
-    submit(&rig, &[request(&far, FROM_GPUS, 3)])?;
-    all_well(&reap(&rig, 1)?)?;
-    ensure!(rig.stats()?.fetched == stats.fetched, "{stats:?}");
-    check(&near, 73)?;
-    check(&far, 71)?;
-    Ok(Pass::Ok)
 }
 
 /// Each is told of its own requests.

@@ -202,8 +202,10 @@ struct Player<'a> {
     pending: Vec<u64>,
     /// Whether what comes waits for what leaves.
     after: bool,
-    /// Those whose number this divides fail, if they are of what leaves.
-    fails: Option<u64>,
+    /// Those whose number the first one divides fail, if they are of what leaves, at a step that the other draws.
+    fails: Option<(u64, u64)>,
+    /// How many steps of each were done, by number.
+    steps: Vec<usize>,
     submitted: u64,
 }
 
@@ -220,6 +222,7 @@ impl<'a> Player<'a> {
             pending: Vec::new(),
             after: true,
             fails: None,
+            steps: Vec::new(),
             submitted: 0,
         }
     }
@@ -231,7 +234,14 @@ impl<'a> Player<'a> {
         let request = self.plan.request(tensor, place, user, self.after);
         assert!(self.queue.submit(&request, Some(user)));
         self.pending.push(user);
+        self.steps.push(0);
         user
+    }
+
+    /// At which of its steps a request fails, if it has so many.
+    fn fails_at(&self, lane: Lane, user: u64) -> Option<usize> {
+        let (nth, seed) = self.fails.filter(|_| lane == Lane::Out)?;
+        (user % nth == 0).then(|| Dice::new(seed.wrapping_add(user)).below(3))
     }
 
     /// A lane takes its next request in hand, or moves a part of the one that it has; whether it did.
@@ -245,8 +255,8 @@ impl<'a> Player<'a> {
             self.hands[at] = Some((job, self.queue.slots[first].user));
             return true;
         };
-        let fails = lane == Lane::Out && self.fails.is_some_and(|n| user % n == 0);
-        let moved = if fails {
+        let steps = self.steps[user as usize];
+        let moved = if self.fails_at(lane, user) == Some(steps) {
             Err(Failed::NotManaged)
         } else if self.dice.one_in(8) {
             Err(Failed::Again)
@@ -257,6 +267,7 @@ impl<'a> Player<'a> {
             };
             let moved = job.step(&mut machine);
             self.memory = machine.memory;
+            self.steps[user as usize] += 1;
             moved
         };
         if let Some(done) = self.queue.stepped(lane, job, moved).done {
@@ -336,13 +347,13 @@ proptest! {
         }
     }
 
-    /// What fails stays where it was, and holds nobody up.
+    /// What fails stays where it has come to, and holds nobody up.
     #[test]
     fn nor_does_it_where_some_fail(seed in any::<u64>(), nth in 1u64..5) {
         let plan = Plan::draw(&mut Dice::new(seed));
         let play = |n, one_by_one| {
             let mut player = Player::new(&plan, seed.wrapping_add(n));
-            player.fails = Some(nth);
+            player.fails = Some((nth, seed));
             player.play(one_by_one);
             player.memory.places
         };
