@@ -32,7 +32,7 @@
 #include <linux/types.h>
 
 /* Raised when a call or a feature is added. */
-#define UVM_RUST_VERSION		5
+#define UVM_RUST_VERSION		6
 
 #define UVM_RUST_GET_VERSION		0x1000
 #define UVM_RUST_GET_STATS		0x1001
@@ -55,6 +55,7 @@
 #define UVM_RUST_FEATURE_QUOTA		(1ULL << 4)	/* UVM_RUST_SET_QUOTA */
 #define UVM_RUST_FEATURE_FLASH		(1ULL << 8)	/* UVM_RUST_FLASH_ATTACH to _MOVE */
 #define UVM_RUST_FEATURE_FLASH_QUEUE	(1ULL << 9)	/* UVM_RUST_FLASH_SUBMIT and _REAP */
+#define UVM_RUST_FEATURE_FLASH_AFTER	(1ULL << 10)	/* UVM_RUST_FLASH_AFTER */
 
 /**
  * struct uvm_rust_version - what this driver offers
@@ -582,7 +583,8 @@ struct uvm_rust_flash_move_range {
  * @length:    in: bytes, a multiple of the page size, not 0
  * @user_data: in: comes back with the completion
  * @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with
- *             UVM_RUST_FLASH_TO_GPU; and UVM_RUST_FLASH_AFTER, with any of them
+ *             UVM_RUST_FLASH_TO_GPU; and UVM_RUST_FLASH_AFTER, with any of them, if the driver has
+ *             UVM_RUST_FEATURE_FLASH_AFTER
  * @reserved:  must be 0, or the call fails with EINVAL
  * @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the
  *             request begins

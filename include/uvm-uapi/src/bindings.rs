@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options ef315796023fc1e5.
+// Of headers and options a3a3db626fbaae56.
 // By bindgen 0.72.1.
 
-pub const UVM_RUST_VERSION: u32 = 5;
+pub const UVM_RUST_VERSION: u32 = 6;
 pub const UVM_RUST_GET_VERSION: u32 = 4096;
 pub const UVM_RUST_GET_STATS: u32 = 4097;
 pub const UVM_RUST_DISCARD_BATCH: u32 = 4098;
@@ -23,6 +23,7 @@ pub const UVM_RUST_FEATURE_NATIVE_DISCARD: u32 = 8;
 pub const UVM_RUST_FEATURE_QUOTA: u32 = 16;
 pub const UVM_RUST_FEATURE_FLASH: u32 = 256;
 pub const UVM_RUST_FEATURE_FLASH_QUEUE: u32 = 512;
+pub const UVM_RUST_FEATURE_FLASH_AFTER: u32 = 1024;
 pub const UVM_RUST_VERSION_SIZE_V1: u32 = 16;
 pub const UVM_RUST_CAUSE_FAULT: u32 = 0;
 pub const UVM_RUST_CAUSE_PREFETCH: u32 = 1;
@@ -597,7 +598,7 @@ const _: () = {
     ["Offset of field: uvm_rust_flash_move_range::gpu_uuid"]
         [::core::mem::offset_of!(uvm_rust_flash_move_range, gpu_uuid) - 24usize];
 };
-#[doc = " struct uvm_rust_flash_request - a range that is to be moved (UVM_RUST_FLASH_SUBMIT)\n @base:      in: first byte, a multiple of the page size\n @length:    in: bytes, a multiple of the page size, not 0\n @user_data: in: comes back with the completion\n @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with\n             UVM_RUST_FLASH_TO_GPU; and UVM_RUST_FLASH_AFTER, with any of them\n @reserved:  must be 0, or the call fails with EINVAL\n @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the\n             request begins"]
+#[doc = " struct uvm_rust_flash_request - a range that is to be moved (UVM_RUST_FLASH_SUBMIT)\n @base:      in: first byte, a multiple of the page size\n @length:    in: bytes, a multiple of the page size, not 0\n @user_data: in: comes back with the completion\n @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with\n             UVM_RUST_FLASH_TO_GPU; and UVM_RUST_FLASH_AFTER, with any of them, if the driver has\n             UVM_RUST_FEATURE_FLASH_AFTER\n @reserved:  must be 0, or the call fails with EINVAL\n @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the\n             request begins"]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]

@@ -33,6 +33,8 @@ pub const FEATURE_EXEC_ID: u64 = uvm_uapi::UVM_RUST_FEATURE_EXEC_ID as u64;
 pub const FEATURE_NATIVE_DISCARD: u64 = uvm_uapi::UVM_RUST_FEATURE_NATIVE_DISCARD as u64;
 /// `UVM_RUST_FEATURE_FLASH_QUEUE`: the driver has [`FLASH_SUBMIT`] and [`FLASH_REAP`].
 pub const FEATURE_FLASH_QUEUE: u64 = uvm_uapi::UVM_RUST_FEATURE_FLASH_QUEUE as u64;
+/// `UVM_RUST_FEATURE_FLASH_AFTER`: its requests may have [`FLASH_AFTER`].
+pub const FEATURE_FLASH_AFTER: u64 = uvm_uapi::UVM_RUST_FEATURE_FLASH_AFTER as u64;
 /// `UVM_RUST_DISCARD_MAX_RANGES`: the most ranges that one call takes.
 pub const DISCARD_MAX_RANGES: usize = uvm_uapi::UVM_RUST_DISCARD_MAX_RANGES as usize;
 

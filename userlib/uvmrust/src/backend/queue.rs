@@ -14,13 +14,20 @@ use crate::{Error, Result};
 const MOST: usize = 256;
 
 impl<S: Sys> Uvm<S> {
-    /// Whether the driver has the queue, and an SSD tier.
+    /// Whether the driver has the queue, with all that moves need of it, and an SSD tier.
     pub(crate) fn has_queue(&self) -> bool {
         // Another driver says nothing of its own of an unknown number: only ours is asked.
         let fd = self.uvm_fd().filter(|_| self.backend() == Backend::UvmRust);
         let features = fd.and_then(|fd| self.features(fd)).unwrap_or(0);
-        features & uapi::FEATURE_FLASH_QUEUE != 0
+        is_used(features)
     }
+}
+
+/// Whether the queue of a driver with these features is used. One that cannot have a request wait for all others
+/// would let prefetches overtake what leaves: the library's thread keeps their order then.
+fn is_used(features: u64) -> bool {
+    let needed = uapi::FEATURE_FLASH_QUEUE | uapi::FEATURE_FLASH_AFTER;
+    features & needed == needed
 }
 
 /// A move, as the driver is asked for it.
@@ -94,6 +101,15 @@ impl<S: Sys> Later for Uvm<S> {
 mod tests {
     use super::*;
     use crate::Range;
+
+    #[test]
+    fn a_queue_that_cannot_keep_the_order_of_moves_is_not_used() {
+        let (queue, after) = (uapi::FEATURE_FLASH_QUEUE, uapi::FEATURE_FLASH_AFTER);
+        assert!(is_used(queue | after | uapi::FEATURE_FLASH));
+        for less in [0, queue, after, uapi::FEATURE_FLASH | queue] {
+            assert!(!is_used(less), "{less:#x}");
+        }
+    }
 
     #[test]
     fn a_request_says_where_it_goes_and_what_it_waits_for() {
