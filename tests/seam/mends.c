@@ -173,10 +173,8 @@ static void uvm_processor_mask_and(uvm_processor_mask_t *to, const uvm_processor
 
 static void uvm_global_gpu_retain(const uvm_processor_mask_t *gpus) { retained |= gpus->bits; }
 static void uvm_global_gpu_release(const uvm_processor_mask_t *gpus) { released |= gpus->bits; }
-static bool uvm_down_read_trylock(int *lock) { return !*lock; }
-void uvm_va_space_down_read(uvm_va_space_t *space) { }
 
-#include "uvm_rust_va_space.h"
+#include "uvm_rust_on_links.h"
 
 /* Asks about these GPUs, with our hook: which are kept meanwhile, and whether just these are let go after that. */
 static bool asks(uint32_t gpus, uint32_t about, uint32_t kept)

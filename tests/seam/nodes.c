@@ -56,7 +56,7 @@ typedef struct {
 } uvm_cpu_chunk_t;
 #define uvm_cpu_chunk_get_size(chunk)	((chunk)->size)
 #define uvm_va_block_is_hmm(block)	((block)->start == 1)
-#define uvm_memcg_context_start(context, mm)	((void)(context), (void)(mm))
+#define uvm_rust_memcg_context_start(context, block, mm)	((void)(context), (void)(block), (void)(mm))
 #define uvm_memcg_context_end(context)	((void)0)
 uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block) { return block->va_space; }
 uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *space, uvm_gpu_id_t id) { return NULL; }
