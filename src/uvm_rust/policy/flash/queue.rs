@@ -299,7 +299,7 @@ impl<E> Queue<E> {
     /// earlier ones of its own have ended.
     fn is_held(&self, lane: Lane, slot: &Slot<E>) -> bool {
         let others = self.lanes[lane.other() as usize].iter(&self.slots);
-        let for_all = slot.after && !lacks(Part::AfterAll);
+        let for_all = slot.after && !lacks(Part::WaitsForAll);
         others
             .take_while(|other| other.number < slot.number || lacks(Part::EarlierOnly))
             .any(|other| for_all || other.overlaps(slot) && !lacks(Part::Overlaps))
