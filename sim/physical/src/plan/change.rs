@@ -15,7 +15,7 @@ use crate::workload::Workload;
 /// Changes that are worth a run, at most.
 const CHANGES: usize = 2000;
 /// Changes after which the search ends that have brought little together.
-const PATIENCE: usize = 400;
+pub const PATIENCE: usize = 400;
 /// Touches of va_blocks in all these runs, at most; beginning a kernel counts as much as `BEGIN`.
 const TOUCHES: usize = 40_000_000;
 const BEGIN: usize = 20;
@@ -41,11 +41,8 @@ struct Asked {
 
 /// Makes changes; the same ones in the same order for the same step.
 pub struct Changes {
-    /// How many runs of changed plans the step is small enough for, and how many there were.
-    tries: usize,
-    tried: usize,
-    /// What the best step took when the last `PATIENCE` changes began.
-    before: u64,
+    /// How many runs of changed plans the step is small enough for.
+    pub tries: usize,
     kernels: usize,
     idle: Vec<Idle>,
     state: u64,
@@ -79,24 +76,10 @@ impl Changes {
         let touches: usize = layout.touches.iter().map(|t| BEGIN + t.len()).sum();
         Self {
             tries: (TOUCHES / touches.max(1)).min(CHANGES),
-            tried: 0,
-            before: u64::MAX,
             kernels,
             idle,
             state: 1,
         }
-    }
-
-    /// Whether another change is worth a run, now that the best step takes `best_ns`.
-    pub fn go_on(&mut self, best_ns: u64) -> bool {
-        if self.tried % PATIENCE == 0 {
-            if best_ns >= self.before - self.before / 500 {
-                return false;
-            }
-            self.before = best_ns;
-        }
-        self.tried += 1;
-        self.tried <= self.tries
     }
 
     /// A plan that differs from `plan` in one thing; `None`: none was found.
