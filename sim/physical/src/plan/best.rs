@@ -29,7 +29,6 @@ use uvmsim_machine::Machine;
 
 use crate::bound::bound_ns;
 use crate::plan::change::Changes;
-use crate::plan::change::PATIENCE;
 use crate::plan::g10;
 use crate::plan::greedy;
 use crate::plan::ours;
@@ -513,19 +512,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Small changes of the best plan, as long as there is time for them and they help.
+    /// Small changes of the best plan, as long as there is time for them.
     fn change(&mut self) {
         let mut changes = Changes::new(self.workload, self.layout);
-        let mut before = u64::MAX;
-        for tried in 0..changes.tries {
+        for _ in 0..changes.tries {
             if self.is_within(NEAR) {
                 return;
-            }
-            if tried % PATIENCE == 0 {
-                if self.best_ns() >= before - before / 500 {
-                    return;
-                }
-                before = self.best_ns();
             }
             let Some((_, plan)) = &self.best else { return };
             let Some(plan) = changes.change(plan) else {

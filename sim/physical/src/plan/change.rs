@@ -13,9 +13,7 @@ use crate::workload::Layout;
 use crate::workload::Workload;
 
 /// Changes that are worth a run, at most.
-const CHANGES: usize = 2000;
-/// Changes after which the search ends that have brought little together.
-pub const PATIENCE: usize = 400;
+const CHANGES: usize = 400;
 /// Touches of va_blocks in all these runs, at most; beginning a kernel counts as much as `BEGIN`.
 const TOUCHES: usize = 40_000_000;
 const BEGIN: usize = 20;
