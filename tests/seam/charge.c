@@ -497,6 +497,25 @@ static void faults(void)
 	say("one whose process is there is charged as upstream does", populates(&memory[0], 1) && chosen == 1 && asked_plainly == 1);
 }
 
+/* The thread that services all processes' faults has no mm. */
+static void faults_wait_for_nothing(void)
+{
+	begin();
+	full.memory.max = PAGE_COUNTER_MAX;
+	full.memory.high = 50;
+	say("who services a fault is not made to wait for memory.high",
+	    populates(&memory[0], 64) && full.memory.usage == 164 && !tasks[3].memcg_nr_pages_over_high);
+	say("and takes no piece for which Linux would have it wait at once", !populates(&memory[0], 65));
+	va_space.has_mm = false;
+	say("nor where the VA space has no mm", populates(NULL, 64) && !populates(NULL, 65) && !tasks[3].memcg_nr_pages_over_high);
+	running = &tasks[0];
+	va_space.has_mm = true;
+	say("a call of a process' own waits as upstream's does", populates(&memory[0], 65) && tasks[0].memcg_nr_pages_over_high == 65);
+	running = &tasks[3];
+	uvm_rust_fix_charge = false;
+	say("without the mend everybody waits", populates(&memory[0], 65) && tasks[3].memcg_nr_pages_over_high == 65);
+}
+
 /* Where a fault that is refused memory would be serviced again and again. */
 static void cannot_refuse(void)
 {
@@ -656,6 +675,7 @@ int main(void)
 	nobodys_mm();
 	removed_cgroup();
 	faults();
+	faults_wait_for_nothing();
 	cannot_refuse();
 	cpu_faults();
 	opens();

@@ -28,7 +28,8 @@
  * the host has just given as much without.
  *
  * A cgroup over memory.high makes its processes wait. Whoever evicts for another process may be the thread that
- * services all processes' faults: it does not wait, and what it evicted is not counted against its own cgroup.
+ * services all processes' faults: it does not wait, and what it evicted is not counted against its own cgroup. Nor does that thread wait
+ * for what a fault takes of the host's memory, as where the CPU is the preferred location.
  *
  * uvm_va_block.c knows that it evicts, and uvm_pmm_sysmem.c allocates: a flag of upstream's word goes from one to the
  * other.
@@ -278,6 +279,12 @@ static inline bool uvm_rust_charge_refuses(uvm_chunk_size_t size)
 	return size / PAGE_SIZE > UVM_RUST_HIGH_PAGES && uvm_rust_charge_high();
 }
 
+/* Whether the caller is a thread of the kernel's that takes charged memory, as for a GPU's faults: all of its faults wait for that thread. */
+static inline bool uvm_rust_charge_serves(uvm_cpu_chunk_alloc_flags_t flags)
+{
+	return uvm_rust_fix_charge && !current->mm && flags & UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
+}
+
 /* Flags to ask the host for a piece, for nobody and without its reserve: it waits for it, and may end any process. */
 static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_charge_asks(uvm_cpu_chunk_alloc_flags_t flags)
 {
@@ -304,7 +311,7 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 
 /*
  * The page that @alloc gives, which goes by @flags, an lvalue, and is evaluated as often as is tried. While the cgroup has room the
- * charge does not go over its limit. For an eviction the caller does not wait here for memory.high.
+ * charge does not go over its limit. For an eviction the caller does not wait here for memory.high, nor for a GPU's fault.
  */
 #define uvm_rust_charged(flags, size, alloc) ({							\
 	struct page *__page = NULL;								\
@@ -329,8 +336,13 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 			break;									\
 		__full = true;									\
 	}											\
-	if (!((flags) & UVM_RUST_EVICTED))							\
+	if (!((flags) & UVM_RUST_EVICTED) && !uvm_rust_charge_serves(flags)) {			\
 		__page = (alloc);								\
+	} else if (!((flags) & UVM_RUST_EVICTED) && !uvm_rust_charge_refuses(size)) {		\
+		__before = uvm_rust_forget_over();						\
+		__page = (alloc);								\
+		uvm_rust_remember_over(__before, false);					\
+	}											\
 	__page;											\
 })
 
