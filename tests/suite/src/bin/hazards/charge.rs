@@ -43,6 +43,11 @@ pub(crate) fn run(suite: &mut Suite) {
         owner_is_slow,
     );
     suite.test(
+        "charge: nor for that of whose fault is serviced",
+        NONE,
+        faulting_is_slow,
+    );
+    suite.test(
         "charge: the GPU is no way around a memory limit",
         &[Allowed {
             text: "is beyond its memory cgroup's limit",
@@ -77,6 +82,18 @@ pub(crate) fn child_evicted(process: vgpu_client::Result<Process>) -> ExitCode {
         gpu_writes(&gpu, &buffer, OWNERS)?;
         told_to_go_on(buffer.bytes())?;
         holds(&buffer, OWNERS)
+    })
+}
+
+/// Run by a test below: has the GPU write what stays on the host, once it is told to.
+pub(crate) fn child_on_host(process: vgpu_client::Result<Process>) -> ExitCode {
+    child(|| {
+        let process = process?;
+        let gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes()))?;
+        process.set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+        told_to_go_on(buffer.bytes())?;
+        gpu_writes(&gpu, &buffer, OWNERS)
     })
 }
 
@@ -200,6 +217,25 @@ fn owner_is_slow() -> Outcome {
     ensure!(waits == 0, "an eviction waited {waits} times");
     group.slow_from("max")?;
     owner.ends_well()?;
+    Ok(Pass::Ok)
+}
+
+/// A GPU's faults take the host's memory, above the `memory.high` of the process whose they are. Linux has its own
+/// threads wait, and not the one that services all processes' faults.
+fn faulting_is_slow() -> Outcome {
+    let (_process, _gpu, group) = start_with_group!();
+    let owner = Owner::start(&group, "--child-on-host")?;
+    let high = group.charged()? + HEADROOM;
+    group.slow_from(&high.to_string())?;
+    let blocks = owner.bytes / BLOCK;
+    owner.ends_well()?;
+    let (most, waits) = (group.most_charged()?, group.events("high")?);
+    println!("# {waits} waits for {blocks} va_blocks, {most} bytes at most, {high} allowed");
+    ensure!(
+        most > high,
+        "{most} bytes were charged, and {high} are allowed"
+    );
+    ensure!(waits < blocks / 2, "{waits} waits for {blocks} va_blocks");
     Ok(Pass::Ok)
 }
 
