@@ -64,6 +64,7 @@ fn the_lanes_of_the_vm() {
         "upstream/ladder",
         "rust/random",
         "rust/flash",
+        "rust/overlap",
     ] {
         assert_eq!(named(&parts, name).how, How::Lane, "{name}");
     }

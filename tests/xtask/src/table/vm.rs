@@ -443,6 +443,12 @@ pub fn flash(setting: &Setting, amount: Amount) -> Vec<Part> {
     vec![
         flash_lane(setting, amount),
         ssd("rust/flash-demo", &["VM_TIMEOUT=1500"], &demo),
+        // It waits for a slow device most of the time.
+        Part::lane(
+            "rust/overlap",
+            &["scripts/overlap.sh", "out/overlap-short.json"],
+        )
+        .with(&["MIB=64", "VM_TIMEOUT=600"]),
         Part::lane("rust/plans", &["bash", "-c", plans]).with(&["VM_TIMEOUT=1500"]),
     ]
 }
