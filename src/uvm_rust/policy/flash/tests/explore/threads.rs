@@ -267,7 +267,7 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask, asks: Asks) -> 
     }
     let (turn, who) = match asks {
         Asks::Fault => (false, Who::Fault),
-        Asks::Call => (true, Who::Others),
+        Asks::Call | Asks::Prefetch => (true, Who::Others),
     };
     let fetched = if !turn && w.now().pool.try_take(who).is_some() {
         begin(w, b, wanted, false).await
