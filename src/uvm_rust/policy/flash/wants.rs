@@ -5,6 +5,7 @@
 //! processes do not wait for the device.
 
 use super::super::mask::PageMask;
+use super::arbiter::Class;
 use super::block::{BlockPages, AGAIN_US};
 
 /// Who wants pages; a fault before a call, and a call before a prefetch.
@@ -27,6 +28,16 @@ pub enum Park {
     Wait,
     /// Until these pages are here, which are to be asked for.
     Ask(PageMask),
+}
+
+impl Asks {
+    /// Says which turn with the device a read takes. A read for faults takes none.
+    pub fn class(self) -> Class {
+        match self {
+            Self::Prefetch => Class::Prefetch,
+            Self::Call | Self::Fault => Class::Fetch,
+        }
+    }
 }
 
 /// What a device has of one va_block, for who prefetches that.

@@ -177,7 +177,7 @@ impl Machine for Real<'_, '_> {
         }
         let who = self.asked.whom.who();
         if who == Who::Others {
-            self.take_turn();
+            self.take_turn(reads_for(self.asked.fetcher).class());
         }
         if !self.w.lacks(Lack::ReaderTakesSet) {
             self.take_set(who);

@@ -3,6 +3,7 @@
 //! The spill as it is (policy/flash/spill.rs), on the machine of the explorer: between any two of its
 //! calls the other threads go on, which spill, too, as [`super::threads`] has it.
 
+use super::super::super::arbiter::{self, Class};
 use super::super::super::pressure::Tried;
 use super::super::super::spill::{
     move_out, spill, work, Copies, Count, Facts, Machine, Outcome, Unmapped,
@@ -137,7 +138,7 @@ impl<'a, 'w> Real<'a, 'w> {
     }
 
     /// Waits until `ready` gives something.
-    pub(super) fn until<T>(&mut self, ready: impl Fn(&World) -> Option<T>) -> Option<T> {
+    pub(super) fn until<T>(&mut self, mut ready: impl FnMut(&World) -> Option<T>) -> Option<T> {
         self.pause();
         for _ in 0..FOR_EVER {
             if let Some(value) = ready(self.w) {
@@ -241,12 +242,15 @@ impl<'a, 'w> Real<'a, 'w> {
         self.looked.for_spill = true;
     }
 
-    /// Waits until an operation for others may begin.
-    pub(super) fn take_turn(&mut self) {
+    /// Waits until an operation of this class may begin.
+    pub(super) fn take_turn(&mut self, class: Class) {
         if self.locked {
             self.broken("F-turn: a turn is waited for with the block's lock");
         }
-        self.has_turn = self.until(|w| w.try_turn().then_some(())).is_some();
+        let mut turn = arbiter::Turn::new(class);
+        let begins = |w: &World| w.arbiter.others_begin(&mut turn, 0).then_some(());
+        self.has_turn = self.until(begins).is_some();
+        self.w.arbiter.leave(turn);
     }
 
     pub(super) fn end_turn(&mut self) {
@@ -566,7 +570,7 @@ impl Machine for Real<'_, '_> {
     }
 
     fn take_turn(&mut self) {
-        self.take_turn();
+        self.take_turn(Class::Spill);
     }
 
     fn end_turn(&mut self) {

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whose read or write of the device begins next, by the arbiter as it is (policy/flash/arbiter.rs). Nobody's patience
-//! ends here, and faults leave others no share: whatever needs that to go on waits for ever.
+//! ends here, no class grows old, and faults leave others no share: whatever needs that to go on waits for ever.
 
-use super::super::super::arbiter::{Turn, DEPTH};
+use super::super::super::arbiter::{Class, Turn, DEPTH};
 use super::world::World;
 
 impl World {
-    /// Begins an operation for others, if that may be now.
-    pub(super) fn try_turn(&self) -> bool {
-        self.arbiter.others_begin(&mut Turn::default(), 0)
+    /// Begins an operation for others, if that may be now. Whoever may not does not wait for it.
+    fn try_turn(&self) -> bool {
+        let mut turn = Turn::default();
+        let begun = self.arbiter.others_begin(&mut turn, 0);
+        self.arbiter.leave(turn);
+        begun
     }
 
-    /// Waits until an operation for others may begin.
-    pub(super) async fn take_turn(&self) {
-        self.until(|_| self.try_turn().then_some(())).await;
+    /// Waits until an operation of this class may begin.
+    pub(super) async fn take_turn(&self, class: Class) {
+        let mut turn = Turn::new(class);
+        self.until(|_| self.arbiter.others_begin(&mut turn, 0).then_some(()))
+            .await;
     }
 
     /// The operation has ended.
