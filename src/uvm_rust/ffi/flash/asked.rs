@@ -251,7 +251,7 @@ impl Machine for Asked {
         }
         // Who ends the tenant waits for this thread, with the lock of a VA space.
         self.ready = dev.and_then(|dev| {
-            let turn = Dev::begin_unless(&dev, self.whom.class(), || self.owner.is_ending())?;
+            let turn = Dev::begin_unless(&dev, self.whom.cause(), || self.owner.is_ending())?;
             let set = Set::take_unless(&dev, Who::Others, || self.owner.is_ending())?;
             Some(Ready { set, turn })
         });

@@ -7,7 +7,8 @@ use super::io::Io;
 use crate::driver::flash::{Counter, Flash};
 use crate::ffi::time::now_us;
 use crate::policy::flash::arbiter;
-use crate::policy::flash::arbiter::{Arbiter, Class, Turn};
+use crate::policy::flash::arbiter::{Arbiter, Turn};
+use crate::policy::flash::cause::Cause;
 use crate::policy::flash::pool::{self, Line, Pool, Who};
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
@@ -282,10 +283,11 @@ impl Dev {
         unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), at, progress, ms) };
     }
 
-    /// Waits until an operation of this class may begin, and begins it. No va_block is locked. If the caller holds
-    /// a VA space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and so do all behind them.
-    pub(super) fn begin_for_others(dev: &Arc<Self>, class: Class) -> Others {
-        let mut turn = Turn::new(class);
+    /// Waits until an operation may begin for this cause, and begins it. No va_block is locked. If the caller holds
+    /// a VA space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and so do all behind them
+    /// (D-lock).
+    pub(super) fn begin_for_others(dev: &Arc<Self>, cause: Cause) -> Others {
+        let mut turn = Turn::new(cause.class());
         loop {
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return begun;
@@ -296,10 +298,10 @@ impl Dev {
     /// The same, until `is_stopped` says so: then none begins.
     pub(super) fn begin_unless(
         dev: &Arc<Self>,
-        class: Class,
+        cause: Cause,
         is_stopped: impl Fn() -> bool,
     ) -> Option<Others> {
-        let mut turn = Turn::new(class);
+        let mut turn = Turn::new(cause.class());
         while !is_stopped() {
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return Some(begun);

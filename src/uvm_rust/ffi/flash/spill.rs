@@ -18,7 +18,7 @@ use crate::ffi::seam::PmLock;
 use crate::ffi::time::{self, now_us};
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::{space, trace};
-use crate::policy::flash::arbiter::Class;
+use crate::policy::flash::cause::Cause;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::trim::LOOK_MS;
@@ -79,8 +79,8 @@ pub(super) struct Spilling<'a> {
     /// Bytes that the device was given to write.
     wrote: u64,
     at: Chosen,
-    /// Whom it is for.
-    class: Class,
+    /// Why it takes turns with the device.
+    cause: Cause,
     /// The turn with the device, between `take_turn` and `end_turn`.
     turn: Option<Others>,
     /// Between `enter` and `leave`.
@@ -104,7 +104,7 @@ impl<'a> Spilling<'a> {
             io,
             wrote: 0,
             at: Chosen::none(),
-            class: Class::Spill,
+            cause: Cause::Spill,
             turn: None,
             pm: None,
             waited_us: 0,
@@ -397,7 +397,7 @@ impl Machine for Spilling<'_> {
 
     fn take_turn(&mut self) {
         let came = now_us();
-        self.turn = Some(Dev::begin_for_others(&self.to.dev, self.class));
+        self.turn = Some(Dev::begin_for_others(&self.to.dev, self.cause));
         self.waited_us = self.waited_us.saturating_add(now_us().saturating_sub(came));
     }
 
@@ -517,7 +517,8 @@ pub(super) unsafe fn move_out(
 ) -> u64 {
     // SAFETY: by this function's contract.
     let mut spilling = unsafe { Spilling::new(dev, io) };
-    spilling.class = Class::Evict;
+    // The caller has the VA space locked (D-lock).
+    spilling.cause = Cause::PartWrite;
     // SAFETY: by this function's contract; the caller's reference is enough.
     unsafe { spilling.at.choose(block) };
     spill::move_out(&mut spilling, pages);

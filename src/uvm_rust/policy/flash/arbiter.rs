@@ -6,9 +6,11 @@
 //!  faults                    whoever waits for a page of its own, which waits for no turn
 //!  others    Fetch           planned reads: by a call, or for whoever can wait
 //!     |      Prefetch        reads of what was guessed
-//!     |      Evict           planned writes, by a call
+//!     |      Evict           planned writes, by a call, before anything is locked
 //!     v      Spill           writes for want of host memory; relocation and trimming, which make room on the device
 //! ```
+//!
+//! `cause.rs` says who waits in which class.
 //!
 //! The arbiter does not rely on an I/O scheduler, of which NVMe devices have none by default.
 //!
@@ -37,6 +39,8 @@
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
 //!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Whoever has
 //!   found room for [`YIELD_US`] that nobody used begins all the same. Within a class nobody comes first.
+//! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
+//!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes.
 
 use crate::policy::sync::{AtomicU64, Ordering::*};
 
@@ -70,7 +74,7 @@ pub enum Class {
     Fetch,
     /// A read of what was guessed.
     Prefetch,
-    /// A planned write, by a call.
+    /// A planned write, by a call that has locked nothing yet.
     Evict,
     /// A write for want of host memory, or what makes room on the device.
     #[default]

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  run            part by part, until somebody suspends
-//!    write_part   the tenant's turn; what it wrote before is paid for; a buffer; the part
+//!    write_part   the tenant's turn; what it wrote before is paid for; the device's planned writes; a buffer; the part
 //!      part       VA space; device; va_block after va_block
 //! ```
 //!
@@ -22,6 +22,8 @@
 //!   tried, within that of the VA space: a process can make others wait for its VA space as long as it likes, and
 //!   who detaches a device waits for all that keep it. Each that was taken is let go.
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device.
+//! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked. Its writes
+//!   begin with the VA space locked, and so wait behind nobody but planned reads (`cause.rs`).
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
 //! - **V-awake**: the system is kept awake while the VA space is locked, and not while the process' memory is waited
 //!   for. A process has the lock of its memory held as long as it likes.
@@ -103,6 +105,10 @@ pub trait Machine {
 
     /// Sleeps for a moment; false if a signal has come.
     fn nap(&mut self) -> bool;
+
+    /// Waits, without any lock but the turn, until a planned write of the device may begin. None is begun: those of the
+    /// part follow. Whoever is to end, or to let the system suspend, does not wait on.
+    fn stand_in_line(&mut self);
 
     /// Gets a buffer to write from; false without memory.
     fn open(&mut self) -> bool;
@@ -341,6 +347,8 @@ fn write_part<M: Machine>(
         return Err(Failed::Interrupted);
     }
     let moved = wait_to_write(m).and_then(|()| {
+        // V-line.
+        m.stand_in_line();
         if !m.open() {
             return Err(Failed::NoMemory);
         }

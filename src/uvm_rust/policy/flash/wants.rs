@@ -5,8 +5,8 @@
 //! processes do not wait for the device.
 
 use super::super::mask::PageMask;
-use super::arbiter::Class;
 use super::block::{BlockPages, AGAIN_US};
+use super::cause::Cause;
 
 /// Who wants pages; a fault before a call, and a call before a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,11 +31,11 @@ pub enum Park {
 }
 
 impl Asks {
-    /// Says which turn with the device a read takes. A read for faults takes none.
-    pub fn class(self) -> Class {
+    /// Says why a read takes a turn with the device. A read for faults takes none.
+    pub fn cause(self) -> Cause {
         match self {
-            Self::Prefetch => Class::Prefetch,
-            Self::Call | Self::Fault => Class::Fetch,
+            Self::Prefetch => Cause::Guess,
+            Self::Call | Self::Fault => Cause::Read,
         }
     }
 }

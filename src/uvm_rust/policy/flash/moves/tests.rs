@@ -38,6 +38,8 @@ struct Script {
     no_entry: Option<Failed>,
     /// Too many others copy to a GPU.
     too_many: bool,
+    /// How often it stood in line for the device.
+    lines: usize,
 }
 
 impl Script {
@@ -92,6 +94,11 @@ impl Machine for Script {
         assert_eq!(self.held, ["turn"], "V-wait");
         self.said.push("nap");
         !self.signal
+    }
+
+    fn stand_in_line(&mut self) {
+        assert_eq!(self.held, ["turn"], "V-line");
+        self.lines += 1;
     }
 
     fn open(&mut self) -> bool {
@@ -366,6 +373,16 @@ fn to_the_host_nobody_waits_or_pays() {
         (11, 9, 2)
     );
     assert_eq!((m.count("pay"), m.count("turn"), m.count("nap")), (0, 0, 0));
+}
+
+/// Its writes begin with the VA space locked, so they wait for nobody else.
+#[test]
+fn a_part_that_is_written_stands_in_line_once() {
+    for (to, lines) in [(To::Device, 3), (To::Host, 0), (To::Gpu, 0)] {
+        let mut m = Script::default();
+        assert_eq!(run(&mut m, 0, 2 * AT_ONCE + MIB, to), Ok(()));
+        assert_eq!(m.lines, lines, "{to:?}");
+    }
 }
 
 #[test]

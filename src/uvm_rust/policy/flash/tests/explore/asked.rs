@@ -177,7 +177,7 @@ impl Machine for Real<'_, '_> {
         }
         let who = self.asked.whom.who();
         if who == Who::Others {
-            self.take_turn(reads_for(self.asked.fetcher).class());
+            self.take_turn(reads_for(self.asked.fetcher).cause());
         }
         if !self.w.lacks(Lack::ReaderTakesSet) {
             self.take_set(who);

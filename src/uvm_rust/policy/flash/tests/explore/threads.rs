@@ -3,7 +3,7 @@
 //! What the C does, step by step: each `await` is a point where it drops a lock, waits for
 //! one, or does I/O. Each function names the one that it stands for.
 
-use super::super::super::arbiter::Class;
+use super::super::super::cause::Cause;
 use super::super::super::pool::Who;
 use super::super::super::wants::Asks;
 use super::super::super::{Error, Piece, Place, Read, ReadError, Table};
@@ -157,7 +157,7 @@ async fn write_pages(w: &World, b: usize, pieces: &[Piece]) -> PageMask {
         sealed.push((piece, data));
     }
     let mut good = NONE;
-    w.take_turn(Class::Spill).await;
+    w.take_turn(Cause::Spill).await;
     for (piece, data) in sealed {
         w.write(piece.place, data).await;
         // Some fail, whatever of it has arrived.
@@ -203,7 +203,7 @@ pub(super) async fn relocate(w: &World) {
         w.until(|_| Some(())).await;
         let begun = w.now().table.relocate_begin();
         let Some(m) = begun else { return };
-        w.take_turn(Class::Spill).await;
+        w.take_turn(Cause::Spill).await;
         let mut data = w.read(m.from, m.pages, To::Bounce).await;
         w.garble(m.from, &mut data);
         let is_right = w.lacks(Lack::MoveChecksSums) || w.may_be_copied(m.from, &data);
@@ -278,7 +278,7 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask, asks: Asks) -> 
             w.unlock_block(b);
         }
         if turn {
-            w.take_turn(asks.class()).await;
+            w.take_turn(asks.cause()).await;
         }
         w.take_set(who).await;
         if !locked {

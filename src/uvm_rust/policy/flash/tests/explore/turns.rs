@@ -3,7 +3,8 @@
 //! Whose read or write of the device begins next, by the arbiter as it is (policy/flash/arbiter.rs). Nobody's patience
 //! ends here, no class grows old, and faults leave others no share: whatever needs that to go on waits for ever.
 
-use super::super::super::arbiter::{Class, Turn, DEPTH};
+use super::super::super::arbiter::{Turn, DEPTH};
+use super::super::super::cause::Cause;
 use super::world::World;
 
 impl World {
@@ -15,9 +16,9 @@ impl World {
         begun
     }
 
-    /// Waits until an operation of this class may begin.
-    pub(super) async fn take_turn(&self, class: Class) {
-        let mut turn = Turn::new(class);
+    /// Waits until an operation may begin for this cause.
+    pub(super) async fn take_turn(&self, cause: Cause) {
+        let mut turn = Turn::new(cause.class());
         self.until(|_| self.arbiter.others_begin(&mut turn, 0).then_some(()))
             .await;
     }
