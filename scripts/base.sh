@@ -43,8 +43,12 @@ fact native_discard has uvm_va_range.h uvm_va_range_discard
 fact event_space has uvm_perf_events.h 'uvm_perf_event_callback_t\)\(uvm_va_space_t \*va_space,.*'
 # The same: a CPU fault that is given up early says that it moved nothing.
 fact did_migrate has uvm_va_space.c 'cpu_fault.did_migrate = false'
-# 570.190, 580: a CPU's pages are populated by a mask that may be none.
-fact populate_const follows uvm_va_block.c '^static NV_STATUS block_populate_pages_cpu' 'const uvm_page_mask_t'
+# 570.190, 580: a CPU's pages are populated by a mask that may be none; in the first two of 580 a word still says whether
+# a copy goes by way of the host.
+populates_const() { follows uvm_va_block.c '^static NV_STATUS block_populate_pages_cpu' 'const uvm_page_mask_t'; }
+populates_staged() { populates_const && has_in block_populate_pages_cpu uvm_va_block.c 'bool staged'; }
+fact populate_staged populates_staged
+fact populate_const populates_const
 # The same: it gives up the new pages of a migration that fails without a look at the old ones; and a page of
 # device memory that Linux lets go pins its chunk at once, which is freed later.
 fact clean_up_by_dst lacks_in clean_up_non_migrating_pages uvm_hmm.c src_pfns
@@ -57,6 +61,8 @@ fact fault_buffer has uvm_forward_decl.h uvm_replayable_fault_buffer_t
 fact chunk_in_page lacks uvm_pmm_gpu.c devmem_page_to_chunk_locked
 # 570: GPU memory has two types, of programs and of the kernel.
 fact two_types lacks uvm_pmm_gpu.h uvm_pmm_gpu_memory_type_is_user
+# 570: a copy to a GPU that fails frees chunks of its va_block.
+fact cleans_chunks has uvm_va_block.c block_cleanup_temp_pinned_gpu_chunks
 # 570: migrations note which links they use.
 fact nvlink_errors has uvm_gpu.h gpus_to_check_for_nvlink_errors
 # 565: managed ranges have a type of their own.

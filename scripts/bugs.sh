@@ -33,6 +33,7 @@ bugs=(
 	"notifier|notifier|60|skipped|fails||notifier"
 	"cpu_fault|cpu_fault|60|fails|fails||while its GPU goes"
 	"duplicates|duplicates|60|fails|fails||two copies"
+	"moved_in_vain|duplicates|300|absent|absent|native_discard=fails|discard: moves to a full GPU"
 	"context|context|60|fails|fails|native_discard=ok|somebody holds"
 	"charge|charge|300|fails|fails||charge: who evicts does not fail"
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"

@@ -32,7 +32,7 @@
 #include <linux/types.h>
 
 /* Raised when a call or a feature is added. */
-#define UVM_RUST_VERSION		5
+#define UVM_RUST_VERSION		6
 
 #define UVM_RUST_GET_VERSION		0x1000
 #define UVM_RUST_GET_STATS		0x1001
@@ -55,6 +55,7 @@
 #define UVM_RUST_FEATURE_QUOTA		(1ULL << 4)	/* UVM_RUST_SET_QUOTA */
 #define UVM_RUST_FEATURE_FLASH		(1ULL << 8)	/* UVM_RUST_FLASH_ATTACH to _MOVE */
 #define UVM_RUST_FEATURE_FLASH_QUEUE	(1ULL << 9)	/* UVM_RUST_FLASH_SUBMIT and _REAP */
+#define UVM_RUST_FEATURE_FLASH_AFTER	(1ULL << 10)	/* UVM_RUST_FLASH_AFTER */
 
 /**
  * struct uvm_rust_version - what this driver offers
@@ -582,7 +583,8 @@ struct uvm_rust_flash_move_range {
  * @length:    in: bytes, a multiple of the page size, not 0
  * @user_data: in: comes back with the completion
  * @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with
- *             UVM_RUST_FLASH_TO_GPU
+ *             UVM_RUST_FLASH_TO_GPU; and UVM_RUST_FLASH_AFTER, with any of them, if the driver has
+ *             UVM_RUST_FEATURE_FLASH_AFTER
  * @reserved:  must be 0, or the call fails with EINVAL
  * @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the
  *             request begins
@@ -598,6 +600,9 @@ struct uvm_rust_flash_request {
 
 /* Flag of struct uvm_rust_flash_request: what is on GPUs goes to host memory first. */
 #define UVM_RUST_FLASH_FROM_GPUS	(1U << 2)
+
+/* Another one: it begins when all requests that were submitted before it have ended. */
+#define UVM_RUST_FLASH_AFTER		(1U << 3)
 
 /* Flag of struct uvm_rust_flash_submit: each completion of these requests adds 1 to @event_fd. */
 #define UVM_RUST_FLASH_EVENT		(1U << 0)
@@ -628,6 +633,10 @@ struct uvm_rust_flash_request {
  * and end in the order in which they were submitted, and so do all others. One of these and one of the others
  * are carried out at the same time, unless they share a va_block (2 MiB of addresses, aligned): then the one
  * that was submitted first is done before the other begins.
+ *
+ * A request with UVM_RUST_FLASH_AFTER begins only when all requests of the file descriptor that were submitted
+ * before it have ended, well or not, whichever their memory and their @queue: for what comes to a GPU that is
+ * full until something has left. Requests that are submitted later wait for it as for any other.
  *
  * All requests are looked at before the first one is taken. With less room than requests, as many are taken as
  * there is room for. What has not begun when the last descriptor of the file is closed is dropped, and what is

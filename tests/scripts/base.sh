@@ -55,6 +55,13 @@ check "a fact is found"
 tree uvm_va_block.c 'static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block,' '    uvm_page_mask_t *mask,' '    const uvm_page_mask_t *other)'
 ! said populate_const
 check "and not in the next argument"
+populate='static NV_STATUS block_populate_pages_cpu(uvm_va_block_t *block,'
+tree uvm_va_block.c "$populate" '    const uvm_page_mask_t *mask,' '    bool staged)' '{' '}'
+said populate_staged && said populate_const
+check "one may come with another"
+tree uvm_va_block.c "$populate" '    const uvm_page_mask_t *mask)' '{' '}' 'static void other(bool staged)' '{' '}'
+! said populate_staged && said populate_const
+check "or not"
 tree uvm_va_range.h 'void uvm_va_range_discard_all(void);'
 ! said native_discard
 check "nor in a longer name"

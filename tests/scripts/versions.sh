@@ -60,9 +60,22 @@ assert seen == [("1.1", True, True, 0), ("1.2", True, None, None), ("2.1", False
 ' "$work/json" 2>"$work/said"
 check "the JSON says the same"
 printf 'x.c:3:1: warning: unused\n' >"$work/rust.log"
-! versions note 1.1 "$work/rust.log" && grep -q 'x.c:3:1' "$work/said" && [ ! -e "$work/rust" ] && versions table "$work/json" &&
+! versions note 1.1 "$work/rust.log" && grep -q '^x.c: warning' "$work/said" && [ ! -e "$work/rust" ] && versions table "$work/json" &&
 	grep -qE '^1.1 +yes +yes +1$' "$work/said"
 check "one with a warning fails, and is built anew the next time"
+printf 'y/x.c:7:1: warning: unused\n' >"$work/nvidia.log"
+versions note 1.1 "$work/rust.log" "$work/nvidia.log" && versions table "$work/json" && grep -qE '^1.1 +yes +yes +0$' "$work/said"
+check "unless NVIDIA's own build of the release says so of the same file"
+frame() { echo "z.c:$1:1: warning: the frame size of $2 bytes is larger than 1024 bytes"; }
+frame 8 1160 >>"$work/rust.log" && frame 9 1144 >>"$work/nvidia.log"
+versions note 1.1 "$work/rust.log" "$work/nvidia.log"
+check "a frame that is too large in both may differ in size"
+echo 'WARNING: modpost: suppressed 66 unresolved symbol warnings because there were too many)' >>"$work/rust.log"
+versions note 1.1 "$work/rust.log" "$work/nvidia.log"
+check "what modpost only counts is not counted again"
+printf 'x.o: warning: objtool: f() falls through\nx.c:3:1: warning: other\n' >>"$work/rust.log"
+! versions note 1.1 "$work/rust.log" "$work/nvidia.log" && versions table "$work/json" && grep -qE '^1.1 +yes +yes +2$' "$work/said"
+check "what only ours has is counted, of compiler and objtool"
 asked=$(wc -l <"$work/asked")
 ! versions hooks && [ "$(wc -l <"$work/asked")" = "$((asked + 1))" ]
 check "a hook that missed is asked again"

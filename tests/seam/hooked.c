@@ -19,6 +19,7 @@ bool uvm_rust_announce, uvm_rust_fault;
 NV_STATUS uvm_rust_notifier_init(void) { return NV_OK; }
 void uvm_rust_notifier_exit(void) { }
 void uvm_rust_nobodies_exit(void) { }
+void uvm_rust_charge_exit(void) { }
 __u32 uvm_rust_init(void) { return NV_OK; }
 void uvm_rust_exit(void) { }
 void uvm_rust_space_stop(struct uvm_rust_space *space) { }

@@ -9,7 +9,7 @@
 //!
 //! - a part is no shorter than its kernels together;
 //! - at a cut, what is alive and not absent fits in GPU memory;
-//! - what is absent has a copy outside;
+//! - what is absent has a copy outside, unless it is next overwritten without being read;
 //! - what is absent before a part that first reads it has come in by the part's end, and so has
 //!   what is no longer absent after it;
 //! - a copy that was not there before a part, or is of what the part writes, was made in it; where a copy is
@@ -62,6 +62,15 @@ struct Pattern {
     until: Option<usize>,
     /// An input's, when the next step's contents take the place of the last's.
     renewed: Option<Renewal>,
+}
+
+impl Pattern {
+    /// Whether what it contains at `cut` is read later, or may be before what dies with a kernel is released.
+    fn is_needed(&self, cut: usize) -> bool {
+        let later = self.parts.iter().find(|p| p.part > cut);
+        let around = self.parts.first().filter(|_| self.until.is_none());
+        later.or(around).is_none_or(|p| p.reads)
+    }
 }
 
 /// When new contents of an input are outside, and the old ones are gone.
@@ -249,7 +258,9 @@ impl Program {
         for (cut, &[absent, copy]) in cuts.clone().zip(&unknown) {
             self.alive[cut] += pages;
             self.absent[cut].push((absent, 1));
-            self.lp.row([(copy, 1), (absent, -1)], 0);
+            if pattern.is_needed(cut) {
+                self.lp.row([(copy, 1), (absent, -1)], 0);
+            }
         }
         let before = |cut: usize| {
             let at = match pattern.until {

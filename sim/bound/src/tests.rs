@@ -3,6 +3,7 @@
 //! That nobody is below the bound, and that the bound says something.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use uvmsim_machine::presets;
 use uvmsim_machine::Machine;
 use uvmsim_machine::GIB;
@@ -86,6 +87,18 @@ fn what_is_only_read_leaves_for_nothing_while_copies_are_kept() {
     assert!(lost as f64 > slow * 0.99, "{lost} {slow}");
 }
 
+/// A step under `plan` is as long as either bound says, wherever the program cuts it.
+fn no_bound_is_above(m: &Machine, w: &Workload, plan: Plan) {
+    let mut policy = Planned::new("p", plan, Tier::Host);
+    let out = run(m, w, &Layout::new(w), &mut policy, Limits::default()).unwrap();
+    let chain = bound_ns(m, w);
+    assert!(out.step_ns >= chain, "{} {chain}", out.step_ns);
+    for points in 1..=w.kernels.len() {
+        let bound = proven(m, w, points);
+        assert!(out.step_ns >= bound, "{points}: {} {bound}", out.step_ns);
+    }
+}
+
 /// What stays is copied out while a long kernel runs, and read by the next. It leaves without another copy,
 /// although copies are lost once they are fetched.
 #[test]
@@ -106,12 +119,27 @@ fn what_is_copied_out_ahead_leaves_for_nothing() {
     plan.before[0].push((What::Prefetch, 0));
     plan.before[1].push((What::Copy(Tier::Host), 0));
     plan.before[3].push((What::Evict(Tier::Host), 0));
-    let mut policy = Planned::new("p", plan, Tier::Host);
-    let limits = Limits::default();
-    let out = run(&m, &w, &Layout::new(&w), &mut policy, limits).unwrap();
-    for points in 1..=5 {
-        let bound = proven(&m, &w, points);
-        assert!(out.step_ns >= bound, "{points}: {} {bound}", out.step_ns);
+    no_bound_is_above(&m, &w, plan);
+}
+
+/// What is next overwritten without being read is thrown away, and takes no copy with it.
+#[test]
+fn what_is_overwritten_need_not_leave() {
+    let tensors = [("a", 64 * MIB), ("b", 96 * MIB)];
+    let tensors = tensors.map(|(name, bytes)| (name.into(), bytes, Kind::Activation));
+    let twice = |t| [Use::write(t), Use::read(t)];
+    let uses = [0, 1, 0].into_iter().flat_map(twice);
+    let kernels = uses.map(|u| Kernel::new("k", 1_000, [u])).collect();
+    let w = Workload::new("w", tensors.into(), kernels);
+    let mut plan = Plan::new(6, 0);
+    plan.before[2].push((What::Discard, 0));
+    plan.before[4].push((What::Prefetch, 0));
+    for keep_clean in [0, 1] {
+        let m = Machine {
+            keep_clean,
+            ..machine(100 * MIB)
+        };
+        no_bound_is_above(&m, &w, plan.clone());
     }
 }
 
@@ -183,42 +211,120 @@ fn maker<'a>(name: &'a str, m: &'a Machine, w: &'a Workload, l: &'a Layout) -> O
     }
 }
 
-/// Every policy takes as long as is proven at the least; and the solver is right.
-fn nobody_is_below(m: &Machine, w: &Workload, points: usize) -> Result<(), TestCaseError> {
-    let l = Layout::new(w);
+/// What is proven of a step at the least, by either bound; and the solver is right.
+fn least_ns(m: &Machine, w: &Workload, points: usize) -> Result<u64, TestCaseError> {
     let c = certify(m, w, points).expect("a bound");
     let near = (c.bound_ns as f64 - c.claimed_ns).abs() <= c.claimed_ns * 1e-4 + 1e3;
     prop_assert!(near, "{c:?}");
+    Ok(c.bound_ns.max(bound_ns(m, w)))
+}
+
+/// Every policy takes as long as is proven at the least.
+fn nobody_is_below(m: &Machine, w: &Workload, points: usize) -> Result<(), TestCaseError> {
+    let l = Layout::new(w);
+    let least = least_ns(m, w, points)?;
     for name in policies::NAMES.iter().filter(|n| **n != "ideal") {
-        let Some(make) = maker(name, m, w, &l) else {
-            continue;
-        };
-        // The step after so many others.
-        let step = |warm_up| {
-            let limits = Limits {
-                warm_up,
-                ..Limits::default()
-            };
-            let done = run(m, w, &l, make()?.as_mut(), limits).ok()?;
-            Some(done.step_ns)
-        };
-        let Some(ns) = step(Limits::default().warm_up) else {
-            continue;
-        };
-        if ns >= c.bound_ns {
-            continue;
+        if let Some(make) = maker(name, m, w, &l) {
+            is_not_below(name, (m, w, &l), least, &make)?;
         }
-        // Not a steady step: it found more of its inputs in GPU memory than it left there. Many steps
-        // and the copies that lead back to how they began are as steady as one.
-        let all: u64 = w.tensors.iter().map(|t| t.bytes.div_ceil(2 * MIB)).sum();
-        let copy = m.copy_setup + ((2 * MIB) as f64 / m.pcie_h2d * 1e9).ceil() as u64;
-        let steps: Option<u64> = (0..STEPS).map(step).sum();
-        prop_assert!(steps.is_some(), "{name}: no run of {STEPS} steps");
-        let steps = steps.unwrap_or(0) + 2 * all * copy;
-        let least = u64::from(STEPS) * c.bound_ns;
-        prop_assert!(steps >= least, "{name}: {steps} < {least}, {c:?}");
     }
     Ok(())
+}
+
+/// Steps under this policy, if there are any, take as long as `least` says.
+fn is_not_below(
+    name: &str,
+    (m, w, l): (&Machine, &Workload, &Layout),
+    least: u64,
+    make: &Make<'_>,
+) -> Result<(), TestCaseError> {
+    // The step after so many others.
+    let step = |warm_up| {
+        let limits = Limits {
+            warm_up,
+            ..Limits::default()
+        };
+        let done = run(m, w, l, make()?.as_mut(), limits).ok()?;
+        Some(done.step_ns)
+    };
+    match step(Limits::default().warm_up) {
+        Some(ns) if ns < least => {}
+        _ => return Ok(()),
+    }
+    // Not a steady step: it found more of its inputs in GPU memory than it left there. Many steps
+    // and the copies that lead back to how they began are as steady as one.
+    let all: u64 = w.tensors.iter().map(|t| t.bytes.div_ceil(2 * MIB)).sum();
+    let copy = m.copy_setup + ((2 * MIB) as f64 / m.pcie_h2d * 1e9).ceil() as u64;
+    let steps: Option<u64> = (0..STEPS).map(step).sum();
+    prop_assert!(steps.is_some(), "{name}: no run of {STEPS} steps");
+    let steps = steps.unwrap_or(0) + 2 * all * copy;
+    let least = u64::from(STEPS) * least;
+    prop_assert!(steps >= least, "{name}: {steps} < {least}");
+    Ok(())
+}
+
+/// A plan under which what is used next in the longest time leaves, where more is needed than `room`. While a long
+/// kernel runs, what is used next comes in as far as there is room. All that comes or is used is copied out right
+/// after it, so that it leaves for nothing; and what is next overwritten is thrown away.
+fn copying_ahead(w: &Workload, room: u64) -> Plan {
+    let n = w.kernels.len();
+    let mut plan = Plan::new(n, 0);
+    let mut there = std::collections::BTreeSet::new();
+    let bytes = |t: &u32| w.tensors[*t as usize].bytes;
+    // How many kernels after `k` it is used next, around the step.
+    let ahead = |t: u32, k: usize| {
+        let uses = w.tensors[t as usize].uses.iter();
+        uses.map(|u| (u.0 as usize + n - k - 1) % n).min()
+    };
+    // The first turn finds what is there as a step begins.
+    for (turn, k) in [0, 1]
+        .into_iter()
+        .flat_map(|turn| (0..n).map(move |k| (turn, k)))
+    {
+        if (turn, k) == (1, 0) {
+            plan = Plan::new(n, 0);
+        }
+        let used: Vec<u32> = w.kernels[k].uses.iter().map(|u| u.tensor).collect();
+        let idle = there.iter().copied().filter(|t| !used.contains(t));
+        let mut idle: Vec<u32> = idle.collect();
+        idle.sort_by_key(|&t| ahead(t, k));
+        let missing: Vec<u32> = used.iter().copied().filter(|t| there.insert(*t)).collect();
+        while there.iter().map(bytes).sum::<u64>() > room {
+            let Some(t) = idle.pop() else { break };
+            let next = (k + 1 + ahead(t, k).unwrap_or(0)) % n;
+            let mut uses = w.kernels[next].uses.iter();
+            let reads = uses.any(|u| u.tensor == t && u.read);
+            let out = if reads {
+                What::Evict(Tier::Host)
+            } else {
+                What::Discard
+            };
+            plan.before[k].push((out, t));
+            there.remove(&t);
+        }
+        let mut coming = missing;
+        if w.kernels[k].ns >= LONG {
+            let mut next: Vec<u32> = (0..w.tensors.len() as u32).collect();
+            next.retain(|&t| w.tensors[t as usize].lasting && !there.contains(&t));
+            next.sort_by_key(|&t| ahead(t, k));
+            for t in next {
+                if there.iter().chain([&t]).map(bytes).sum::<u64>() <= room {
+                    there.insert(t);
+                    coming.push(t);
+                }
+            }
+        }
+        plan.before[k].extend(coming.iter().map(|&t| (What::Prefetch, t)));
+        let ended = |t: &u32| {
+            let t = &w.tensors[*t as usize];
+            t.last() as usize == k && (!t.lasting || t.kind == Kind::Input)
+        };
+        there.retain(|t| !ended(t));
+        let copied = used.into_iter().chain(coming).filter(|t| there.contains(t));
+        let copies = copied.map(|t| (What::Copy(Tier::Host), t));
+        plan.before[(k + 1) % n].extend(copies);
+    }
+    plan
 }
 
 /// One copy engine and an SSD without host memory: the SSD reads while it writes. Here `best` alternates between steps
@@ -250,6 +356,8 @@ fn an_ssd_reads_and_writes_at_once_with_one_engine() {
     assert!(one > proven(&m, &w, 30));
 }
 
+/// Nanoseconds of a kernel that there is time to copy in.
+const LONG: u64 = 1_000_000;
 /// Steps that are taken together where one is not steady.
 const STEPS: u32 = 64;
 
@@ -301,5 +409,51 @@ proptest! {
         m.keep_clean = clean;
         m.copy_engines = engines;
         nobody_is_below(&m, &w, points)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(21), ..ProptestConfig::default() })]
+
+    /// Nor is a plan that copies out ahead of its leaving what is used in a row of short kernels, after two long ones.
+    #[test]
+    fn nobody_is_faster_who_copies_ahead(
+        sizes in prop::collection::vec(4u64..16, 6..10),
+        uses in prop::collection::vec((0usize..9, 0usize..9, 0u32..6, 300u64..3_000), 4..14),
+        gpu in 66u64..100,
+        host in prop::sample::select(vec![0u64, 4096]),
+        clean in 0u64..2,
+        engines in 1u64..3,
+        points in 1usize..16,
+    ) {
+        // Every other tensor lasts.
+        let kind = |i| [Kind::Weight, Kind::Activation][i % 2];
+        let n = sizes.len();
+        let tensors = sizes.iter().enumerate();
+        let tensors = tensors.map(|(i, &mib)| (format!("t{i}"), 2 * mib * MIB, kind(i)));
+        let long = [0; 2].map(|t| Kernel::new("long", 20 * LONG, [Use::read(t)]));
+        let kernels = uses.iter().map(|&(a, b, write, ns)| {
+            let first = match write {
+                0 => Use::both((a % n) as u32),
+                1 | 2 => Use::write((a % n) as u32),
+                _ => Use::read((a % n) as u32),
+            };
+            Kernel::new("k", ns, [first, Use::read((b % n) as u32)])
+        });
+        let kernels = long.into_iter().chain(kernels);
+        let w = Workload::new("w", tensors.collect(), kernels.collect());
+        let l = Layout::new(&w);
+        let mut m = machine(gpu * MIB);
+        m.host_mem = host * MIB;
+        m.keep_clean = clean;
+        m.copy_engines = engines;
+        // So that it is the copies out that count.
+        m.pcie_d2h /= 4.0;
+        let least = least_ns(&m, &w, points)?;
+        for spare in [0, 4] {
+            let plan = copying_ahead(&w, (gpu - spare) * MIB);
+            let make: Make<'_> = Box::new(move || Some(Box::new(Planned::new("p", plan.clone(), Tier::Host))));
+            is_not_below("copying ahead", (&m, &w, &l), least, &make)?;
+        }
     }
 }

@@ -2,16 +2,24 @@
 
 //! A lower bound of the step time, whatever the policy.
 //!
-//! Consider the end of kernel j. Of the tensors that are alive then, those written
-//! after kernel s have no copy outside from before (where a copy is lost once it is
-//! fetched: those used after kernel s). GPU memory holds at most its capacity of
-//! them, so the rest has been copied out between the start of kernel s + 1 and the
-//! end of kernel j. What dies with kernel j counts where memory is not released
-//! before a kernel's end. Likewise, of those that are read again by kernel e, all but
-//! the capacity is copied in between the start of kernel j + 1 and the end of
-//! kernel e. Each such statement is a least distance
+//! Consider the end of kernel j. Of the tensors whose contents are read later, those
+//! written after kernel s have no copy outside from before. GPU memory holds at most
+//! its capacity of them, so the rest has been copied out between the start of
+//! kernel s + 1 and the end of kernel j. What dies with kernel j counts where memory is
+//! not released before a kernel's end. Likewise, of those that are read again by
+//! kernel e, all but the capacity is copied in between the start of kernel j + 1 and
+//! the end of kernel e. Each such statement is a least distance
 //! between two times; so is the duration of the kernels between. The step, which
 //! repeats, is no shorter than the longest chain of such distances around it.
+//!
+//! Where a copy is lost once it is fetched, more is said of the tensors that are used
+//! after kernel s. Of what of them is absent at the end of kernel j, all that came in
+//! since has been copied out since. The rest was in GPU memory as kernel s ended, with
+//! a copy that may be older. So all but twice the capacity has been copied out. Around
+//! the whole step it is all but the capacity: what is used in each step comes in after
+//! each time that it is absent at the end of kernel j, and is copied out before the
+//! next. Where a page is in one place alone, what is in GPU memory has no copy, and all
+//! but the capacity has been copied out since kernel s, however short that is ago.
 //!
 //! Nothing is assumed of policies: no working set need be resident at once, a
 //! copy may begin while a kernel writes, tensors may be split at will, setup,
@@ -31,22 +39,36 @@ const POINTS: usize = 256;
 pub fn bound_ns(machine: &Machine, workload: &Workload) -> u64 {
     let rules = Rules {
         repeats: true,
-        exclusive: machine.keep_clean == 0,
+        copies: match machine.keep_clean {
+            0 => Copies::UntilFetched,
+            _ => Copies::UntilWritten,
+        },
         dying: true,
     };
     longest_chain(machine, workload, rules)
 }
 
 /// Nanoseconds below which no single step is, whatever the memories hold as it begins
-/// and are left with, where a copy outside is lost once it is fetched: only what is
-/// used or read within the step counts.
+/// and are left with, where a page is in one place alone: only what is used or read
+/// within the step counts.
 pub fn step_bound_ns(machine: &Machine, workload: &Workload) -> u64 {
     let rules = Rules {
         repeats: false,
-        exclusive: true,
+        copies: Copies::OfTheAbsent,
         dying: false,
     };
     longest_chain(machine, workload, rules)
+}
+
+/// Which pages have a copy outside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copies {
+    /// Those copied out since they were last written.
+    UntilWritten,
+    /// Those copied out since they were last fetched or written.
+    UntilFetched,
+    /// Those that are not in GPU memory.
+    OfTheAbsent,
 }
 
 /// What may be said.
@@ -54,8 +76,7 @@ pub fn step_bound_ns(machine: &Machine, workload: &Workload) -> u64 {
 struct Rules {
     /// The step repeats, and begins as it ends.
     repeats: bool,
-    /// A copy outside is lost once it is fetched.
-    exclusive: bool,
+    copies: Copies,
     /// A kernel's tensors are all there, or outside, as it ends.
     dying: bool,
 }
@@ -152,21 +173,24 @@ fn around(p: usize, busy: &[u64], least: &Distances) -> u64 {
     far[n]
 }
 
-/// What must be copied around the boundary `at[j]`; each kernel is in one of the parts between them.
-fn crossings(
-    machine: &Machine,
-    w: &Workload,
-    (at, parts): (&[usize], &[usize]),
-    j: usize,
-    rules: Rules,
-    least: &mut Distances,
-) {
+/// Bytes by how many points before a boundary they were last written, and last used,
+/// and by how many points after it they are read.
+struct Crossing {
+    written: Vec<u64>,
+    used: Vec<u64>,
+    read: Vec<u64>,
+}
+
+/// What is alive at the boundary `at[j]`; each kernel is in one of the parts between them.
+fn crossing(w: &Workload, (at, parts): (&[usize], &[usize]), j: usize, rules: Rules) -> Crossing {
     let n = at.len();
     let boundary = at[j] as u32;
-    // Bytes by how many points before the boundary they were last written, and by
-    // how many points after it they are read.
-    let mut written = vec![0u64; n + 1];
-    let mut read = vec![0u64; n + 1];
+    let [written, used, read] = [(); 3].map(|()| vec![0u64; n + 1]);
+    let mut crossing = Crossing {
+        written,
+        used,
+        read,
+    };
     let before = |k: u32| {
         // Points from the one before kernel k to the boundary, around the step.
         (j + n - parts[k as usize]) % n + 1
@@ -184,65 +208,74 @@ fn crossings(
         if t.uses.is_empty() || t.kind == Kind::Input {
             continue;
         }
-        if !t.lasting && !(t.first()..=t.last()).contains(&boundary) {
-            continue;
-        }
         let next = t.uses.partition_point(|u| u.0 <= boundary);
-        let begun = next > 0;
-        let dies = begun && rules.dying && t.uses[next - 1].0 == boundary;
-        let alive = t.lasting || begun && next < t.uses.len();
-        // Its contents, as they are at the boundary, are not outside from before.
-        let new = |u: &&(u32, bool)| rules.exclusive || u.1;
-        if !alive && dies {
-            if let Some(&(k, _)) = t.uses.iter().rev().find(new) {
-                written[before(k)] += t.bytes;
-            }
-        }
-        if !alive {
+        let (past, rest) = t.uses.split_at(next);
+        // The uses of the next step, and of the last, of what lasts.
+        let (on, back) = match t.lasting && rules.repeats {
+            true => (past, rest),
+            false => (&[][..], &[][..]),
+        };
+        let to = rest.iter().chain(on).next();
+        let mut from = back.iter().chain(past).rev();
+        // What is next overwritten without being read need neither leave nor return.
+        let needed = to.map_or(t.lasting, |u| reads(u.0, i));
+        let dies = rules.dying && past.last().is_some_and(|u| u.0 == boundary);
+        if !needed && !dies {
             continue;
         }
-        if !rules.repeats {
-            // Within the step: written before the boundary, read after it.
-            if let Some(&(k, _)) = t.uses[..next].iter().rev().find(new) {
-                written[before(k)] += t.bytes;
-            }
-            if let Some(&(k, _)) = t.uses.get(next).filter(|u| reads(u.0, i)) {
-                read[after(k)] += t.bytes;
-            }
-            continue;
+        if let Some(&(k, _)) = from.clone().next() {
+            crossing.used[before(k)] += t.bytes;
         }
-        let around = t.uses[next..].iter().chain(&t.uses[..next]);
-        if let Some(&(k, _)) = around.clone().rev().find(new) {
-            written[before(k)] += t.bytes;
+        if let Some(&(k, _)) = from.find(|u| u.1) {
+            crossing.written[before(k)] += t.bytes;
         }
-        // What is next overwritten without being read need not return.
-        if let Some(&(k, _)) = around.clone().next().filter(|u| reads(u.0, i)) {
-            read[after(k)] += t.bytes;
+        if let Some(&(k, _)) = to.filter(|_| needed) {
+            crossing.read[after(k)] += t.bytes;
         }
     }
-    let mut sums = (0, 0);
+    crossing
+}
+
+/// What must be copied around the boundary `at[j]`.
+fn crossings(
+    machine: &Machine,
+    w: &Workload,
+    (at, parts): (&[usize], &[usize]),
+    j: usize,
+    rules: Rules,
+    least: &mut Distances,
+) {
+    let n = at.len();
+    let crossing = crossing(w, (at, parts), j, rules);
+    let beyond = |bytes: u64, times: u64| bytes.saturating_sub(times * machine.gpu_mem);
+    let (mut written, mut used, mut read) = (0, 0, 0);
     for on in 1..=n {
-        sums.0 += written[on];
-        sums.1 += read[on];
+        written += crossing.written[on];
+        used += crossing.used[on];
+        read += crossing.read[on];
+        let left = match rules.copies {
+            Copies::UntilWritten => beyond(written, 1),
+            Copies::UntilFetched if on < n => beyond(written, 1).max(beyond(used, 2)),
+            Copies::UntilFetched | Copies::OfTheAbsent => beyond(used, 1),
+        };
+        let came = beyond(read, 1);
         // A chain within the step does not pass its end.
         let (from_start, to_end) = (rules.repeats || on <= j + 1, rules.repeats || j + on < n);
         if from_start {
-            let out = copy_ns(machine, sums.0, machine.pcie_d2h, machine.ssd_write);
+            let out = copy_ns(machine, left, machine.pcie_d2h, machine.ssd_write);
             least.at_least((j + n - on % n) % n, on, out);
         }
         if to_end {
-            let back = copy_ns(machine, sums.1, machine.pcie_h2d, machine.ssd_read);
+            let back = copy_ns(machine, came, machine.pcie_h2d, machine.ssd_read);
             least.at_least(j, on, back);
         }
     }
 }
 
-/// Least time to move what of `bytes` GPU memory cannot hold; what the host cannot
-/// hold either goes at the SSD's rate.
+/// Least time to move `bytes`; what the host cannot hold of them goes at the SSD's rate.
 fn copy_ns(machine: &Machine, bytes: u64, link: f64, ssd: f64) -> u64 {
-    let outside = bytes.saturating_sub(machine.gpu_mem);
-    let beyond = outside.saturating_sub(machine.host_mem);
-    let by_link = outside as f64 / link;
+    let beyond = bytes.saturating_sub(machine.host_mem);
+    let by_link = bytes as f64 / link;
     let by_ssd = if ssd > 0.0 { beyond as f64 / ssd } else { 0.0 };
     (by_link.max(by_ssd) * 1e9) as u64
 }

@@ -77,8 +77,7 @@ void uvm_perf_heuristics_exit(void)
 	uvm_rust_debug_dir = NULL;
 	if (UVM_RUST_HOOKED) {
 		uvm_rust_exit();
-		uvm_rust_notifier_exit();
-		uvm_rust_nobodies_exit();
+		uvm_rust_fixes_exit();
 	}
 	uvm_perf_heuristics_exit__c();
 }

@@ -23,7 +23,7 @@
 	fix(nobody, "A chunk of ordinary memory that its va_block gives up is nobody's; 0: it names a va_block that may be freed")	\
 	fix(held, "Evictions leave pages of ordinary memory that somebody holds; 0: they take their memory")		\
 	fix(pfns, "An eviction of a part of a va_block of ordinary memory tells Linux of that part; 0: of what else its memory held")	\
-	fix(copies, "Ordinary memory stays where it is if a copy to the host fails; 0: it is lost")			\
+	fix(copies, "Ordinary memory stays where it is if a copy to the host fails, and what a GPU has if one to it does (570 and later); 0: it is lost")			\
 	fix(lazy_pins, "An eviction has what Linux let go meanwhile, or the thread that frees it, not both; 0: both free it (570.190 and later)")	\
 	fix(ever_resident, "NVIDIA's discard (580 and later, uvm_rust_discard=0) zeroes what a va_block gets on a GPU that had left it; 0: it does not")	\
 	fix(host_pages, "NVIDIA's discard (the same) zeroes what a va_block has on the host and was not copied there; 0: it shows what others had")	\
@@ -32,8 +32,8 @@
 	fix(notifier, "Without memory, too, the GPU loses pages that Linux takes back; 0: it keeps its mapping")	\
 	fix(reclaim, "Memory notifiers do not wait for reclaim, which may be waiting for them; 0: they do")		\
 	fix(cpu_fault, "A CPU fault on ordinary memory does not wait for who unregisters a GPU; 0: each waits for the other")	\
-	fix(nvlink_lock, "A CPU fault that asked for errors of NVLink's has the VA space's lock once (570 and later); 0: twice, and a process never ends")	\
-	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing; 0: it does, and writes are lost")	\
+	fix(nvlink_lock, "A CPU fault that asked for errors of NVLink's has the VA space's lock once, and keeps those GPUs (570 and later); 0: twice, and a process never ends")	\
+	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing, and fails if it could not duplicate; 0: writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
 	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
@@ -47,6 +47,11 @@
 
 #define UVM_RUST_DECLARE_FIX(name, text) extern bool uvm_rust_fix_##name;
 UVM_RUST_FIXES(UVM_RUST_DECLARE_FIX)
+
+/* --- whom host memory is charged to: uvm_rust_charge.c --------------------------------- */
+
+/* Forgets who was ended. */
+void uvm_rust_charge_exit(void);
 
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 
@@ -93,5 +98,15 @@ bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);
  * caller_page_mask. @block_context: a uvm_va_block_context_t.
  */
 void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context);
+
+/* --- all of them ----------------------------------------------------------------------- */
+
+/* Gives back what they keep, once nothing is evicted any more and before va_block contexts can no longer be allocated. */
+static inline void uvm_rust_fixes_exit(void)
+{
+	uvm_rust_notifier_exit();
+	uvm_rust_nobodies_exit();
+	uvm_rust_charge_exit();
+}
 
 #endif

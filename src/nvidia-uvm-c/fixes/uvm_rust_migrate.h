@@ -32,6 +32,16 @@ static inline void uvm_rust_keep_read_duplicated(uvm_va_block_t *va_block, uvm_v
 				     &va_block->read_duplicated_pages);
 }
 
+/*
+ * In uvm_va_block_migrate_locked() of an upstream that discards by itself: whether the pages that are discarded are moved after
+ * those that were to be duplicated, with @status. Upstream moves them in any case, and their status takes the place of the first:
+ * UVM_MIGRATE then says that all pages have moved, or does not try again, though the first ones stayed.
+ */
+static inline bool uvm_rust_goes_on(NV_STATUS status)
+{
+	return status == NV_OK || !uvm_rust_fix_duplicates;
+}
+
 #include "uvm_rust_on_migrate.h"
 
 #endif

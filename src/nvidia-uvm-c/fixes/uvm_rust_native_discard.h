@@ -64,6 +64,35 @@ static NV_STATUS uvm_rust_break_duplicates(uvm_va_block_t *block, uvm_va_block_r
 	return status;
 }
 
+/* Upstream's, defined below in uvm_va_block.c. */
+static NV_STATUS va_block_discard_locked(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_va_block_context_t *context,
+					 NvU64 flags, uvm_tracker_t *tracker);
+static void block_discarded_mapped_pages_get(uvm_va_block_t *block, uvm_page_mask_t *pages);
+
+/*
+ * A discard of the pages that @context names. Upstream marks them first, and then breaks read duplication and unmaps, either of
+ * which may fail. A page that is marked and still mapped would be written to unnoticed, though the caller was told that the discard
+ * had failed: such a page is live again. Pages that are not mapped stay as they are, as whoever writes to one faults; their memory
+ * may not be fit to be seen.
+ *
+ * Where the call is to be tried again, @context then names the pages that are left to do, of which those that fail are mapped.
+ */
+static NV_STATUS uvm_rust_discard_locked(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_va_block_context_t *context,
+					 NvU64 flags, uvm_tracker_t *tracker)
+{
+	uvm_page_mask_t asked __uninitialized, live __uninitialized;
+	NV_STATUS status;
+
+	uvm_page_mask_copy(&asked, &context->discard.discarded_pages);
+	status = va_block_discard_locked(block, retry, context, flags, tracker);
+	if (status == NV_OK || status == NV_ERR_MORE_PROCESSING_REQUIRED || !uvm_rust_fix_kept_mapped)
+		return status;
+	block_discarded_mapped_pages_get(block, &live);
+	uvm_page_mask_and(&live, &live, &asked);
+	uvm_page_mask_andnot(&block->discarded_pages, &block->discarded_pages, &live);
+	return status;
+}
+
 /*
  * In uvm_va_block_page_compute_highest_permission(), of a page that is resident in one place, which the processor reaches: whether
  * it may only be read, as it is discarded. Breaking read duplication maps the whole va_block, and other calls map what is

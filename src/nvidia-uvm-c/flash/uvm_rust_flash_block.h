@@ -131,7 +131,7 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 	uvm_memcg_context_t memcg_context;
 	NV_STATUS status;
 
-	uvm_memcg_context_start(&memcg_context, context->mm);
+	uvm_rust_memcg_context_start(&memcg_context, block, context->mm);
 	status = uvm_rust_populate_for_data(block, pages, region, context);
 	uvm_memcg_context_end(&memcg_context);
 	return status;

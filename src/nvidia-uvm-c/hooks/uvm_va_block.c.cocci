@@ -1,4 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
+// A VA space without an mm whose payer is over its limit gets no chunk that is new (uvm_rust_charge.h).
+@ enough @
+typedef uvm_va_block_t, uvm_va_block_retry_t, uvm_gpu_t, uvm_va_block_region_t;
+identifier block, retry, gpu, idx, region, size, chunk;
+@@
+block_populate_gpu_chunk(uvm_va_block_t *block, uvm_va_block_retry_t *retry, uvm_gpu_t *gpu, size_t idx, uvm_va_block_region_t region)
+{
+<...
++ if (uvm_rust_has_enough(block))
++ 	return NV_ERR_NO_MEMORY;
+  status = block_alloc_gpu_chunk(block, retry, gpu, size, &chunk);
+...>
+}
+
 // What a chunk has that is new is noted. One that is there already: no_native_discard/ and native_discard/.
 @ chunk @
 typedef uvm_va_block_t, uvm_va_block_retry_t, uvm_gpu_t, uvm_va_block_region_t;
@@ -46,12 +60,26 @@ block_populate_pages_cpu(uvm_va_block_t *block, uvm_page_mask_t *mask, uvm_va_bl
 @ account @
 typedef uvm_va_block_context_t;
 identifier block, ctx, flags;
+expression E;
 @@
 block_populate_pages_cpu(uvm_va_block_t *block, ..., uvm_va_block_context_t *ctx, ...)
 {
 <...
-- flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
-+ flags |= uvm_rust_account(block, ctx);
+- if (E)
+-   flags |= UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
++ flags |= uvm_rust_account(block, ctx, E);
+...>
+}
+
+@ payer @
+identifier block, charged;
+expression E;
+@@
+block_populate_pages(uvm_va_block_t *block, ...)
+{
+<...
+- uvm_memcg_context_start(&charged, E);
++ uvm_rust_memcg_context_start(&charged, block, E);
 ...>
 }
 

@@ -19,7 +19,21 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool hm
 ...>
 }
 
-// What stands for nobody among the VA space's va_blocks is there before a GPU is, and until the last has gone.
+// A CPU fault whose VA space gets no more memory of a GPU is not tried again: see there, too.
+@@
+typedef uvm_va_space_t;
+identifier space, traced;
+@@
+uvm_va_space_cpu_fault(uvm_va_space_t *space, ...)
+{
+<...
+  traced = space->tools.enabled;
++ status = uvm_rust_cpu_fault_ends(space, status);
+...>
+}
+
+// What stands for nobody among the VA space's va_blocks is there before a GPU is, and until the last has gone. So is who pays for
+// its host memory.
 @@
 typedef uvm_va_space_t;
 uvm_va_space_t *space;
@@ -29,6 +43,7 @@ uvm_va_space_create(...)
 {
 <...
 - status = uvm_perf_heuristics_load(space);
++ uvm_rust_opened(space);
 + status = uvm_rust_nobody_of(space);
 + if (status == NV_OK)
 + 	status = uvm_perf_heuristics_load(space);
@@ -43,6 +58,7 @@ uvm_va_space_create(...)
 <...
   uvm_perf_heuristics_unload(space);
 + uvm_rust_nobody_gone(space);
++ uvm_rust_closed(space);
 ...>
 }
 
@@ -54,5 +70,6 @@ uvm_va_space_destroy(...)
 <...
   uvm_perf_heuristics_unload(space);
 + uvm_rust_nobody_gone(space);
++ uvm_rust_closed(space);
 ...>
 }

@@ -125,7 +125,8 @@ __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *
 
 	/*
 	 * The chunks that were allocated for this move are in use now. 570 and later free the chunks that are still
-	 * set aside for a block if a later copy to the GPU fails.
+	 * set aside for a block if a later copy to the GPU fails. Where the move is to be tried again, those that it has
+	 * filled by then stay all the same (uvm_rust_failed_copy.h).
 	 */
 	if (status == NV_OK) {
 		uvm_va_block_retry_deinit(&call->retry, block);

@@ -36,6 +36,9 @@ const FEATURE_FLASH: u64 = 1 << 8;
 /// `UVM_RUST_FEATURE_FLASH_QUEUE`: the SSD tier takes requests without waiting.
 const FEATURE_FLASH_QUEUE: u64 = 1 << 9;
 
+/// `UVM_RUST_FEATURE_FLASH_AFTER`: such a request may wait for all that were submitted before it.
+const FEATURE_FLASH_AFTER: u64 = 1 << 10;
+
 /// The kernel crate of Linux 6.12 has no name for it.
 pub(crate) const EOPNOTSUPP: core::ffi::c_int = 95;
 
@@ -205,7 +208,7 @@ fn get_version(arg: usize) -> Result {
         version.features |= FEATURE_QUOTA;
     }
     if seam::flash_enabled() {
-        version.features |= FEATURE_FLASH | FEATURE_FLASH_QUEUE;
+        version.features |= FEATURE_FLASH | FEATURE_FLASH_QUEUE | FEATURE_FLASH_AFTER;
     }
     uaccess::write_sized(arg, version, size)
 }

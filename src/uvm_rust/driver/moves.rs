@@ -33,9 +33,11 @@ fn element(array: u64, n: u32, size: u32) -> Result<usize> {
 /// A request of the caller's, whose completion is for those who ask for `of`.
 fn request(arg: usize, size: u32, of: u64) -> Result<Request> {
     let request = uaccess::read_element::<uapi::uvm_rust_flash_request>(arg, size as usize)?;
-    let from_gpus = request.flags & uapi::UVM_RUST_FLASH_FROM_GPUS != 0;
-    let flags = request.flags & !uapi::UVM_RUST_FLASH_FROM_GPUS;
-    let to = checked(request.base, request.length, flags)?;
+    let has = |flag| request.flags & flag != 0;
+    let from_gpus = has(uapi::UVM_RUST_FLASH_FROM_GPUS);
+    let after = has(uapi::UVM_RUST_FLASH_AFTER);
+    let more = uapi::UVM_RUST_FLASH_FROM_GPUS | uapi::UVM_RUST_FLASH_AFTER;
+    let to = checked(request.base, request.length, request.flags & !more)?;
     if request.reserved != 0 || from_gpus && to == To::Gpu {
         return Err(EINVAL);
     }
@@ -47,6 +49,7 @@ fn request(arg: usize, size: u32, of: u64) -> Result<Request> {
         gpu: request.gpu_uuid,
         user: request.user_data,
         of,
+        after,
     })
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 8ff517a448f3026d.
+// Of headers and options f3167a6a27f3eef5.
 // By bindgen 0.72.1.
 
-pub const UVM_RUST_VERSION: u32 = 5;
+pub const UVM_RUST_VERSION: u32 = 6;
 pub const UVM_RUST_GET_VERSION: u32 = 4096;
 pub const UVM_RUST_GET_STATS: u32 = 4097;
 pub const UVM_RUST_DISCARD_BATCH: u32 = 4098;
@@ -23,6 +23,7 @@ pub const UVM_RUST_FEATURE_NATIVE_DISCARD: u32 = 8;
 pub const UVM_RUST_FEATURE_QUOTA: u32 = 16;
 pub const UVM_RUST_FEATURE_FLASH: u32 = 256;
 pub const UVM_RUST_FEATURE_FLASH_QUEUE: u32 = 512;
+pub const UVM_RUST_FEATURE_FLASH_AFTER: u32 = 1024;
 pub const UVM_RUST_VERSION_SIZE_V1: u32 = 16;
 pub const UVM_RUST_CAUSE_FAULT: u32 = 0;
 pub const UVM_RUST_CAUSE_PREFETCH: u32 = 1;
@@ -62,6 +63,7 @@ pub const UVM_RUST_FLASH_TO_GPU: u32 = 2;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V1: u32 = 24;
 pub const UVM_RUST_FLASH_MOVE_SIZE_V2: u32 = 40;
 pub const UVM_RUST_FLASH_FROM_GPUS: u32 = 4;
+pub const UVM_RUST_FLASH_AFTER: u32 = 8;
 pub const UVM_RUST_FLASH_EVENT: u32 = 1;
 pub const UVM_RUST_FLASH_MAX_REQUESTS: u32 = 4096;
 pub const UVM_RUST_FLASH_REQUEST_SIZE_V1: u32 = 48;
@@ -262,7 +264,7 @@ pub struct uvm_rust_flash_move_range {
     pub length: __u64,
     pub gpu_uuid: [__u8; 16usize],
 }
-#[doc = " struct uvm_rust_flash_request - a range that is to be moved (UVM_RUST_FLASH_SUBMIT)\n @base:      in: first byte, a multiple of the page size\n @length:    in: bytes, a multiple of the page size, not 0\n @user_data: in: comes back with the completion\n @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with\n             UVM_RUST_FLASH_TO_GPU\n @reserved:  must be 0, or the call fails with EINVAL\n @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the\n             request begins"]
+#[doc = " struct uvm_rust_flash_request - a range that is to be moved (UVM_RUST_FLASH_SUBMIT)\n @base:      in: first byte, a multiple of the page size\n @length:    in: bytes, a multiple of the page size, not 0\n @user_data: in: comes back with the completion\n @flags:     in: as of struct uvm_rust_flash_move_range; and UVM_RUST_FLASH_FROM_GPUS, not with\n             UVM_RUST_FLASH_TO_GPU; and UVM_RUST_FLASH_AFTER, with any of them, if the driver has\n             UVM_RUST_FEATURE_FLASH_AFTER\n @reserved:  must be 0, or the call fails with EINVAL\n @gpu_uuid:  in: with UVM_RUST_FLASH_TO_GPU, a GPU registered with this file descriptor when the\n             request begins"]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_request {
@@ -273,7 +275,7 @@ pub struct uvm_rust_flash_request {
     pub reserved: __u32,
     pub gpu_uuid: [__u8; 16usize],
 }
-#[doc = " struct uvm_rust_flash_submit - move ranges, without waiting (UVM_RUST_FLASH_SUBMIT)\n @size:          in: sizeof of the caller's structure; out: of the driver's\n @flags:         in: 0 or UVM_RUST_FLASH_EVENT\n @requests:      in: address of an array of struct uvm_rust_flash_request\n @request_count: in: how many, 0 to UVM_RUST_FLASH_MAX_REQUESTS\n @request_size:  in: bytes from one to the next, a multiple of 8, at least\n                 UVM_RUST_FLASH_REQUEST_SIZE_V1 and at most 256; what the driver does not know of an\n                 element must be 0\n @event_fd:      in: with UVM_RUST_FLASH_EVENT a descriptor of eventfd(2), which may be closed once the call\n                 has returned; else 0\n @taken:         out: how many of the requests were taken, from the first on\n @queue:         in: any number: UVM_RUST_FLASH_REAP with the same one gives these requests' completions. So\n                 several users of a file descriptor do not take each other's\n\n Each request does what UVM_RUST_FLASH_MOVE does, some time later, in a thread of the kernel's. With\n UVM_RUST_FLASH_FROM_GPUS it is G10's g10_pre_evict, from GPUs to host memory, and on to the device without\n UVM_RUST_FLASH_TO_HOST. Only what goes to the device needs one.\n\n Requests with UVM_RUST_FLASH_TO_HOST or UVM_RUST_FLASH_TO_GPU, and without UVM_RUST_FLASH_FROM_GPUS, begin\n and end in the order in which they were submitted, and so do all others. One of these and one of the others\n are carried out at the same time, unless they share a va_block (2 MiB of addresses, aligned): then the one\n that was submitted first is done before the other begins.\n\n All requests are looked at before the first one is taken. With less room than requests, as many are taken as\n there is room for. What has not begun when the last descriptor of the file is closed is dropped, and what is\n under way ends early. Memory for requests is charged to the caller's memory cgroup.\n   EINVAL  an unknown flag, base or length no multiple of the page size, length 0, the end of a range\n           not below 2^64, a reserved field that is not 0, too many requests, or @event_fd is\n           another kind of file\n   EBADF   @event_fd is no descriptor\n   EFAULT  an element of the array is not readable\n   E2BIG   unknown fields of an element that are not 0\n   EBUSY   there is no room for the first request: UVM_RUST_FLASH_REAP makes some\n   ENOMEM"]
+#[doc = " struct uvm_rust_flash_submit - move ranges, without waiting (UVM_RUST_FLASH_SUBMIT)\n @size:          in: sizeof of the caller's structure; out: of the driver's\n @flags:         in: 0 or UVM_RUST_FLASH_EVENT\n @requests:      in: address of an array of struct uvm_rust_flash_request\n @request_count: in: how many, 0 to UVM_RUST_FLASH_MAX_REQUESTS\n @request_size:  in: bytes from one to the next, a multiple of 8, at least\n                 UVM_RUST_FLASH_REQUEST_SIZE_V1 and at most 256; what the driver does not know of an\n                 element must be 0\n @event_fd:      in: with UVM_RUST_FLASH_EVENT a descriptor of eventfd(2), which may be closed once the call\n                 has returned; else 0\n @taken:         out: how many of the requests were taken, from the first on\n @queue:         in: any number: UVM_RUST_FLASH_REAP with the same one gives these requests' completions. So\n                 several users of a file descriptor do not take each other's\n\n Each request does what UVM_RUST_FLASH_MOVE does, some time later, in a thread of the kernel's. With\n UVM_RUST_FLASH_FROM_GPUS it is G10's g10_pre_evict, from GPUs to host memory, and on to the device without\n UVM_RUST_FLASH_TO_HOST. Only what goes to the device needs one.\n\n Requests with UVM_RUST_FLASH_TO_HOST or UVM_RUST_FLASH_TO_GPU, and without UVM_RUST_FLASH_FROM_GPUS, begin\n and end in the order in which they were submitted, and so do all others. One of these and one of the others\n are carried out at the same time, unless they share a va_block (2 MiB of addresses, aligned): then the one\n that was submitted first is done before the other begins.\n\n A request with UVM_RUST_FLASH_AFTER begins only when all requests of the file descriptor that were submitted\n before it have ended, well or not, whichever their memory and their @queue: for what comes to a GPU that is\n full until something has left. Requests that are submitted later wait for it as for any other.\n\n All requests are looked at before the first one is taken. With less room than requests, as many are taken as\n there is room for. What has not begun when the last descriptor of the file is closed is dropped, and what is\n under way ends early. Memory for requests is charged to the caller's memory cgroup.\n   EINVAL  an unknown flag, base or length no multiple of the page size, length 0, the end of a range\n           not below 2^64, a reserved field that is not 0, too many requests, or @event_fd is\n           another kind of file\n   EBADF   @event_fd is no descriptor\n   EFAULT  an element of the array is not readable\n   E2BIG   unknown fields of an element that are not 0\n   EBUSY   there is no room for the first request: UVM_RUST_FLASH_REAP makes some\n   ENOMEM"]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct uvm_rust_flash_submit {

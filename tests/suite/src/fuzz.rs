@@ -470,7 +470,7 @@ impl<'a> Caller<'a> {
                 .try_into()
                 .map_or(0, u64::from_ne_bytes)
         };
-        let flags = [0, 1, 2, 4, 5, 0, 1, 2, 6, 8][self.below(10)];
+        let flags = [0, 1, 2, 4, 5, 8, 9, 10, 12, 13, 6, 16][self.below(12)];
         [base, length, self.rng.rand_u64(), flags, half(0), half(1)]
     }
 

@@ -377,7 +377,11 @@ const char *uvmrust_strerror(int error);
  *
  * Moves wait in a queue: in uvm-rust's driver, if its SSD tier is on, where what comes and
  * what leaves go on at the same time; or in the process, where a thread makes them one after
- * the other, in their order. None is made before an earlier move of memory that both touch.
+ * the other, in their order. None is made before an earlier move of memory that both touch, and
+ * none to a GPU before all earlier ones to the host or the SSD, whichever call asked for them: they
+ * make the room for it. Where the driver has the queue, that holds for what this takes. Its moves
+ * and those of memory of malloc() or to a part of a GPU (MIG), which are left to a thread all the
+ * same, do not wait for each other.
  * They are advice: what a move did not reach is brought by a fault when it is used.
  *
  * Returns a ticket, a positive number that grows with each call, or one of UVMRUST_E*.

@@ -52,7 +52,7 @@ pub use backend::{Backend, Mode, Outcome, Uvm};
 pub use error::Error;
 pub use kept::{identity, Identity};
 pub use managed::{discard, discard_lazy, Discarded, Lazy, Left, Managed};
-pub use moves::{Carrier, Failed, Later, Move, Moved, Moves, Ticket, Tier};
+pub use moves::{Carrier, Failed, Given, Later, Move, Moved, Moves, Ticket, Tier};
 pub use process::PerProcess;
 pub use ranges::Range;
 pub use sys::{Chardev, Linux, Sys};

@@ -12,6 +12,11 @@
 //! are the driver's, and none of these calls keeps a lock that a fault needs while bytes are
 //! moving.
 //!
+//! The driver's queue carries out what leaves and what comes at the same time. So that no prefetch
+//! overtakes what leaves there either, one behind such a move begins when all before it have ended
+//! ([`Given::after`]). What leaves may overtake what comes, which makes room all the sooner. What is left
+//! to the thread waits for nothing that the driver's queue has, nor does that wait for the thread.
+//!
 //! Moves are advice. What does not succeed is counted, and the memory is where it was.
 
 mod later;
@@ -24,7 +29,7 @@ use std::time::{Duration, Instant};
 use crate::{Error, Place, Range, Result, Sys, Uvm};
 use later::Queue;
 
-pub use later::{Later, Moved};
+pub use later::{Given, Later, Moved};
 
 /// Most bytes that one call of the driver moves; a multiple of 2 MiB.
 const PIECE: u64 = 16 << 20;
@@ -183,11 +188,18 @@ impl State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by who gives the driver moves, from before they get their numbers until it has them all.
+    /// It is outside the state's.
+    sending: Mutex<()>,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_sending(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,6 +223,7 @@ impl Moves {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 changed: Condvar::new(),
+                sending: Mutex::default(),
             }),
             queue: carrier.later().map(|_| Queue::new()),
             carrier,
@@ -235,8 +248,9 @@ impl Moves {
     }
 
     /// Queues some moves, which are done when the ticket is. Waits while the driver's queue is
-    /// full.
+    /// full, and while another thread does: the driver gets them in the order of their tickets.
     pub fn submit(&self, moves: &[Move]) -> Ticket {
+        let _sending = self.queue.map(|_| self.shared.lock_sending());
         let mut state = self.shared.lock();
         state.last += 1;
         let ticket = state.last;

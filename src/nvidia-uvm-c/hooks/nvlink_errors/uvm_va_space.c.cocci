@@ -24,3 +24,20 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool hm
 + }
 ...>
 }
+
+// Nor may the GPUs go that RM is asked about while no lock is held: see uvm_rust_on_links.h.
+@ asked @
+typedef uvm_va_space_t;
+identifier space;
+expression gpus, mm;
+@@
+uvm_va_space_cpu_fault(uvm_va_space_t *space, ...)
+{
+<...
++ uvm_rust_retain_asked(space, gpus);
+  uvm_va_space_up_read(space);
+  uvm_record_unlock_mmap_lock_read(mm);
+  status = uvm_global_gpu_check_nvlink_error(gpus);
++ uvm_rust_release_asked(gpus);
+...>
+}

@@ -9,7 +9,9 @@ use super::dev::Dev;
 use super::io::Io;
 use super::room::owner_of;
 use super::spill::move_out;
-use super::tier::{count_of_device, current, device, has_device, may_write, wrote, OwnerHandle};
+use super::tier::{
+    count_of_device, current, device, has_device, may_write, must_wait, wrote, OwnerHandle,
+};
 use super::{bindings, READERS};
 use crate::driver::discard::status;
 use crate::driver::evict;
@@ -45,10 +47,6 @@ fn rate() -> u32 {
     read_parameter!(uvm_rust_flash_move_mib)
 }
 
-/// So often a worker looks whether its tenant may write, in half a second, before others have its turn: the system
-/// cannot sleep meanwhile.
-const NAPS: u32 = 50;
-
 /// Which thread moves, and who tells it to stop.
 #[derive(Clone, Copy)]
 enum By<'a> {
@@ -66,8 +64,6 @@ struct Moving<'a> {
     by: By<'a>,
     space: *mut uvm_seam_space,
     owner: OwnerHandle,
-    /// How often it has slept for its rate.
-    naps: u32,
     /// Of the turn that was taken.
     ticket: Option<Ticket>,
     io: Option<Io>,
@@ -165,8 +161,7 @@ impl Machine for Moving<'_> {
     }
 
     fn is_awaited(&mut self) -> bool {
-        let is_long = matches!(self.by, By::Worker(_)) && self.naps >= NAPS;
-        is_long || seam::suspends()
+        seam::suspends()
     }
 
     fn count_throttled(&mut self) {
@@ -176,7 +171,6 @@ impl Machine for Moving<'_> {
     }
 
     fn nap(&mut self) -> bool {
-        self.naps += 1;
         // SAFETY: no spinlock is held.
         let slept = unsafe { bindings::msleep_interruptible(NAP_MS) == 0 };
         slept && !self.by.is_stopped()
@@ -388,6 +382,11 @@ impl Machine for Moving<'_> {
         self.at.fetch(&self.pages)
     }
 
+    fn has_host_room(&mut self) -> bool {
+        // SAFETY: see above.
+        !unsafe { must_wait(self.owner) }
+    }
+
     fn copy(&mut self) -> Result<Fetched, Failed> {
         let Some(copies) = self.copies.as_ref().filter(|_| !self.stays) else {
             return Ok(Fetched::All);
@@ -496,7 +495,6 @@ impl<'a> Moving<'a> {
             by,
             space,
             owner,
-            naps: 0,
             ticket: None,
             io: None,
             device: None,

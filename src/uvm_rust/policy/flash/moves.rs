@@ -10,7 +10,8 @@
 //!
 //! What comes from the device is asked for ahead: while a va_block is brought back, and copied to a GPU, others
 //! read the next ones ([`super::wants`]). So the device has several reads to do, and reads and copies go on at
-//! the same time (G10, §4.6).
+//! the same time (G10, §4.6). What goes from GPUs to the device is a part ahead on its way to host memory: while one
+//! part is written, the next one is copied ([`Run::step_beside`]).
 //!
 //! A tenant writes at no more than some rate, as that wears the device. One thread of it has the turn to
 //! write, from its look at what is paid for to the note of what it wrote: all would look before the first
@@ -21,14 +22,18 @@
 //! - **V-order**: the turn is outside the lock of the VA space. The lock that keeps the device attached is only
 //!   tried, within that of the VA space: a process can make others wait for its VA space as long as it likes, and
 //!   who detaches a device waits for all that keep it. Each that was taken is let go.
-//! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device.
+//! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device. What is only copied
+//!   ahead is not begun by who has the turn where the host is full, nor tried again, but copied by itself later: what
+//!   the turn is for makes the room that the copy would wait for.
 //! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked. Its writes
 //!   begin with the VA space locked, and so wait behind nobody but planned reads (`cause.rs`).
+//! - **V-turn**: who has the turn keeps it until it has paid, and gives way to a suspend alone, also a worker. If one gave
+//!   it up for its rate, others would write before it each time and make it wait anew.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
 //! - **V-awake**: the system is kept awake while the VA space is locked, and not while the process' memory is waited
 //!   for. A process has the lock of its memory held as long as it likes.
-//! - **V-copies**: what is copied to a GPU is waited for before the VA space's lock is let go, which keeps the
-//!   GPU, also where the call fails.
+//! - **V-copies**: what is copied from or to a GPU is waited for before the VA space's lock is let go, which keeps the
+//!   GPU, also where the call fails. What is copied ahead counts as copied, and may be written, from then on.
 
 use super::super::discard::BLOCK_BYTES;
 use super::drain::Fetched;
@@ -187,6 +192,9 @@ pub trait Machine {
     /// that.
     fn fetch(&mut self) -> Fetched;
 
+    /// Whether who makes pages of host memory does not wait for room there, now.
+    fn has_host_room(&mut self) -> bool;
+
     /// Begins to copy the pages of the part that the locked block has to the GPU, or those that GPUs have of them
     /// to host memory. What has to be done before that drops the lock.
     ///
@@ -285,6 +293,22 @@ impl Run {
     ///
     /// That part is the next one still, and some of it may have been moved.
     pub fn step<M: Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
+        self.step_with(m, None)
+    }
+
+    /// The same for what goes to the device; meanwhile `home` goes on, whose parts go from GPUs to host memory, if its
+    /// next one is no farther than behind this one. Where it cannot, it is where it was, and this part is written.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Run::step`], which are of this part alone.
+    pub fn step_beside<M: Machine>(&mut self, m: &mut M, home: &mut Run) -> Result<(), Failed> {
+        let behind = self.at.saturating_add(at_once(self.at, self.left));
+        let goes_on = !home.is_over() && home.at <= behind;
+        self.step_with(m, goes_on.then_some(home))
+    }
+
+    fn step_with<M: Machine>(&mut self, m: &mut M, home: Option<&mut Run>) -> Result<(), Failed> {
         let reach = self
             .left
             .min(self.reach.saturating_sub(self.at % BLOCK_BYTES));
@@ -297,17 +321,22 @@ impl Run {
         }
         let some = at_once(self.at, self.left);
         let moved = if self.call.to == To::Device {
-            write_part(m, &mut self.call, self.at, some)?
+            write_part(m, &mut self.call, self.at, some, home)?
         } else {
-            part(m, &mut self.call, self.at, some)?
+            part(m, &mut self.call, self.at, some, None)?
         };
+        self.moved(some, moved);
+        Ok(())
+    }
+
+    /// A part of so many bytes is done, in which this was found.
+    fn moved(&mut self, some: u64, moved: Moved) {
         self.passed(some);
         self.reach = if moved == Moved::Nothing {
             2 * AT_ONCE
         } else {
             0
         };
-        Ok(())
     }
 
     /// So many bytes are done.
@@ -342,6 +371,7 @@ fn write_part<M: Machine>(
     call: &mut Call,
     base: u64,
     length: u64,
+    home: Option<&mut Run>,
 ) -> Result<Moved, Failed> {
     if !m.take_turn() {
         return Err(Failed::Interrupted);
@@ -352,7 +382,7 @@ fn write_part<M: Machine>(
         if !m.open() {
             return Err(Failed::NoMemory);
         }
-        let moved = part(m, call, base, length);
+        let moved = part(m, call, base, length, home);
         m.close();
         moved
     });
@@ -360,7 +390,7 @@ fn write_part<M: Machine>(
     moved
 }
 
-/// Waits until the tenant has paid for what it wrote (V-wait).
+/// Waits until the tenant has paid for what it wrote (V-wait, V-turn).
 fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     if !m.has_device() {
         return Err(Failed::NoDevice);
@@ -382,10 +412,17 @@ fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Moves a part, with the device and the VA space kept meanwhile.
-fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Result<Moved, Failed> {
+/// Moves a part, with the device and the VA space kept meanwhile; and copies the next one of `home`.
+fn part<M: Machine>(
+    m: &mut M,
+    call: &mut Call,
+    base: u64,
+    length: u64,
+    home: Option<&mut Run>,
+) -> Result<Moved, Failed> {
     enter(m)?;
-    if call.to == To::Home {
+    let home = home.filter(|home| m.is_managed(home.at, at_once(home.at, home.left)));
+    if call.to == To::Home || home.is_some() {
         m.copies_home();
     }
     let moved = if !m.is_managed(base, length) {
@@ -393,11 +430,9 @@ fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Resul
     } else if call.to == To::Gpu && !m.has_gpu() {
         Err(Failed::NoGpu)
     } else if m.prepare() {
-        let moved = blocks(m, call, base, length);
-        // V-copies.
-        let settled = !call.to.is_copied() || m.settle();
+        let moved = moved_beside(m, call, base, length, home);
         m.put();
-        moved.and_then(|moved| settled.then_some(moved).ok_or(Failed::Unreadable))
+        moved
     } else {
         Err(Failed::NoMemory)
     };
@@ -407,6 +442,54 @@ fn part<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Resul
     m.leave_device();
     m.leave_space();
     moved
+}
+
+/// Moves a part for which all is prepared. What is copied has arrived when this returns (V-copies).
+fn moved_beside<M: Machine>(
+    m: &mut M,
+    call: &mut Call,
+    base: u64,
+    length: u64,
+    home: Option<&mut Run>,
+) -> Result<Moved, Failed> {
+    let Some(home) = home else {
+        let moved = blocks(m, call, base, length);
+        let settled = !call.to.is_copied() || m.settle();
+        return moved.and_then(|moved| settled.then_some(moved).ok_or(Failed::Unreadable));
+    };
+    let some = at_once(home.at, home.left);
+    let begun = begin_home(m, home.at, some);
+    let moved = blocks(m, call, base, length);
+    if let (Some(begun), true) = (begun, m.settle()) {
+        home.moved(some, begun);
+    }
+    moved
+}
+
+/// Begins to copy a part from GPUs to host memory; `None` if some of it would have to wait for room or be tried again, or
+/// fails (V-wait). Who copies it by itself is told why.
+fn begin_home<M: Machine>(m: &mut M, base: u64, length: u64) -> Option<Moved> {
+    let end = base.saturating_add(length.saturating_sub(1));
+    let (mut at, mut moved) = (base, Moved::Nothing);
+    while at <= end && !m.dying() {
+        let Some(behind) = m.choose(at, end) else {
+            return Some(moved);
+        };
+        moved = Moved::Blocks;
+        // Each takes some of the room.
+        if !m.has_host_room() {
+            return None;
+        }
+        m.lock();
+        let copied = m.copy();
+        m.unlock();
+        m.rest();
+        if copied != Ok(Fetched::All) {
+            return None;
+        }
+        at = behind;
+    }
+    (at > end).then_some(moved)
 }
 
 /// Whether none of a part was ever touched, all of which is managed memory.

@@ -9,7 +9,8 @@
 //!               lane In:  from the device, and to GPUs ──▶ worker ─┘
 //! ```
 //!
-//! What leaves and what comes do not wait for each other, as they need the links in opposite directions. A
+//! What leaves and what comes do not wait for each other, as they need the links in opposite directions; but for a
+//! request that is to come after all others ([`Request::after`]), as what leaves makes the room for it. A
 //! worker moves one part of a request at a time ([`super::moves`]), and then stands in line again, so that a
 //! tenant's VA spaces have turns.
 //!
@@ -17,26 +18,29 @@
 //!
 //! - **Q-order**: a lane's requests begin and end in the order in which they were submitted. One never begins
 //!   before an earlier one of the other lane that shares a va_block with it is done.
+//! - **Q-after**: a request that is to come after all others begins when all that were submitted before it have
+//!   ended, well or not. It waits for earlier ones alone, so that the first of all that are there never waits.
 //! - **Q-once**: each request ends once, with one completion, which is given once: it is in one list, or in
 //!   the hands of one worker or of one who reaps.
 //! - **Q-done**: a request that is done moves nothing any more; whoever is told of it finds its completion.
 //! - **Q-most**: a request has its slot until its completion was given, and there are [`MOST`] of them.
 //! - **Q-room**: a worker waits for no memory of a GPU, as it holds the VA space and keeps the system awake. It comes
 //!   again, and a request fails only if there was none for some seconds.
-//! - **Q-rest**: a worker rests after each look at [`moves::LOOKED_AT`] bytes that nobody ever touched, within one
+//! - **Q-rest**: a worker rests after each look at [`LOOKED_AT`](super::moves::LOOKED_AT) bytes that nobody ever touched, within one
 //!   request. A request may name as many terabytes as there are addresses, and the worker's time is nobody's. What many
 //!   small requests have looked at is not added up.
 //! - **Q-end**: once the VA space has ended nothing begins, and no worker is woken.
 //!
 //! Locking: the caller's, around each call of [`Queue`]. No call of it allocates, or frees.
 
+mod job;
 mod part;
 
-use super::super::discard::BLOCK_BYTES;
-use super::super::evict::wait::HELD_MS;
-use super::moves::{self, Failed, Run, To};
+use super::moves::{Failed, To};
 use crate::mem::ProcessVec;
 use part::{lacks, Part};
+
+pub use job::{Job, Lane, Request};
 
 /// So many requests may be under way, or done and not reaped, in one VA space.
 pub const MOST: u32 = 4096;
@@ -44,144 +48,8 @@ pub const MOST: u32 = 4096;
 /// Milliseconds until a worker looks again that could not go on.
 pub const LATER_MS: u64 = 10;
 
-/// So often in a row a worker looks for memory of a GPU, between which others have all locks: for as long as a fault
-/// tries chunks that are held. Later requests of the lane wait meanwhile.
-const TRIES: u32 = (HELD_MS / LATER_MS) as u32;
-
 /// The first table has so many slots.
 const FIRST: u32 = 64;
-
-/// The direction in which bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// To the device, and away from GPUs.
-    Out,
-    /// From the device, and to GPUs.
-    In,
-}
-
-impl Lane {
-    /// Both, each at the place of its number.
-    pub const ALL: [Self; 2] = [Self::Out, Self::In];
-
-    /// The one in which bytes go the other way.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Out => Self::In,
-            Self::In => Self::Out,
-        }
-    }
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The first byte, of a page.
-    pub base: u64,
-    /// How many bytes of whole pages, not 0.
-    pub length: u64,
-    /// Where they go, but not [`To::Home`].
-    pub to: To,
-    /// What is on GPUs goes to host memory first.
-    pub from_gpus: bool,
-    /// The GPU that they go to, if it is one.
-    pub gpu: [u8; 16],
-    /// The number by which the caller knows it.
-    pub user: u64,
-    /// The user of the VA space that made it, by the number that the user gave (`queue` of the call).
-    pub of: u64,
-}
-
-impl Request {
-    fn lane(&self) -> Lane {
-        if self.from_gpus || self.to == To::Device {
-            Lane::Out
-        } else {
-            Lane::In
-        }
-    }
-
-    /// The numbers of the first and the last va_block.
-    fn blocks(&self) -> (u64, u64) {
-        let last = self.base.saturating_add(self.length.saturating_sub(1));
-        (self.base / BLOCK_BYTES, last / BLOCK_BYTES)
-    }
-}
-
-/// A request that has begun, and how far it has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
-    /// From GPUs to host memory, a part ahead of `run`; over from the start if that is not asked for.
-    home: Run,
-    run: Run,
-    /// The GPU that is moved to, if one is.
-    pub gpu: [u8; 16],
-    /// How often in a row there was no memory on that GPU.
-    tries: u32,
-    /// The last step looked at much that nobody ever touched (Q-rest).
-    looked: bool,
-}
-
-impl Job {
-    fn new(request: &Request) -> Self {
-        let from_gpus = if request.from_gpus { request.length } else { 0 };
-        Self {
-            home: Run::new(request.base, from_gpus, To::Home),
-            run: Run::new(request.base, request.length, request.to),
-            gpu: request.gpu,
-            tries: 0,
-            looked: false,
-        }
-    }
-
-    /// Where the next part goes.
-    pub fn to(&self) -> To {
-        self.current().to()
-    }
-
-    fn is_home_next(&self) -> bool {
-        !self.home.is_over() && self.home.at() <= self.run.at()
-    }
-
-    fn current(&self) -> &Run {
-        if self.is_home_next() {
-            &self.home
-        } else {
-            &self.run
-        }
-    }
-
-    /// Moves the next part (Q-room).
-    ///
-    /// # Errors
-    ///
-    /// They are those of [`Run::step`], and mean the same here.
-    pub fn step<M: moves::Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
-        let is_for_gpu = self.to() == To::Gpu;
-        let run = if self.is_home_next() {
-            &mut self.home
-        } else {
-            &mut self.run
-        };
-        let moved = run.step(m);
-        self.looked = run.looked_at_much();
-        match moved {
-            Err(Failed::NoMemory) if is_for_gpu && self.tries < TRIES => {
-                self.tries += 1;
-                Err(Failed::Again)
-            }
-            Ok(()) => {
-                self.tries = 0;
-                Ok(())
-            }
-            failed => failed,
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.run.is_over()
-    }
-}
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +76,7 @@ pub struct Slot<E> {
     blocks: (u64, u64),
     user: u64,
     of: u64,
+    after: bool,
     job: Job,
     event: Option<E>,
     status: Result<(), Failed>,
@@ -222,6 +91,7 @@ impl<E> Slot<E> {
             blocks: request.blocks(),
             user: request.user,
             of: request.of,
+            after: request.after,
             job: Job::new(request),
             event,
             status: Ok(()),
@@ -238,6 +108,7 @@ impl<E> Slot<E> {
             gpu: [0; 16],
             user: 0,
             of: 0,
+            after: false,
         };
         Self::new(&nothing, None, 0)
     }
@@ -424,12 +295,14 @@ impl<E> Queue<E> {
         Some(job)
     }
 
-    /// Whether an earlier request of the other lane shares a va_block with this one (Q-order).
+    /// Whether the first request of a lane has to wait for an earlier one of the other lane (Q-order, Q-after). All
+    /// earlier ones of its own have ended.
     fn is_held(&self, lane: Lane, slot: &Slot<E>) -> bool {
         let others = self.lanes[lane.other() as usize].iter(&self.slots);
+        let for_all = slot.after && !lacks(Part::WaitsForAll);
         others
             .take_while(|other| other.number < slot.number || lacks(Part::EarlierOnly))
-            .any(|other| other.overlaps(slot) && !lacks(Part::Overlaps))
+            .any(|other| for_all || other.overlaps(slot) && !lacks(Part::Overlaps))
     }
 
     /// A part of the request in hand was moved, or was not.

@@ -20,7 +20,7 @@ use uapi::{
 pub use uapi::{
     uvm_rust_flash_completion as FlashCompletion, uvm_rust_flash_reap as FlashReap,
     uvm_rust_flash_request as FlashRequest, uvm_rust_flash_submit as FlashSubmit,
-    UVM_RUST_FLASH_EVENT as EVENT, UVM_RUST_FLASH_FORCE as FORCE,
+    UVM_RUST_FLASH_AFTER as AFTER, UVM_RUST_FLASH_EVENT as EVENT, UVM_RUST_FLASH_FORCE as FORCE,
     UVM_RUST_FLASH_FROM_GPUS as FROM_GPUS, UVM_RUST_FLASH_NO_CHECKSUMS as NO_CHECKSUMS,
     UVM_RUST_FLASH_TO_GPU as TO_GPU, UVM_RUST_FLASH_TO_HOST as TO_HOST,
 };

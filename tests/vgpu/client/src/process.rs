@@ -77,8 +77,20 @@ impl Residency {
 impl Process {
     /// A new address space, with HMM where the driver has it.
     pub fn new() -> Result<Self> {
+        Self::with_flags(0)
+    }
+
+    /// One that several processes may share: it has no memory of a process', and no HMM.
+    pub fn shared() -> Result<Self> {
+        Self::with_flags(uvm::MULTI_PROCESS_SHARING_MODE)
+    }
+
+    fn with_flags(flags: u64) -> Result<Self> {
         let uvm = open_uvm(0)?;
-        let mut init = uvm::Initialize::default();
+        let mut init = uvm::Initialize {
+            flags,
+            ..Default::default()
+        };
         ffi::uvm_ioctl(uvm.as_fd(), uvm::Initialize::NUMBER, &mut init)
             .map_err(|e| Error::os(uvm::Initialize::NAME, e))?;
         check(uvm::Initialize::NAME, init.status())?;

@@ -246,6 +246,9 @@ const _: () = {
 /// Size of an entry of an event queue, version 2.
 pub const EVENT_SIZE: usize = 72;
 
+/// A bit of `Initialize::flags`: several processes may share the VA space, which has the memory of none.
+pub const MULTI_PROCESS_SHARING_MODE: u64 = 2;
+
 calls! {
     Initialize "UVM_INITIALIZE" = 0x3000_0001, 16, {
         flags "flags": u64,

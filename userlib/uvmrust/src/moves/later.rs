@@ -22,11 +22,11 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// A driver that moves some time later, and says when it has.
 pub trait Later {
-    /// Takes moves, each with a number; how many, from the first on. 0: its queue is full.
+    /// Takes moves; how many, from the first on. 0: its queue is full.
     ///
     /// # Errors
     /// None of them was taken.
-    fn submit(&self, queue: u64, moves: &[(u64, Range, Tier)]) -> Result<usize>;
+    fn submit(&self, queue: u64, moves: &[Given]) -> Result<usize>;
 
     /// Those that are done, of those who submitted them with this `queue`; waits for the first
     /// as long as `wait`.
@@ -34,6 +34,20 @@ pub trait Later {
     /// # Errors
     /// Nobody will ever know, but for [`Error::Busy`].
     fn reap(&self, queue: u64, wait: Duration) -> Result<Vec<Moved>>;
+}
+
+/// A move, as the driver is given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// What [`Moved`] knows it by.
+    pub number: u64,
+    /// What is moved, of whole pages.
+    pub range: Range,
+    /// Where the range is when the move is done.
+    pub to: Tier,
+    /// It begins when all that the driver was given before it have ended, well or not: what leaves
+    /// makes the room for what comes.
+    pub after: bool,
 }
 
 /// What became of a move.
@@ -60,8 +74,10 @@ impl Queue {
 
 impl State {
     /// What the driver is to be given of some moves.
-    pub(super) fn give(&mut self, queued: impl Iterator<Item = Queued>) -> Vec<(u64, Range, Tier)> {
+    pub(super) fn give(&mut self, queued: impl Iterator<Item = Queued>) -> Vec<Given> {
         let mut given = Vec::new();
+        let comes = |to| matches!(to, Tier::Gpu(_));
+        let mut something_leaves = self.given.values().any(|one| !comes(one.to));
         for mut one in queued {
             match one.range.grown() {
                 Err(error) => self.fail(error, one.to),
@@ -69,7 +85,13 @@ impl State {
                 Ok(range) => {
                     self.number += 1;
                     one.range = range;
-                    given.push((self.number, range, one.to));
+                    given.push(Given {
+                        number: self.number,
+                        range,
+                        to: one.to,
+                        after: comes(one.to) && something_leaves,
+                    });
+                    something_leaves |= !comes(one.to);
                     self.given.insert(self.number, one);
                 }
             }
@@ -92,8 +114,8 @@ impl State {
 }
 
 impl Moves {
-    /// Gives the driver moves, in their order.
-    pub(super) fn send(&self, queue: Queue, moves: &[(u64, Range, Tier)]) {
+    /// Gives the driver moves, in their order. The caller has the lock of those that send.
+    pub(super) fn send(&self, queue: Queue, moves: &[Given]) {
         let (mut rest, start) = (moves, Instant::now());
         while !rest.is_empty() {
             let later = self.carrier.later().ok_or(Error::NotSupported);
@@ -105,8 +127,8 @@ impl Moves {
                 Ok(0) => self.reap(LOOK),
                 Ok(taken) => rest = rest.get(taken..).unwrap_or_default(),
                 Err(error) => {
-                    let failed = |&(number, ..): &(u64, Range, Tier)| Moved {
-                        number,
+                    let failed = |one: &Given| Moved {
+                        number: one.number,
                         result: Err(error),
                     };
                     return self.tell(rest.iter().map(failed));
@@ -165,6 +187,7 @@ mod tests {
 
     use super::super::{Carrier, Move, Ticket};
     use super::*;
+    use std::sync::mpsc::{channel, Sender};
     use std::sync::{Arc, Mutex};
 
     const GPU: Tier = Tier::Gpu([7; 16]);
@@ -173,9 +196,14 @@ mod tests {
     /// A driver whose queue has room for two, and which moves when it is asked what it has moved.
     #[derive(Default)]
     struct Driver {
-        waiting: Mutex<Vec<(u64, Range, Tier)>>,
+        waiting: Mutex<Vec<Given>>,
         said: Mutex<Vec<String>>,
+        /// The MiB at which each that was taken begins, and whether it is to begin after all others, in
+        /// their order.
+        taken: Mutex<Vec<(u64, bool)>>,
         is_gone: Mutex<bool>,
+        /// Told when somebody finds the queue full for the first time.
+        is_full: Mutex<Option<Sender<()>>>,
     }
 
     impl Driver {
@@ -197,13 +225,23 @@ mod tests {
     }
 
     impl Later for Driver {
-        fn submit(&self, _: u64, moves: &[(u64, Range, Tier)]) -> Result<usize> {
+        fn submit(&self, _: u64, moves: &[Given]) -> Result<usize> {
             let mut waiting = self.waiting.lock().unwrap();
             if *self.is_gone.lock().unwrap() {
                 return Err(Error::NotSupported);
             }
             let taken = moves.len().min(2 - waiting.len());
             waiting.extend(&moves[..taken]);
+            let these = moves[..taken].iter();
+            let these = these.map(|one| (one.range.base >> 20, one.after));
+            self.taken.lock().unwrap().extend(these);
+            drop(waiting);
+            let told = (taken == 0).then(|| self.is_full.lock().unwrap().take());
+            if let Some(told) = told.flatten() {
+                told.send(()).unwrap();
+                // Another thread may get its moves in meanwhile, if it can.
+                std::thread::sleep(Duration::from_millis(300));
+            }
             Ok(taken)
         }
 
@@ -212,7 +250,7 @@ mod tests {
                 return Err(Error::NotSupported);
             }
             let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
-            let moved = |(number, range, _): (u64, Range, Tier)| {
+            let moved = |Given { number, range, .. }: Given| {
                 self.say("driver", range);
                 let result = match range.base >> 20 {
                     13 => Err(Error::NotManaged),
@@ -251,6 +289,49 @@ mod tests {
         assert_eq!(said, ["driver 2", "driver 4", "driver 6", "driver 8"]);
         assert_eq!(moves.errors(), (0, None));
         assert!(moves.shared.lock().thread.is_none());
+    }
+
+    /// In the driver's queue what comes and what leaves go on at the same time, unless it is told.
+    #[test]
+    fn what_comes_waits_for_what_leaves_before_it_and_for_nothing_else() {
+        let (moves, driver) = moves();
+        let all = [
+            mv(2, GPU),
+            mv(4, Tier::Ssd),
+            mv(6, GPU),
+            mv(8, GPU),
+            mv(10, Tier::Host),
+        ];
+        // More than there is room for: some are given later, with what they were to wait for.
+        moves.submit(&all);
+        let second = moves.submit(&[mv(12, GPU), mv(14, Tier::Ssd)]);
+        assert!(moves.wait(second, LONG));
+        // Nothing is on its way any more.
+        moves.submit(&[mv(16, GPU)]);
+        let taken = driver.taken.lock().unwrap().clone();
+        let after: Vec<_> = taken.into_iter().map(|(_, after)| after).collect();
+        let want = [false, false, true, true, false, true, false, false];
+        assert_eq!(after, want);
+    }
+
+    /// What another thread evicts has its number before the prefetch, and is to reach the driver before it.
+    #[test]
+    fn the_driver_gets_the_moves_of_all_threads_in_their_order() {
+        let (moves, driver) = moves();
+        let (tell, told) = channel();
+        *driver.is_full.lock().unwrap() = Some(tell);
+        std::thread::scope(|scope| {
+            scope.spawn(|| moves.submit(&[4, 6, 8, 10].map(|at| mv(at, Tier::Ssd))));
+            told.recv().unwrap();
+            // Somebody makes room, and takes it.
+            moves.reap(Duration::ZERO);
+            moves.submit(&[mv(12, GPU)]);
+        });
+        let taken = driver.taken.lock().unwrap().clone();
+        let want = [(4, false), (6, false), (8, false), (10, false), (12, true)];
+        assert_eq!(taken, want);
+        assert!(moves.wait(Ticket(2), LONG));
+        assert_eq!(moves.errors(), (0, None));
     }
 
     #[test]

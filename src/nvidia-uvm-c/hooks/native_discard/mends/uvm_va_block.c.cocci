@@ -13,6 +13,18 @@ va_block_discard_locked(...)
 ...>
 }
 
+// A discard that fails leaves nothing discarded that is mapped.
+@ failed_discard @
+@@
+uvm_va_block_discard(...)
+{
+<...
+- va_block_discard_locked
++ uvm_rust_discard_locked
+  (...)
+...>
+}
+
 // Nor is what is discarded mapped for writing where nobody has written to it.
 @ may_write @
 typedef uvm_va_block_t, uvm_page_index_t, uvm_prot_t;

@@ -5,6 +5,9 @@
 use super::*;
 use std::vec::Vec;
 
+mod beside;
+mod turns;
+
 const MIB: u64 = 1 << 20;
 
 /// A call, whose steps are noted, and what stands in its way.
@@ -40,6 +43,10 @@ struct Script {
     too_many: bool,
     /// How often it stood in line for the device.
     lines: usize,
+    /// The host has room for so many blocks, if not for all.
+    room: Option<usize>,
+    /// What the tenant has paid for, if anything is to be paid.
+    rate: Option<turns::Rate>,
 }
 
 impl Script {
@@ -79,11 +86,12 @@ impl Machine for Script {
     fn may_write(&mut self) -> bool {
         assert_eq!(self.held, ["turn"], "V-wait");
         self.unpaid = self.unpaid.saturating_sub(1);
-        self.unpaid == 0
+        self.unpaid == 0 && self.rate.as_ref().is_none_or(turns::Rate::is_paid)
     }
 
     fn is_awaited(&mut self) -> bool {
-        self.awaited_after.is_some_and(|n| self.said.len() >= n)
+        let suspends = self.rate.as_ref().is_some_and(turns::Rate::is_awaited);
+        suspends || self.awaited_after.is_some_and(|n| self.said.len() >= n)
     }
 
     fn count_throttled(&mut self) {
@@ -93,6 +101,7 @@ impl Machine for Script {
     fn nap(&mut self) -> bool {
         assert_eq!(self.held, ["turn"], "V-wait");
         self.said.push("nap");
+        self.rate.iter_mut().for_each(turns::Rate::nap);
         !self.signal
     }
 
@@ -234,8 +243,15 @@ impl Machine for Script {
         self.fetches.pop().unwrap_or(Fetched::All)
     }
 
+    fn has_host_room(&mut self) -> bool {
+        assert_eq!(self.held.last(), Some(&"context"));
+        self.room.is_none_or(|room| self.count("copy") < room)
+    }
+
     fn copy(&mut self) -> Result<Fetched, Failed> {
         assert_eq!(self.held.last(), Some(&"block"));
+        let is_full = self.room.is_some_and(|room| self.count("copy") >= room);
+        assert!(!is_full || !self.writes(), "V-wait: it waits for room");
         self.said.push("copy");
         if self.too_many {
             return Err(Failed::Again);
@@ -265,6 +281,8 @@ impl Machine for Script {
             "V-paid"
         );
         self.said.push("pay");
+        let blocks = self.count("write") as u64;
+        self.rate.iter_mut().for_each(|rate| rate.pay(blocks));
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) enum Part {
     Overlaps,
     /// Q-order: only earlier requests are waited for.
     EarlierOnly,
+    /// Q-after: what is to come after all others waits for those of the other lane.
+    WaitsForAll,
     /// Q-done: a request of which a part is left is not done.
     AllParts,
     /// Q-done: nor is one that could not go on.
@@ -49,6 +51,7 @@ impl Part {
     pub(super) const ALL: &'static [Self] = &[
         Self::Overlaps,
         Self::EarlierOnly,
+        Self::WaitsForAll,
         Self::AllParts,
         Self::ComesBack,
         Self::KeepsProgress,

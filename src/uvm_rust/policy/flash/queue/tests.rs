@@ -2,7 +2,12 @@
 
 //! The queue alone; [`explore`] has the workers, and those who submit, reap and end.
 
+use super::super::drain::Fetched;
+use super::super::moves;
+use super::job::TRIES;
 use super::*;
+use crate::policy::discard::BLOCK_BYTES;
+use crate::policy::evict::wait::HELD_MS;
 use crate::testing::{model, steps};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -10,6 +15,7 @@ use std::vec;
 use std::vec::Vec;
 
 mod explore;
+mod plan;
 
 fn request(block: u64, blocks: u64, to: To, user: u64) -> Request {
     Request {
@@ -20,6 +26,7 @@ fn request(block: u64, blocks: u64, to: To, user: u64) -> Request {
         gpu: [0; 16],
         user,
         of: 0,
+        after: false,
     }
 }
 
@@ -37,12 +44,14 @@ fn grow(queue: &mut Queue<u64>, more: u32) {
     }
 }
 
-/// Moves no byte, and finds no fault, but that there is no memory for so many looks. `untouched`: there are no va_blocks.
+/// Moves no byte but in `memory`, and finds no fault, but that there is no memory for so many looks. `untouched`: there
+/// are no va_blocks.
 #[derive(Default)]
 struct Nothing {
     no_memory: u32,
     no_entry: bool,
     untouched: bool,
+    memory: plan::Memory,
 }
 impl moves::Machine for Nothing {
     fn take_turn(&mut self) -> bool {
@@ -93,27 +102,40 @@ impl moves::Machine for Nothing {
         self.no_memory = self.no_memory.saturating_sub(1);
         !lacks_memory
     }
-    fn put(&mut self) {}
-    fn choose(&mut self, _: u64, _: u64) -> Option<u64> {
-        None
+    fn put(&mut self) {
+        self.memory.put();
     }
-    fn write(&mut self) {}
+    fn choose(&mut self, base: u64, end: u64) -> Option<u64> {
+        self.memory.choose(base, end)
+    }
+    fn write(&mut self) {
+        self.memory.write();
+    }
     fn ask(&mut self, _: u64, _: u64) -> Option<u64> {
         None
     }
     fn has_gpu(&mut self) -> bool {
+        self.memory.copies_to(plan::Place::Gpu);
         true
     }
-    fn copies_home(&mut self) {}
+    fn copies_home(&mut self) {
+        self.memory.copies_to(plan::Place::Host);
+    }
     fn lock(&mut self) {}
     fn unlock(&mut self) {}
-    fn fetch(&mut self) -> super::super::drain::Fetched {
-        super::super::drain::Fetched::All
+    fn fetch(&mut self) -> Fetched {
+        self.memory.fetch();
+        Fetched::All
     }
-    fn copy(&mut self) -> Result<super::super::drain::Fetched, Failed> {
-        Ok(super::super::drain::Fetched::All)
+    fn has_host_room(&mut self) -> bool {
+        true
+    }
+    fn copy(&mut self) -> Result<Fetched, Failed> {
+        self.memory.copy();
+        Ok(Fetched::All)
     }
     fn settle(&mut self) -> bool {
+        self.memory.settle();
         true
     }
     fn dying(&mut self) -> bool {
@@ -196,6 +218,45 @@ fn what_shares_a_block_waits_for_the_earlier_one_whichever_its_lane() {
     carry_out(&mut q, Lane::Out).unwrap();
     let users: Vec<_> = reap_all(&mut q).into_iter().map(|(user, _)| user).collect();
     assert_eq!(users, [0, 1, 2, 3]);
+}
+
+/// What leaves makes the room for it.
+#[test]
+fn what_is_to_come_after_all_others_waits_for_the_other_lane_too() {
+    let after = |block, to, user| Request {
+        after: true,
+        ..request(block, 1, to, user)
+    };
+    let mut q = queue(8);
+    assert!(q.submit(&request(0, 1, To::Device, 0), None));
+    assert!(q.submit(&request(10, 1, To::Device, 1), None));
+    assert!(q.submit(&after(20, To::Gpu, 2), None));
+    // A later one of the other lane does not wait for it, nor the other way round.
+    assert!(q.submit(&request(30, 1, To::Device, 3), None));
+    assert!(q.next(Lane::In).is_none());
+    assert!(carry_out(&mut q, Lane::Out).unwrap().other);
+    assert!(q.next(Lane::In).is_none());
+    // One that fails has ended as well.
+    let job = q.next(Lane::Out).unwrap();
+    assert!(
+        q.next(Lane::In).is_none(),
+        "the one under way has not ended"
+    );
+    assert!(q.stepped(Lane::Out, job, Err(Failed::NoDevice)).other);
+    let prefetch = q.next(Lane::In).unwrap();
+    let eviction = q.next(Lane::Out).unwrap();
+    q.stepped(Lane::In, whole(prefetch), Ok(()));
+    q.stepped(Lane::Out, whole(eviction), Ok(()));
+    // What leaves may be told to wait, too, and what nobody is before begins at once.
+    assert!(q.submit(&request(0, 1, To::Gpu, 4), None));
+    assert!(q.submit(&after(40, To::Device, 5), None));
+    assert!(q.next(Lane::Out).is_none());
+    carry_out(&mut q, Lane::In).unwrap();
+    carry_out(&mut q, Lane::Out).unwrap();
+    assert!(q.submit(&after(0, To::Gpu, 6), None));
+    carry_out(&mut q, Lane::In).unwrap();
+    let users: Vec<_> = reap_all(&mut q).into_iter().map(|(user, _)| user).collect();
+    assert_eq!(users, [0, 1, 2, 3, 4, 5, 6]);
 }
 
 #[test]
@@ -314,7 +375,8 @@ fn what_leaves_gpus_comes_to_the_host_a_part_ahead() {
         went.push(job.to());
         step_of_nothing(&mut job);
     }
-    assert_eq!(went, [To::Home, To::Device, To::Home, To::Device]);
+    // The second part comes while the first is written.
+    assert_eq!(went, [To::Home, To::Device, To::Device]);
     q.stepped(Lane::Out, job, Ok(()));
     // On to the host alone it leaves as well.
     let ask = Request {
@@ -380,9 +442,11 @@ fn nothing_begins_at_the_end() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Submit(u64, u64, To, bool),
+    /// Of so many blocks from there on; from GPUs; after all others.
+    Submit(u64, u64, To, bool, bool),
     Begin(Lane),
-    End(Lane),
+    /// Well, or as the memory is not managed.
+    End(Lane, bool),
     Reap(u64),
     Give(usize),
     PutBack(usize),
@@ -392,10 +456,10 @@ fn op() -> impl Strategy<Value = Op> {
     let lane = || prop_oneof![Just(Lane::Out), Just(Lane::In)];
     let to = prop_oneof![Just(To::Device), Just(To::Host), Just(To::Gpu)];
     prop_oneof![
-        4 => (0u64..12, 1u64..4, to, any::<bool>())
-            .prop_map(|(at, n, to, from_gpus)| Op::Submit(at, n, to, from_gpus)),
+        4 => (0u64..12, 1u64..4, to, any::<bool>(), any::<bool>())
+            .prop_map(|(at, n, to, from_gpus, after)| Op::Submit(at, n, to, from_gpus, after)),
         3 => lane().prop_map(Op::Begin),
-        3 => lane().prop_map(Op::End),
+        3 => (lane(), any::<bool>()).prop_map(|(lane, well)| Op::End(lane, well)),
         3 => (0u64..2).prop_map(Op::Reap),
         2 => any::<usize>().prop_map(Op::Give),
         1 => any::<usize>().prop_map(Op::PutBack),
@@ -419,6 +483,9 @@ impl Plain {
             return None;
         }
         let at = self.waiting.iter().position(|r| r.lane() == lane)?;
+        if self.waiting[at].after {
+            return (at == 0).then_some(at);
+        }
         let (first, last) = self.waiting[at].blocks();
         let mut before = self.waiting[..at].iter().map(Request::blocks);
         (!before.any(|(f, l)| f <= last && first <= l)).then_some(at)
@@ -428,10 +495,11 @@ impl Plain {
 /// Does one thing to both.
 fn apply(q: &mut Queue<u64>, plain: &mut Plain, op: Op, user: u64) {
     match op {
-        Op::Submit(at, n, to, from_gpus) => {
+        Op::Submit(at, n, to, from_gpus, after) => {
             let request = Request {
                 from_gpus: from_gpus && to != To::Gpu,
                 of: user % 2,
+                after,
                 ..request(at, n, to, user)
             };
             grow(q, 1);
@@ -441,17 +509,20 @@ fn apply(q: &mut Queue<u64>, plain: &mut Plain, op: Op, user: u64) {
         Op::Begin(lane) => {
             let began = q.next(lane);
             let may = plain.may_begin(lane);
-            assert_eq!(began.is_some(), may.is_some(), "Q-order");
+            assert_eq!(began.is_some(), may.is_some(), "Q-order, Q-after");
             if let (Some(job), Some(at)) = (began, may) {
                 plain.running.push((lane, job, plain.waiting[at]));
             }
         }
-        Op::End(lane) => {
+        Op::End(lane, well) => {
             let Some(at) = plain.running.iter().position(|(of, ..)| *of == lane) else {
                 return;
             };
             let (_, job, request) = plain.running.remove(at);
-            let after = q.stepped(lane, whole(job), Ok(()));
+            let after = match well {
+                true => q.stepped(lane, whole(job), Ok(())),
+                false => q.stepped(lane, job, Err(Failed::NotManaged)),
+            };
             plain.waiting.retain(|other| other.user != request.user);
             plain.completed += 1;
             plain.done.push_back((request.user, plain.completed));
@@ -502,14 +573,14 @@ proptest! {
         let mut left: Vec<_> = vec![];
         plain.hands.drain(..).for_each(|done| q.given(done));
         for lane in [Lane::Out, Lane::In] {
-            apply(&mut q, &mut plain, Op::End(lane), 0);
+            apply(&mut q, &mut plain, Op::End(lane, true), 0);
         }
         let pending = |q: &Queue<u64>| q.pending(0) + q.pending(1);
         while pending(&q) > 0 {
             let before = pending(&q);
             for lane in Lane::ALL {
                 apply(&mut q, &mut plain, Op::Begin(lane), 0);
-                apply(&mut q, &mut plain, Op::End(lane), 0);
+                apply(&mut q, &mut plain, Op::End(lane, true), 0);
             }
             prop_assert!(pending(&q) < before, "nobody goes on");
         }

@@ -42,6 +42,11 @@ pub(crate) fn run(suite: &mut Suite) {
         "NVIDIA's: a GPU that has no chunk reads what is on the host and all discarded",
         read_on_the_host,
     );
+    suite.test(
+        "NVIDIA's: what is read-duplicated moves to a full GPU, also where a part is discarded (lazy)",
+        NONE,
+        duplicated_on_a_full_gpu,
+    );
 }
 
 fn read_only() -> Outcome {
@@ -151,6 +156,28 @@ fn everywhere(how: Discard) -> Outcome {
     );
     // Where nothing may move, an access that faults is fatal.
     rig.process.range_group_may_move(group, true)?;
+    Ok(Pass::Ok)
+}
+
+/// The pages that are to be duplicated lack a chunk at first. Once one was evicted, the move is to be tried again. The
+/// discarded pages move by the same call, and must not hide it.
+fn duplicated_on_a_full_gpu() -> Outcome {
+    let rig = Rig::new()?;
+    let buffer = rig.buffer(1)?;
+    let (at, half) = (buffer.address(), BLOCK / 2);
+    buffer.fill(|i| LATER + i as u64);
+    rig.process.read_duplication(at, buffer.bytes(), true)?;
+    rig.process.discard(at + half, half, Discard::Lazy)?;
+    let filler = rig.buffer((rig.gpu.info().vidmem_bytes / BLOCK) as usize)?;
+    rig.gpu_write(&filler, NEW)?;
+    rig.prefetch(&buffer, rig.gpu.uuid())?;
+    let resident = rig.process.residency(at)?.resident;
+    ensure!(
+        resident.contains(&rig.gpu.uuid()),
+        "the migration ended well, and its page is on {resident:?}"
+    );
+    let kept = Op::check(&buffer).range(0, WORDS / 2).pattern(LATER, 1);
+    rig.on_gpu(kept)?;
     Ok(Pass::Ok)
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Ranges that are moved later: `UVM_RUST_FLASH_SUBMIT` and `UVM_RUST_FLASH_REAP`.
 
+mod after;
+mod away;
 pub(crate) mod ends;
+mod turns;
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
 use uvmrust::{Linux, Move, Moves, Range, Tier, Uvm};
 use vgpu_client::flash::{
-    FlashCompletion, FlashReap, FlashRequest, FlashSubmit, EVENT, FROM_GPUS, TO_GPU, TO_HOST,
+    FlashCompletion, FlashReap, FlashRequest, FlashSubmit, AFTER, EVENT, FROM_GPUS, TO_GPU, TO_HOST,
 };
 use vgpu_client::{Buffer, BLOCK, PAGE};
 
@@ -25,7 +28,18 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("asked for later: there and back", NONE, there_and_back);
     suite.test("asked for later: in order", NONE, in_order);
     suite.test("asked for later: both ways at a time", NONE, both_ways);
-    suite.test("asked for later: away from a GPU", NONE, from_gpu);
+    suite.test("asked for later: after all others", NONE, after::all);
+    suite.test(
+        "asked for later: beside calls that write",
+        NONE,
+        turns::beside_calls,
+    );
+    suite.test("asked for later: away from a GPU", NONE, away::from_gpu);
+    suite.test(
+        "asked for later: away from a GPU that uses it",
+        NONE,
+        away::used_meanwhile,
+    );
     suite.test("asked for later: two users of a file", NONE, two_users);
     suite.test("asked for later: without a device", NONE, no_device);
     suite.test("asked for later: by the library", NONE, by_library);
@@ -206,36 +220,6 @@ fn to_gpu(rig: &Rig, buffer: &Buffer<u64>, user_data: u64) -> FlashRequest {
     }
 }
 
-/// What a GPU has written goes on to the device, or to the host, whichever is asked for.
-fn from_gpu() -> Outcome {
-    let rig = Rig::new(1 << 10)?;
-    let (far, near) = (rig.buffer(5)?, rig.buffer(2)?);
-    rig.gpu_write(&far, 71)?;
-    rig.gpu_write(&near, 73)?;
-    // It stays where it is, if nothing is said of GPUs.
-    submit(&rig, &[request(&far, 0, 0)])?;
-    all_well(&reap(&rig, 1)?)?;
-    ensure!(rig.stats()?.pages == 0, "{:?}", rig.stats()?);
-    let requests = [
-        request(&far, FROM_GPUS, 1),
-        request(&near, FROM_GPUS | TO_HOST, 2),
-    ];
-    submit(&rig, &requests)?;
-    let done = reap(&rig, 2)?;
-    all_well(&done)?;
-    ensure!(users(&done, 0..9) == [1, 2], "{done:?}");
-    let stats = rig.stats()?;
-    ensure!(stats.pages == 5 * BLOCK / PAGE, "{stats:?}");
-    ensure!(stats.host_pages >= 2 * BLOCK / PAGE, "{stats:?}");
-    // What is on the device already is not read for it.
-    submit(&rig, &[request(&far, FROM_GPUS, 3)])?;
-    all_well(&reap(&rig, 1)?)?;
-    ensure!(rig.stats()?.fetched == stats.fetched, "{stats:?}");
-    check(&near, 73)?;
-    check(&far, 71)?;
-    Ok(Pass::Ok)
-}
-
 /// Each is told of its own requests.
 fn two_users() -> Outcome {
     let rig = Rig::new(1 << 10)?;
@@ -395,7 +379,7 @@ fn bad_input() -> Outcome {
     let file = File::open("/dev/null")?;
     let fd = file.as_raw_fd();
     type Change<'a> = &'a dyn Fn(&mut FlashSubmit, &mut [FlashRequest; 3]);
-    let cases: [(&str, i32, Change<'_>); 18] = [
+    let cases: [(&str, i32, Change<'_>); 20] = [
         ("a size", libc::EINVAL, &|s, _| s.size = 39),
         ("a large size", libc::E2BIG, &|s, _| s.size = 4097),
         ("a flag", libc::EINVAL, &|s, _| s.flags = 2),
@@ -422,6 +406,10 @@ fn bad_input() -> Outcome {
         }),
         ("from a GPU to one", libc::EINVAL, &|_, r| {
             r[2].flags = TO_GPU | FROM_GPUS;
+        }),
+        ("an unknown flag", libc::EINVAL, &|_, r| r[2].flags = 1 << 4),
+        ("an unknown flag, and one", libc::EINVAL, &|_, r| {
+            r[2].flags = AFTER | 1 << 31;
         }),
         ("a reserved field", libc::EINVAL, &|_, r| r[2].reserved = 1),
     ];

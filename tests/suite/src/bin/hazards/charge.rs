@@ -30,7 +30,12 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test(
         "charge: who evicts does not fail by the owner's memory limit",
         NONE,
-        owner_is_full,
+        || owner_is_full("--child-evicted"),
+    );
+    suite.test(
+        "charge: nor by that of who opened a VA space that several processes may share",
+        NONE,
+        || owner_is_full("--child-evicted-shared"),
     );
     suite.test(
         "charge: nobody waits for the owner's memory.high",
@@ -45,6 +50,16 @@ pub(crate) fn run(suite: &mut Suite) {
         }],
         limit_is_one,
     );
+    suite.test(
+        "charge: nor is a VA space that several processes may share",
+        NONE,
+        sharers_limit_is_one,
+    );
+    suite.test(
+        "charge: range groups that calls make without end count",
+        NONE,
+        range_groups_count,
+    );
 }
 
 /// Words of a buffer of so many bytes, in whole blocks.
@@ -54,9 +69,10 @@ fn words(bytes: u64) -> usize {
 
 /// Run by the tests below: fills most of the GPU, and looks at its data when it is told to. Then all
 /// of that data is on the host.
-pub(crate) fn child_evicted() -> ExitCode {
+pub(crate) fn child_evicted(process: vgpu_client::Result<Process>) -> ExitCode {
     child(|| {
-        let (process, gpu) = start()?;
+        let process = process?;
+        let gpu = process.gpu(0)?;
         let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() / 4 * 3))?;
         gpu_writes(&gpu, &buffer, OWNERS)?;
         told_to_go_on(buffer.bytes())?;
@@ -64,10 +80,11 @@ pub(crate) fn child_evicted() -> ExitCode {
     })
 }
 
-/// Run by `limit_is_one`: has the GPU write `TIMES` what it holds, once it is told to.
-pub(crate) fn child_overflows() -> ExitCode {
+/// Run by `overflow`: has the GPU write `TIMES` what it holds, once it is told to.
+pub(crate) fn child_overflows(process: vgpu_client::Result<Process>) -> ExitCode {
     child(|| {
-        let (process, gpu) = start()?;
+        let process = process?;
+        let gpu = process.gpu(0)?;
         let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() * TIMES))?;
         told_to_go_on(buffer.bytes())?;
         gpu_writes(&gpu, &buffer, OWNERS)
@@ -145,10 +162,11 @@ macro_rules! start_with_group {
 }
 
 /// A process, whose cgroup allows it less host memory than it has on the GPU, and two others without
-/// a limit: one that needs all of the GPU, and one whose faults come between those.
-fn owner_is_full() -> Outcome {
+/// a limit: one that needs all of the GPU, and one whose faults come between those. What is evicted is charged to
+/// the `child`'s group alone, as nobody else is in it.
+fn owner_is_full(child: &str) -> Outcome {
     let (process, gpu, group) = start_with_group!();
-    let owner = Owner::start(&group, "--child-evicted")?;
+    let owner = Owner::start(&group, child)?;
     group.limit(&(group.charged()? + HEADROOM).to_string())?;
 
     evict_owner(&process, &gpu)?;
@@ -189,8 +207,34 @@ fn owner_is_slow() -> Outcome {
 /// it is ended. Another process of its cgroup lives on, and kernels of others go on.
 fn limit_is_one() -> Outcome {
     let (process, gpu, group) = start_with_group!();
-    let mut neighbour = Owner::start(&group, "--child-evicted")?;
-    let owner = Owner::start(&group, "--child-overflows")?;
+    let status = overflow(&process, &gpu, &group, "--child-overflows", 1)?;
+    ensure!(status.signal() == Some(9), "the owner ended with {status}");
+    Ok(Pass::Ok)
+}
+
+/// One whose VA space has no mm is not ended, as others may have the VA space. Over the limit it gets no more of the GPU's
+/// memory, and its kernel ends.
+fn sharers_limit_is_one() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    let status = overflow(&process, &gpu, &group, "--child-shares", 0)?;
+    ensure!(
+        status.code() == Some(1),
+        "who shares its VA space ended with {status}"
+    );
+    Ok(Pass::Ok)
+}
+
+/// How the owner ends, a child of this program in the group: its faults evict its own memory beyond the group's limit, by `gpus`
+/// times what the GPU holds, and less than once more.
+fn overflow(
+    process: &Process,
+    gpu: &Gpu,
+    group: &Group,
+    owner: &str,
+    gpus: u64,
+) -> Result<ExitStatus, Failure> {
+    let mut neighbour = Owner::start(group, "--child-evicted")?;
+    let owner = Owner::start(group, owner)?;
     let limit = group.charged()? + HEADROOM;
     group.limit(&limit.to_string())?;
     let holds_at_once = gpu.info().usable_bytes();
@@ -198,8 +242,11 @@ fn limit_is_one() -> Outcome {
     let status = owner.end()?;
     let (ended, most) = (group.events("oom_kill")?, group.most_charged()?);
     println!("# {most} bytes at most, {limit} allowed, {holds_at_once} on the GPU");
-    ensure!(status.signal() == Some(9), "the owner ended with {status}");
     ensure!(ended == 0, "Linux has chosen {ended} processes");
+    ensure!(
+        most > limit + gpus * holds_at_once,
+        "it ended below the bound, at {most}"
+    );
     ensure!(
         neighbour.child.0.try_wait()?.is_none(),
         "its neighbour ended, too"
@@ -207,12 +254,30 @@ fn limit_is_one() -> Outcome {
     // The driver's own part of the GPU's memory is more than what a test can use; pieces come in 2 MiB; and an owner
     // that is ended goes on until it looks.
     ensure!(
-        most <= limit + 2 * holds_at_once,
+        most <= limit + (gpus + 1) * holds_at_once,
         "{most} bytes were charged, beyond {limit}"
     );
-    let few = Buffer::<u64>::managed(&process, WORDS)?;
-    gpu_writes(&gpu, &few, 1)?;
+    let few = Buffer::<u64>::managed(process, WORDS)?;
+    gpu_writes(gpu, &few, 1)?;
     holds(&few, 1)?;
+    Ok(status)
+}
+
+/// How many range groups are made, which cost their process nothing but a call.
+const CALLS: u32 = 40_000;
+
+/// Range groups are charged to who makes them. Ranges and va_blocks come with pages of the process' own here, which would
+/// hide whether they count: tests/seam/charge.c has these.
+fn range_groups_count() -> Outcome {
+    let (process, _gpu, group) = start_with_group!();
+    let before = group.charged()?;
+    let made =
+        group.within(|| (0..CALLS).try_for_each(|_| process.create_range_group().map(drop)))?;
+    made?;
+    let bytes = group.charged()?.saturating_sub(before);
+    println!("# {CALLS} range groups: {bytes} bytes");
+    // Each has an id and two lists at least.
+    ensure!(bytes >= u64::from(CALLS) * 40, "{bytes} bytes are charged");
     Ok(Pass::Ok)
 }
 

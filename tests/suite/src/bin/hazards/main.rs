@@ -57,8 +57,10 @@ fn main() -> ExitCode {
             },
             Some(Long("unmodified-too")) => UNMODIFIED_TOO.store(true, Ordering::Relaxed),
             Some(Long("channel-sanity")) => return channel_sanity(),
-            Some(Long("child-evicted")) => return charge::child_evicted(),
-            Some(Long("child-overflows")) => return charge::child_overflows(),
+            Some(Long("child-evicted")) => return charge::child_evicted(Process::new()),
+            Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
+            Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
+            Some(Long("child-shares")) => return charge::child_overflows(Process::shared()),
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
                 print!("{HELP}");

@@ -3,7 +3,7 @@
 //! The explorer: both workers as they are, with those who submit, reap, suspend and end, in an order that is drawn.
 //!
 //! Each is a thread, of which one runs at a time, from one call of [`Machine`] to the next. What is asked of the
-//! workers: Q-order, Q-once, Q-done and Q-end, and that nothing waits for ever.
+//! workers: Q-order, Q-after, Q-once, Q-done and Q-end, and that nothing waits for ever.
 //!
 //! `UVM_EXPLORE` is the number of interleavings, `UVM_TEST_SEED` the seed of the first one.
 
@@ -30,6 +30,7 @@ const EACH: u64 = 4;
 struct Fate {
     blocks: (u64, u64),
     lane: usize,
+    after: bool,
     /// When it was submitted.
     number: u64,
     submitted: bool,
@@ -171,15 +172,12 @@ impl Turning<'_> {
             let user = first.unwrap();
             world.fates[user as usize].held = true;
             let mine = world.fates[user as usize];
-            let earlier = |f: &Fate| {
-                f.submitted
-                    && f.number < mine.number
-                    && !f.over
-                    && (f.lane == mine.lane
-                        || f.blocks.0 <= mine.blocks.1 && mine.blocks.0 <= f.blocks.1)
-            };
-            if world.fates.iter().any(earlier) {
-                world.tell("Q-order: it begins too early");
+            let has_ended = |f: &Fate| f.over && !f.held;
+            let earlier = |f: &&Fate| f.submitted && f.number < mine.number && !has_ended(f);
+            let shares = |f: &Fate| f.blocks.0 <= mine.blocks.1 && mine.blocks.0 <= f.blocks.1;
+            let mut earlier = world.fates.iter().filter(earlier);
+            if earlier.any(|f| mine.after || f.lane == mine.lane || shares(f)) {
+                world.tell("Q-order, Q-after: it begins too early");
             }
             if world.gone || world.queue.has_ended() {
                 world.tell("Q-end: it begins at the end");
@@ -340,7 +338,10 @@ fn submits(scene: &Scene, me: usize) {
         let user = (me - SUBMITS[0]) as u64 * EACH + n;
         let to = [To::Device, To::Host, To::Gpu][world.dice.below(3)];
         let at = world.dice.below(6) as u64;
-        let request = request(at, [1, 2, 12][world.dice.below(3)], to, user);
+        let request = Request {
+            after: world.dice.one_in(6),
+            ..request(at, [1, 2, 12][world.dice.below(3)], to, user)
+        };
         make_room(&mut world);
         assert!(world.queue.submit(&request, Some(user)));
         let number = world.submitted;
@@ -348,6 +349,7 @@ fn submits(scene: &Scene, me: usize) {
         world.fates[user as usize] = Fate {
             blocks: request.blocks(),
             lane: request.lane() as usize,
+            after: request.after,
             number,
             submitted: true,
             ..Fate::default()

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Killed, Outcome, Pass, Suite};
-use vgpu_client::flash::TO_HOST;
-use vgpu_client::{Buffer, Process, BLOCK, PAGE};
+use vgpu_client::flash::{FROM_GPUS, TO_HOST};
+use vgpu_client::{Process, BLOCK, PAGE};
 
-use super::{all_well, by_block, reap, request, submit};
+use super::{all_well, away::FAR, by_block, reap, request, submit};
 use crate::failures::{has_dmsetup, while_it_is_silent, Dm, PATIENCE};
-use crate::rig::{check, no_leak, plain, write, Done, Rig, WORDS};
+use crate::rig::{check, no_leak, plain, write, Done, Rig};
 use crate::wear::limit;
 use crate::{NONE, SILENT};
 
@@ -18,6 +18,11 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("asked for later: a child", NONE, child);
     suite.test("asked for later: memory is freed", NONE, freed);
     suite.test("asked for later: the device is detached", NONE, detached);
+    suite.test(
+        "asked for later: the device is detached in the middle",
+        NONE,
+        detached_in_the_middle,
+    );
     suite.test(
         "asked for later: a file is closed during a detach",
         SILENT,
@@ -104,6 +109,27 @@ fn detached() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// One part is written by then, and the next one in host memory, or on its way there.
+fn detached_in_the_middle() -> Outcome {
+    let rig = Rig::new(1 << 10)?;
+    let buffer = rig.buffer(FAR)?;
+    rig.gpu_write(&buffer, 57)?;
+    {
+        // A part takes four seconds.
+        let _slow = limit("4")?;
+        submit(&rig, &[request(&buffer, FROM_GPUS, 0)])?;
+        let stats = rig.wait_until(PATIENCE, |s| s.pages > 0)?;
+        ensure!(stats.pages > 0, "nothing began: {stats:?}");
+        rig.process.flash_detach()?;
+        let done = reap(&rig, 1)?[0];
+        ensure!(done.status == -libc::ENODEV, "{done:?}");
+    }
+    ensure!(rig.stats()?.attached == 0, "still attached");
+    check(&buffer, 57)?;
+    rig.gpu_check(&buffer, 57)?;
+    Ok(Pass::Ok)
+}
+
 /// A detach waits for a device that is silent. Who closes a file with a request meanwhile waits for neither.
 fn closed_meanwhile() -> Outcome {
     if !has_dmsetup() {
@@ -182,23 +208,24 @@ fn ends() -> Outcome {
 /// Run by the test above: asks for more than can be done, and leaves; or waits to be killed.
 pub(crate) fn child_asks(leaves: bool) -> ExitCode {
     let work = || -> Done {
-        let process = Process::new()?;
-        let buffer = Buffer::<u64>::managed(&process, 20 * WORDS)?;
-        write(&buffer, 61);
-        let mut requests = Vec::new();
+        let rig = Rig::unattached(Process::new()?)?;
+        let (buffer, process) = (rig.buffer(FAR)?, &rig.process);
+        rig.gpu_write(&buffer, 61)?;
+        // It ends in the middle of this one: a part is written, and the next one on its way from the GPU.
+        let mut requests = vec![request(&buffer, FROM_GPUS, 0)];
         for _ in 0..3 {
             requests.extend(by_block(&buffer, 0, 0));
             requests.extend(by_block(&buffer, TO_HOST, 0));
         }
         let taken = process.flash_submit(&requests, None)?;
-        ensure!(taken == 120, "{taken} were taken");
+        ensure!(taken == 121, "{taken} were taken");
         if leaves {
             // Something has begun.
             std::thread::sleep(Duration::from_millis(500));
             // SAFETY: ends this process.
             unsafe { libc::_exit(0) };
         }
-        process.flash_reap(200, 120, u32::MAX)?;
+        process.flash_reap(200, 121, u32::MAX)?;
         Ok(())
     };
     match work() {

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Which of a page's memories on the host the SSD tier takes, where NUMA nodes have one each: that where the page is resident.
+ * uvm_rust_flash_block.h as it is. Here are upstream and Linux.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct { uint64_t words[8]; } uvm_page_mask_t;
+
+#define SEAM_VA_SPACE_FIELDS
+#define SEAM_VA_BLOCK_FIELDS	struct { uvm_page_mask_t resident; } cpu; void *uvm_rust, *uvm_rust_flash;
+#include "shim.h"
+
+/* --- Linux ----------------------------------------------------------------------- */
+
+#define PAGE_SIZE		4096u
+#define BUILD_BUG_ON(wrong)	_Static_assert(!(wrong), #wrong)
+#define PF_KTHREAD		1
+#undef current
+#define current			(&(struct { unsigned int flags; }){ 0 })
+#define LINUX_VERSION_CODE	2
+#define KERNEL_VERSION(a, b, c)	1
+#define smp_mb()		((void)0)
+#define static_branch_unlikely(key)	(*(key))
+#define pr_err_ratelimited(...)	((void)0)
+typedef uint16_t u16;
+typedef uint32_t u32;
+struct page { int references; };
+struct folio { struct page page; };
+#define page_folio(at)		((struct folio *)(at))
+#define folio_ref_count(folio)	((folio)->page.references)
+#define folio_mapcount(folio)	0
+#define get_page(page)		((void)(page)->references++)
+
+/* --- upstream -------------------------------------------------------------------- */
+
+enum { UVM_PROT_NONE, UVM_PROT_READ_ONLY, UVM_PROT_READ_WRITE };
+enum { UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT };
+#define UVM_ID_CPU		((uvm_processor_id_t){ 0 })
+typedef int uvm_prot_t;
+typedef int UvmEventMapRemoteCause;
+typedef int uvm_tracker_t;
+typedef int uvm_memcg_context_t;
+typedef unsigned int uvm_page_index_t;
+typedef struct { uvm_page_index_t first, outer; } uvm_va_block_region_t;
+struct uvm_va_block_context_struct {
+	struct mm_struct *mm;
+	struct { int cause; } make_resident;
+};
+typedef struct {
+	struct page *page;
+	unsigned int size;
+	unsigned int dirty;
+} uvm_cpu_chunk_t;
+#define uvm_cpu_chunk_get_size(chunk)	((chunk)->size)
+#define uvm_va_block_is_hmm(block)	((block)->start == 1)
+#define uvm_rust_memcg_context_start(context, block, mm)	((void)(context), (void)(block), (void)(mm))
+#define uvm_memcg_context_end(context)	((void)0)
+uvm_va_space_t *uvm_va_block_get_va_space(uvm_va_block_t *block) { return block->va_space; }
+uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *space, uvm_gpu_id_t id) { return NULL; }
+
+static bool uvm_page_mask_test(const uvm_page_mask_t *mask, uvm_page_index_t page)
+{
+	return mask->words[page / 64] >> page % 64 & 1;
+}
+
+static void uvm_page_mask_clear(uvm_page_mask_t *mask, uvm_page_index_t page)
+{
+	mask->words[page / 64] &= ~(1ull << page % 64);
+}
+
+static void uvm_page_mask_set(uvm_page_mask_t *mask, uvm_page_index_t page)
+{
+	mask->words[page / 64] |= 1ull << page % 64;
+}
+
+#define for_each_va_block_page_in_mask(page, mask, block)	\
+	for ((page) = 0; (page) < 512; (page)++)		\
+		if (uvm_page_mask_test(mask, page))
+
+static uvm_va_block_region_t uvm_va_block_region(uvm_page_index_t first, uvm_page_index_t outer)
+{
+	return (uvm_va_block_region_t){ first, outer };
+}
+
+static uvm_va_block_region_t uvm_va_block_chunk_region(uvm_va_block_t *block, unsigned int size, uvm_page_index_t page)
+{
+	page -= page % (size / PAGE_SIZE);
+	return uvm_va_block_region(page, page + size / PAGE_SIZE);
+}
+
+/* Not asked for here. */
+static bool uvm_page_mask_region_full(const uvm_page_mask_t *mask, uvm_va_block_region_t region) { return false; }
+static void uvm_page_mask_init_from_region(uvm_page_mask_t *to, uvm_va_block_region_t region, const uvm_page_mask_t *mask) { }
+static uvm_va_block_region_t uvm_va_block_region_from_mask(uvm_va_block_t *block, const uvm_page_mask_t *mask)
+{
+	return uvm_va_block_region(0, 512);
+}
+static void uvm_va_block_remove_cpu_chunks(uvm_va_block_t *block, uvm_va_block_region_t region) { }
+NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
+			   uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,
+			   UvmEventMapRemoteCause cause, uvm_tracker_t *tracker);
+NV_STATUS uvm_va_block_map__c(uvm_va_block_t *block, uvm_va_block_context_t *context, uvm_processor_id_t id,
+			      uvm_va_block_region_t region, const uvm_page_mask_t *mask, uvm_prot_t prot,
+			      UvmEventMapRemoteCause cause, uvm_tracker_t *tracker) { return NV_OK; }
+uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, uvm_va_block_context_t *context,
+							uvm_processor_id_t id, uvm_page_index_t index);
+uvm_prot_t uvm_va_block_page_compute_highest_permission__c(uvm_va_block_t *block, uvm_va_block_context_t *context,
+							   uvm_processor_id_t id, uvm_page_index_t index) { return UVM_PROT_NONE; }
+
+/* --- the seam -------------------------------------------------------------------------- */
+
+#define UVM_RUST_FLASH_H
+static bool uvm_rust_flash_used_key;
+#define UVM_RUST_CONTEXT(...)	__VA_ARGS__
+#define uvm_rust_mask(mask)	((const struct uvm_rust_mask *)(mask))
+#define uvm_rust_mask_out(mask)	((struct uvm_rust_mask *)(mask))
+#define uvm_rust_populate_pages_cpu(block, pages, region, context)	((void)(region), NV_OK)
+static bool uvm_rust_has_non_faultable(uvm_va_space_t *space) { return false; }
+
+/* Two nodes, if they have any: one has a chunk of all of the va_block, the other one of its pages 16 to 31. */
+static struct page pages[2][512];
+static uvm_cpu_chunk_t chunks[2] = { { .page = pages[0], .size = 512 * 4096 }, { .page = &pages[1][16], .size = 16 * 4096 } };
+static uvm_page_mask_t resident_on[2];
+static bool has[2] = { true, true };
+/* The one that has all; the chunks are in this order. */
+static int with_all;
+
+#define for_each_rust_node(nid)	for ((nid) = 0; (nid) < 2; (nid)++)
+#define uvm_rust_is_resident_on(block, nid, page)	uvm_page_mask_test(&resident_on[nid], page)
+#define uvm_rust_set_resident_page(block, nid, page)	uvm_page_mask_set(&resident_on[nid], page)
+#define uvm_rust_mark_dirty(chunk, page)	((void)(page), (void)(chunk)->dirty++)
+
+static uvm_cpu_chunk_t *uvm_rust_cpu_chunk(uvm_va_block_t *block, int nid, uvm_page_index_t page)
+{
+	bool is_small = nid != with_all;
+
+	return has[nid] && (!is_small || (page >= 16 && page < 32)) ? &chunks[is_small] : NULL;
+}
+
+#include "uvm_rust_flash_block.h"
+
+/* Upstream's, and what Rust has; not looked at here. */
+static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id) { }
+void uvm_rust_block_prepare(struct uvm_rust_block *block, __u32 memory, const struct uvm_rust_mask *of) { }
+void uvm_rust_flash_add_stored(struct uvm_rust_flash_block *block, struct uvm_rust_mask *of) { }
+__u32 uvm_rust_flash_before_populate(struct uvm_va_block_struct *block, struct uvm_seam_context *context, struct uvm_gpu_struct *to,
+				     __u32 cause, bool shared, const struct uvm_rust_mask *wanted) { return NV_OK; }
+void uvm_rust_flash_maps(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *of, bool writes) { }
+bool uvm_rust_flash_is_copied(struct uvm_rust_flash_block *block, __u32 page) { return false; }
+
+static uvm_va_block_t va_block;
+static int number, failed;
+
+static void say(const char *name, bool holds)
+{
+	failed |= !holds;
+	printf("%s %d - host memory: %s\n", holds ? "ok" : "not ok", ++number, name);
+}
+
+/* On which node a page is: of pages 16 to 31 the even ones on the first, or on the second. */
+static int node_of(uvm_page_index_t page, int even)
+{
+	return page >= 16 && page < 32 ? (page + even) % 2 : 0;
+}
+
+static void begin(int even)
+{
+	memset(resident_on, 0, sizeof(resident_on));
+	memset(&va_block.cpu.resident, 0xff, sizeof(va_block.cpu.resident));
+	for (uvm_page_index_t page = 0; page < 512; page++)
+		uvm_page_mask_set(&resident_on[node_of(page, even)], page);
+}
+
+/* Of these pages, whether each is held where it is resident. */
+static bool holds(uvm_page_index_t first, uvm_page_index_t outer, int even)
+{
+	static struct page *held[512];
+	uvm_page_mask_t mask = {};
+	bool right = true;
+
+	begin(even);
+	for (uvm_page_index_t page = first; page < outer; page++)
+		uvm_page_mask_set(&mask, page);
+	memset(held, 0, sizeof(held));
+	uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, held, true);
+	for (uvm_page_index_t page = first; page < outer; page++)
+		right &= held[page] == &pages[node_of(page, even)][page] && uvm_page_mask_test(&mask, page);
+	return right;
+}
+
+/* What came for the pages from @first on: which node's memory it is taken to be in, where no page is resident. */
+static bool arrives(uvm_page_index_t first, uvm_page_index_t outer, bool on_first, bool on_second)
+{
+	uvm_page_mask_t mask = {};
+	bool right = true;
+
+	memset(resident_on, 0, sizeof(resident_on));
+	memset(&va_block.cpu.resident, 0, sizeof(va_block.cpu.resident));
+	for (uvm_page_index_t page = first; page < outer; page++)
+		uvm_page_mask_set(&mask, page);
+	uvm_seam_flash_arrived(&va_block, (struct uvm_rust_mask *)&mask);
+	for (uvm_page_index_t page = first; page < outer; page++)
+		right &= uvm_page_mask_test(&resident_on[0], page) == on_first && uvm_page_mask_test(&resident_on[1], page) == on_second;
+	return right;
+}
+
+/* Where the second node has all, what comes before, for and behind the pages that the first has. */
+static bool arrives_in_turn(void)
+{
+	bool right = !arrives(0, 512, true, false);
+
+	for (uvm_page_index_t page = 0; page < 512; page++)
+		right &= uvm_page_mask_test(&resident_on[0], page) == (page >= 16 && page < 32) &&
+			 uvm_page_mask_test(&resident_on[1], page) == !(page >= 16 && page < 32);
+	return right;
+}
+
+int main(void)
+{
+	printf("TAP version 13\n");
+	say("a page is taken from the node where it is resident, whichever had the page before",
+	    holds(16, 32, 0) && holds(16, 32, 1) && holds(17, 32, 0) && holds(17, 32, 1));
+	say("also where a larger chunk of another node is around it", holds(0, 512, 0) && holds(0, 512, 1));
+	say("and behind a chunk's end", holds(31, 40, 0) && holds(31, 40, 1));
+	say("what is resident nowhere has its memory on the first node that has some", arrives(0, 40, true, false));
+	with_all = 1;
+	say("also where that has a smaller chunk", arrives(16, 32, true, false) && arrives(0, 16, false, true) && arrives_in_turn());
+	with_all = 0;
+	has[0] = false;
+	say("which may be the second", arrives(16, 32, false, true));
+	say("or none", arrives(32, 40, false, false) && arrives(0, 16, false, false));
+	printf("1..%d\n", number);
+	return failed;
+}
