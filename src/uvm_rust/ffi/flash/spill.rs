@@ -8,7 +8,7 @@ use super::chosen::Chosen;
 use super::dev::{Dev, Others};
 use super::io::Io;
 use super::tier::{
-    current, ended, goes_on_for, hope_for_all, oldest_copies, trim_in, victim, workers,
+    current, ended, goes_on_for, hope_for_all, is_short, oldest_copies, trim_in, victim, workers,
     BlockHandle, Live, State,
 };
 use crate::driver::discard::status;
@@ -79,8 +79,8 @@ pub(super) struct Spilling<'a> {
     /// Bytes that the device was given to write.
     wrote: u64,
     at: Chosen,
-    /// Why it takes turns with the device.
-    cause: Cause,
+    /// It is a call, which has the VA space locked.
+    by_call: bool,
     /// The turn with the device, between `take_turn` and `end_turn`.
     turn: Option<Others>,
     /// Between `enter` and `leave`.
@@ -104,7 +104,7 @@ impl<'a> Spilling<'a> {
             io,
             wrote: 0,
             at: Chosen::none(),
-            cause: Cause::Spill,
+            by_call: false,
             turn: None,
             pm: None,
             waited_us: 0,
@@ -397,7 +397,14 @@ impl Machine for Spilling<'_> {
 
     fn take_turn(&mut self) {
         let came = now_us();
-        self.turn = Some(Dev::begin_for_others(&self.to.dev, self.cause));
+        let (tier, by_call) = (self.to.tier, self.by_call);
+        let cause = || match by_call {
+            // D-lock.
+            true => Cause::PartWrite,
+            // SAFETY: by the invariant of `To`.
+            false => Cause::Spill { is_short: unsafe { is_short(tier) } },
+        };
+        self.turn = Some(Dev::begin_for_others(&self.to.dev, cause));
         self.waited_us = self.waited_us.saturating_add(now_us().saturating_sub(came));
     }
 
@@ -517,8 +524,7 @@ pub(super) unsafe fn move_out(
 ) -> u64 {
     // SAFETY: by this function's contract.
     let mut spilling = unsafe { Spilling::new(dev, io) };
-    // The caller has the VA space locked (D-lock).
-    spilling.cause = Cause::PartWrite;
+    spilling.by_call = true;
     // SAFETY: by this function's contract; the caller's reference is enough.
     unsafe { spilling.at.choose(block) };
     spill::move_out(&mut spilling, pages);

@@ -53,7 +53,7 @@ impl Machine for Trimming<'_> {
     }
 
     fn discard(&mut self, trim: &Trim) -> bool {
-        let turn = Dev::begin_for_others(self.0, Cause::Trim);
+        let turn = Dev::begin_for_others(self.0, || Cause::Trim);
         // SAFETY: no lock is held that I/O may need, and by the type's invariant the device is open; nobody else has
         // these slots (T-out).
         let result = unsafe { super::io::discard(self.0.seam(), trim) };

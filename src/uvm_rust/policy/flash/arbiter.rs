@@ -5,9 +5,11 @@
 //! ```text
 //!  faults                    whoever waits for a page of its own, which waits for no turn
 //!  others    Fetch           planned reads: by a call, or for whoever can wait
+//!     |                      and writes for want of host memory that faults wait for
 //!     |      Prefetch        reads of what was guessed
 //!     |      Evict           planned writes, by a call, before anything is locked
-//!     v      Spill           writes for want of host memory; relocation and trimming, which make room on the device
+//!     v      Spill           writes before there is want of host memory; relocation and trimming, which make room on the
+//!                            device
 //! ```
 //!
 //! `cause.rs` says who waits in which class.
@@ -25,7 +27,8 @@
 //!
 //! Nobody waits for ever. In a storm of faults, operations for others have a share of the device, as one of them may be
 //! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
-//! begins each quarter of a second. An operation that has waited long for those under way may begin beside them.
+//! begins each quarter of a second. An operation that is next, and has waited long for those under way, may begin beside
+//! them. Who waits for its class to be next learns nothing of the device.
 //!
 //! Locking: none. All that has to be consistent is in one atomic number, so that nothing changes between a look and
 //! the step that the look allows.
@@ -33,7 +36,7 @@
 //! # Invariants
 //!
 //! - **D-depth**: no more than [`DEPTH`] operations for others are under way, or twice as many where somebody has
-//!   waited for [`PATIENCE_US`] without one of them ending, or for [`PATIENCE_MOST_US`] in all.
+//!   waited for [`PATIENCE_US`] without one of them ending, or for [`PATIENCE_MOST_US`] in all, as the one that is next.
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
@@ -70,13 +73,13 @@ pub const YIELD_US: u64 = 20_000;
 /// Whom an operation is for, if not for a fault: the first comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A planned read: by a call, or for whoever else can wait.
+    /// A planned read: by a call, or for whoever else can wait; or a write for want of host memory that faults wait for.
     Fetch,
     /// A read of what was guessed.
     Prefetch,
     /// A planned write, by a call that has locked nothing yet.
     Evict,
-    /// A write for want of host memory, or what makes room on the device.
+    /// A write before there is want of host memory, or what makes room on the device.
     #[default]
     Spill,
 }
@@ -131,7 +134,7 @@ pub struct Turn {
     /// When it found room that was another class's, in microseconds, and how many operations had begun by then. None has
     /// begun since.
     passed: Option<(u64, u64)>,
-    /// When it found that too many operations are under way, in microseconds, and the arbiter's state then.
+    /// When it was next and found that too many operations are under way, in microseconds, and the arbiter's state then.
     deep: Option<(u64, Now)>,
     /// How long it has waited for them without one of them ending; and how long in all.
     waited_us: u64,
@@ -189,7 +192,7 @@ impl Arbiter {
             let depth = if turn.is_patient() { DEPTH } else { 2 * DEPTH };
             let too_deep = now.running >= depth;
             let has_room = !too_deep && (now.waiting == 0 || !theirs);
-            turn.deep = too_deep.then_some((now_us, now));
+            turn.deep = (too_deep && is_next).then_some((now_us, now));
             turn.finds_room(has_room && !is_next, now_us, now);
             now.running += 1;
             now.begun += 1;
@@ -204,6 +207,14 @@ impl Arbiter {
             self.join_line(turn, now_us);
         }
         begun.is_ok()
+    }
+
+    /// Whoever this is waits in that class from now on, where it was not in line before.
+    pub fn change_class(&self, turn: &mut Turn, class: Class) {
+        if turn.class != class {
+            self.leave_line(turn);
+            turn.class = class;
+        }
     }
 
     /// Whoever this is begins nothing.
@@ -365,17 +376,19 @@ impl Turn {
         since.is_some_and(|(since, _)| now_us.saturating_sub(since) >= YIELD_US)
     }
 
-    /// Looks again: the time since the last look was waited for those that were under way then. As long as some end,
-    /// the device answers.
+    /// Looks again: if it was next, the time since the last look was waited for those that were under way then. As long
+    /// as some end, the device answers.
     fn look(&mut self, now_us: u64, now: Now) {
-        if let Some((then, was)) = self.deep {
-            let waited = now_us.saturating_sub(then);
-            self.waited_in_all_us = self.waited_in_all_us.saturating_add(waited);
-            self.waited_us = match now.ended() == was.ended() {
-                true => self.waited_us.saturating_add(waited),
-                false => 0,
-            };
-        }
+        let Some((then, was)) = self.deep else {
+            self.waited_us = 0;
+            return;
+        };
+        let waited = now_us.saturating_sub(then);
+        self.waited_in_all_us = self.waited_in_all_us.saturating_add(waited);
+        self.waited_us = match now.ended() == was.ended() {
+            true => self.waited_us.saturating_add(waited),
+            false => 0,
+        };
     }
 
     fn is_patient(&self) -> bool {

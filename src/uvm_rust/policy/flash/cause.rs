@@ -20,7 +20,11 @@ pub enum Cause {
     /// A write of such a part, or relocation to make room for it.
     PartWrite,
     /// A worker's write for want of host memory, or its relocation.
-    Spill,
+    Spill {
+        /// There is more host memory than may be, so that faults wait until some is written
+        /// ([`super::tier::Tier::is_short`]). It may change while the worker waits, who asks at each look.
+        is_short: bool,
+    },
     /// The device is told to forget something.
     Trim,
 }
@@ -29,10 +33,10 @@ impl Cause {
     /// Says in which class it waits.
     pub fn class(self) -> Class {
         match self {
-            Self::Read | Self::PartWrite => Class::Fetch,
+            Self::Read | Self::PartWrite | Self::Spill { is_short: true } => Class::Fetch,
             Self::Guess => Class::Prefetch,
             Self::Part => Class::Evict,
-            Self::Spill | Self::Trim => Class::Spill,
+            Self::Spill { is_short: false } | Self::Trim => Class::Spill,
         }
     }
 
@@ -46,12 +50,13 @@ impl Cause {
 mod tests {
     use super::*;
 
-    const ALL: [Cause; 6] = [
+    const ALL: [Cause; 7] = [
         Cause::Read,
         Cause::Guess,
         Cause::Part,
         Cause::PartWrite,
-        Cause::Spill,
+        Cause::Spill { is_short: true },
+        Cause::Spill { is_short: false },
         Cause::Trim,
     ];
 
@@ -67,7 +72,8 @@ mod tests {
     #[test]
     fn each_class_has_its_causes() {
         use Class::*;
-        let classes = [Fetch, Prefetch, Evict, Fetch, Spill, Spill];
+        // A spill that faults wait for waits for nobody but planned reads.
+        let classes = [Fetch, Prefetch, Evict, Fetch, Fetch, Spill, Spill];
         assert_eq!(ALL.map(Cause::class), classes);
     }
 }

@@ -340,6 +340,12 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         })
     }
 
+    /// Whether too much host memory is in use, so that somebody may wait for what is spilled.
+    pub fn is_short(&self) -> bool {
+        let attached = self.attached.as_ref();
+        attached.is_some_and(|attached| attached.pressure.is_short(self.host_pages))
+    }
+
     // The queues of what may be spilled.
 
     fn enqueue<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {

@@ -2,6 +2,7 @@
 
 //! Whose turn it is: one test for each sentence, and the arbiter against a slow and obvious one.
 
+use super::super::cause::Cause;
 use super::*;
 use crate::testing::{setting, steps, Dice};
 use std::thread;
@@ -138,9 +139,11 @@ fn what_is_ahead_is_what_was_under_way_meanwhile() {
             }
             _ => {
                 let now_us = FAULTS_FIRST_US * u64::from(d.one_in(8));
+                let seen = Now::from(a.now.load(Relaxed));
                 let mut turn = Turn {
                     waited_us: PATIENCE_US * u64::from(d.one_in(8)),
                     waited_in_all_us: PATIENCE_MOST_US * u64::from(d.one_in(8)),
+                    deep: Some((now_us, seen)),
                     ..Turn::default()
                 };
                 // The last one began, or the gate closed, at the time 0.
@@ -269,6 +272,51 @@ fn who_does_not_come_for_its_turn_is_passed_over() {
     // Whoever leaves holds nobody up.
     a.leave(absent);
     assert!(a.others_begin(&mut spill, then + 2 + YIELD_US));
+}
+
+/// Who waits behind another class does not know how long the device takes.
+#[test]
+fn who_is_not_next_loses_no_patience() {
+    let a = busy();
+    let (mut fetch, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
+    assert!(!a.others_begin(&mut spill, 0) && !a.others_begin(&mut fetch, 1));
+    assert!(!a.others_begin(&mut spill, 2));
+    // From here on the spill has waited long enough to be next.
+    assert!(!a.others_begin(&mut fetch, AGE_US - 1));
+    assert!(!a.others_begin(&mut spill, AGE_US));
+    assert!(!a.others_begin(&mut spill, AGE_US + PATIENCE_US - 1));
+    assert!(a.others_begin(&mut spill, AGE_US + PATIENCE_US));
+    // It was next, and then it was not: the device may have been quick meanwhile.
+    let (a, mut prefetch) = (busy(), Turn::new(Class::Prefetch));
+    assert!(!a.others_begin(&mut prefetch, 0) && !a.others_begin(&mut prefetch, PATIENCE_US - 1));
+    let mut fetch = Turn::new(Class::Fetch);
+    a.begins(Class::Prefetch, PATIENCE_US - 1);
+    assert!(!a.others_begin(&mut fetch, PATIENCE_US - 1));
+    assert!(!a.others_begin(&mut prefetch, PATIENCE_US - 1));
+    a.leave(fetch);
+    assert!(!a.others_begin(&mut prefetch, PATIENCE_US));
+    assert!(!a.others_begin(&mut prefetch, PATIENCE_US + 1));
+}
+
+/// Faults wait for what a worker writes, which waits behind others.
+#[test]
+fn a_spill_that_becomes_urgent_waits_behind_nobody() {
+    let a = busy();
+    let [calm, short] = [false, true].map(|is_short| Cause::Spill { is_short }.class());
+    let (mut guess, mut spill) = (Turn::new(Class::Prefetch), Turn::new(calm));
+    assert!(!a.others_begin(&mut guess, 0) && !a.others_begin(&mut spill, 0));
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, 1));
+    a.change_class(&mut spill, short);
+    assert!(a.others_begin(&mut spill, 2));
+    // And back: it is in one line at a time.
+    let mut spill = Turn::new(short);
+    assert!(!a.others_begin(&mut spill, 3));
+    a.change_class(&mut spill, calm);
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, 4) && a.others_begin(&mut guess, 4));
+    a.leave(spill);
+    assert_eq!(a.lines.load(Relaxed), 0);
 }
 
 #[test]
@@ -433,6 +481,14 @@ fn it_is_what_a_slow_and_obvious_one_is() {
                 in_line: false,
                 passed: None,
             }),
+            5 if !waiting.is_empty() && d.one_in(4) => {
+                let n = d.below(waiting.len());
+                let (of, class): (&mut Waiting, _) = (&mut waiting[n], Class::ALL[d.below(4)]);
+                if of.turn.class != class {
+                    m.lines[of.turn.class as usize] -= u64::from(core::mem::take(&mut of.in_line));
+                }
+                a.change_class(&mut of.turn, class);
+            }
             4 if !waiting.is_empty() && d.one_in(4) => {
                 let of: Waiting = waiting.swap_remove(d.below(waiting.len()));
                 m.lines[of.turn.class as usize] -= u64::from(of.in_line);

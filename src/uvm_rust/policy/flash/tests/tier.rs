@@ -171,6 +171,7 @@ fn who_has_less_than_its_share_neither_waits_nor_is_spilled() {
     r.tier.attach(1, 100, 1);
     // Of two that have any, with it three.
     assert!(r.must_wait(rich) && !r.must_wait(poor) && !r.must_wait(empty));
+    assert!(r.tier.is_short());
     r.tier.dequeue(&mut r.live, blocks[0]);
     assert_eq!(r.victim(), None, "of the one that has less");
     r.tier.detach();

@@ -577,7 +577,7 @@ impl Machine for Real<'_, '_> {
         self.take_turn(if self.by_call {
             Cause::PartWrite
         } else {
-            Cause::Spill
+            self.w.spill_cause()
         });
     }
 

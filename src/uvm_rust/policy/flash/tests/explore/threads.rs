@@ -3,7 +3,6 @@
 //! What the C does, step by step: each `await` is a point where it drops a lock, waits for
 //! one, or does I/O. Each function names the one that it stands for.
 
-use super::super::super::cause::Cause;
 use super::super::super::pool::Who;
 use super::super::super::wants::Asks;
 use super::super::super::{Error, Piece, Place, Read, ReadError, Table};
@@ -157,7 +156,7 @@ async fn write_pages(w: &World, b: usize, pieces: &[Piece]) -> PageMask {
         sealed.push((piece, data));
     }
     let mut good = NONE;
-    w.take_turn(Cause::Spill).await;
+    w.take_turn(w.spill_cause()).await;
     for (piece, data) in sealed {
         w.write(piece.place, data).await;
         // Some fail, whatever of it has arrived.
@@ -203,7 +202,7 @@ pub(super) async fn relocate(w: &World) {
         w.until(|_| Some(())).await;
         let begun = w.now().table.relocate_begin();
         let Some(m) = begun else { return };
-        w.take_turn(Cause::Spill).await;
+        w.take_turn(w.spill_cause()).await;
         let mut data = w.read(m.from, m.pages, To::Bounce).await;
         w.garble(m.from, &mut data);
         let is_right = w.lacks(Lack::MoveChecksSums) || w.may_be_copied(m.from, &data);

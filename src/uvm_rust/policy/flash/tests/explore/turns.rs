@@ -16,6 +16,12 @@ impl World {
         begun
     }
 
+    /// Why a worker's write begins. There is want of host memory now and then.
+    pub(super) fn spill_cause(&self) -> Cause {
+        let is_short = self.chance(2);
+        Cause::Spill { is_short }
+    }
+
     /// Waits until an operation may begin for this cause.
     pub(super) async fn take_turn(&self, cause: Cause) {
         let mut turn = Turn::new(cause.class());
