@@ -212,6 +212,16 @@ impl Process {
         }
     }
 
+    /// Tells the worker that a read of the SSD has ended, which it may wait for. The caller may hold a va_block's lock.
+    pub(crate) fn read_ended(&self) {
+        if self.worker.is_made() {
+            let gpus = self.gpus.lock();
+            gpus.iter().for_each(|p| p.feed.read_ended());
+            drop(gpus);
+            self.wake();
+        }
+    }
+
     /// Runs the worker: one turn for each GPU. Each call ends after that, so that no process keeps a thread for itself.
     pub(crate) fn work(&self) {
         let mut more = false;

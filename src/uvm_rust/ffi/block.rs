@@ -16,6 +16,7 @@ use super::vaspace::{space_of_block, Context, LockedVaSpace, VaSpace};
 use crate::driver::discard::status;
 use crate::policy::discard::{BlockState, Facts, Held, Memory, Span, PAGE_BYTES};
 use crate::policy::evict::Queue;
+use crate::policy::flash::wants::Stored;
 use crate::policy::mask::{PageMask, Region};
 use core::marker::PhantomData;
 use core::ptr::{null_mut, NonNull};
@@ -354,6 +355,19 @@ impl LockedBlock<'_> {
     pub(crate) fn stored(&self) -> PageMask {
         // SAFETY: it is locked.
         unsafe { flash::stored(self.as_ptr()) }
+    }
+
+    /// What a device has of the block's pages, for who prefetches them.
+    pub(crate) fn on_device(&self) -> Stored {
+        // SAFETY: it is locked.
+        unsafe { flash::on_device(self.as_ptr()) }
+    }
+
+    /// Has others read `pages`, which are on a device, and tell the VA space's prefetcher when that was tried. Returns
+    /// whether somebody does so. Nothing is waited for.
+    pub(crate) fn ask_for_prefetch(&mut self, pages: &PageMask) -> bool {
+        // SAFETY: it is locked.
+        unsafe { flash::ask_for_prefetch(self.as_ptr(), pages) }
     }
 
     /// The root chunk of the page at `address` on a GPU, if it has one there.

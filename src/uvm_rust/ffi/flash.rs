@@ -7,7 +7,7 @@
 
 use super::bindings;
 use crate::ffi::work::WorkQueue;
-use crate::policy::flash::tier::{FETCHERS_EACH, READERS_EACH};
+use crate::policy::flash::tier::{FETCHERS_EACH, PREFETCHERS_EACH, READERS_EACH};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::prelude::*;
 
@@ -40,7 +40,7 @@ mod workers;
 pub(crate) use attach::{
     is_admin, mark, open, pages_of_tenant, sets, stats, workers_of_parameter, Writing,
 };
-pub(super) use block::{discarded, pages_of, stored};
+pub(super) use block::{ask_for_prefetch, discarded, on_device, pages_of, stored};
 pub(crate) use dev::Dev;
 pub(crate) use io::Io;
 pub(crate) use moves::move_range;
@@ -55,6 +55,9 @@ static FETCHERS: WorkQueue = WorkQueue::none();
 
 /// Who reads what a call will need soon, as long as there is a tier.
 static READERS: WorkQueue = WorkQueue::none();
+
+/// Who reads what prefetches are to bring to GPUs, as long as there is a tier.
+static PREFETCHERS: WorkQueue = WorkQueue::none();
 
 /// Whether a device has ever been attached: before, no va_block has a state.
 static USED: AtomicBool = AtomicBool::new(false);
@@ -71,6 +74,9 @@ const FETCHERS_ALL: u32 = 2 * FETCHERS_EACH;
 /// So many read for calls.
 const READERS_ALL: u32 = 2 * READERS_EACH;
 
+/// So many read for prefetches.
+const PREFETCHERS_ALL: u32 = 2 * PREFETCHERS_EACH;
+
 /// The module begins: there is a tier, if that is asked for, and there is memory for it.
 pub(crate) fn init() {
     // SAFETY: a parameter, which nobody writes once the module is loaded.
@@ -86,6 +92,12 @@ pub(crate) fn init() {
     }
     if READERS.make(c"uvm-rust-read", READERS_ALL).is_err() {
         pr_warn!("flash: no memory: calls read one page after the other\n");
+    }
+    if PREFETCHERS
+        .make(c"uvm-rust-guess", PREFETCHERS_ALL)
+        .is_err()
+    {
+        pr_warn!("flash: no memory: what is on the device is not prefetched\n");
     }
     // SAFETY: it may sleep here.
     unsafe { bindings::uvm_seam_flash_hook(false) };
@@ -104,6 +116,7 @@ pub(super) unsafe fn exit() {
         unsafe {
             FETCHERS.end();
             READERS.end();
+            PREFETCHERS.end();
             tier::destroy();
         }
     }

@@ -40,6 +40,7 @@
 pub mod arbiter;
 pub mod asked;
 pub mod block;
+pub mod cause;
 pub mod drain;
 pub mod fetch;
 pub mod list;

@@ -520,6 +520,7 @@ impl Predictor {
             block,
             kernel,
             ahead,
+            fetched: false,
         })
     }
 

@@ -12,7 +12,7 @@ use loom::thread;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
-use uvm_loom::arbiter::{Arbiter, Turn, DEPTH, SHARE_PAGES};
+use uvm_loom::arbiter::{Arbiter, Class, Turn, DEPTH, SHARE_PAGES};
 use uvm_loom::evict::reclaim::Reclaim;
 use uvm_loom::evict::wait::{Ended, HELD_CHUNKS, HELD_MS};
 use uvm_loom::lane::Lane;
@@ -100,8 +100,12 @@ fn together<T: 'static, A, B: 'static>(
     (here, other.join().unwrap())
 }
 
+/// Whether somebody may begin, who does not wait for it.
 fn others_begin(arbiter: &Arbiter) -> bool {
-    arbiter.others_begin(&mut Turn::default(), 0)
+    let mut turn = Turn::default();
+    let begun = arbiter.others_begin(&mut turn, 0);
+    arbiter.leave(turn);
+    begun
 }
 
 /// Whether nothing is under way, and nobody waits: as many may begin as may at all, and no more. They end.
@@ -165,6 +169,21 @@ fn two_faults_read() -> bool {
     begun == [true, false] && most == 1 && is_at_rest(&arbiter)
 }
 
+/// Two wait in a line that is before that of the rest, and leave it: nobody is counted in it any more, and as many may
+/// begin as before.
+fn two_wait_in_line() -> bool {
+    let arbiter = shared(Arbiter::new());
+    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    let waits = |a: &Arbiter| {
+        let mut turn = Turn::new(Class::Fetch);
+        assert!(!a.others_begin(&mut turn, 0));
+        a.leave(turn);
+    };
+    together(&arbiter, waits, waits);
+    (0..DEPTH).for_each(|_| arbiter.others_end());
+    is_at_rest(&arbiter)
+}
+
 /// What is so at one moment is in one number, whose changes come one after the other whatever their order says: what
 /// the arbiter needs of its atomics is that none of them is torn.
 #[test]
@@ -177,11 +196,12 @@ fn an_arbiter_lets_as_many_begin_as_may() {
             ("two end", two_end),
             ("a fault among others", a_fault_among_others),
             ("two faults read", two_faults_read),
+            ("two wait in line", two_wait_in_line),
         ],
         &[
             "Relaxed: let begun = self.now.fetch_update(AcqRel, Acquire, |now| {",
             "Relaxed: let changed = self.now.fetch_update(AcqRel, Acquire, |now| {",
-            "Relaxed: turn.look(now_us, self.now.load(Acquire).into());",
+            "Relaxed: let seen = Now::from(self.now.load(Acquire));",
         ],
     );
 }

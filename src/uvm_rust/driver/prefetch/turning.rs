@@ -12,7 +12,7 @@ use crate::ffi::seam::{self, PmLock};
 use crate::policy::evict::{Queue, RootChunks};
 use crate::policy::mask::PageMask;
 use crate::policy::prefetch::worker::{
-    self, Found, Hindrances, Machine, Migrated, Outcome, Pages, To,
+    self, Found, Hindrances, Machine, Migrated, Outcome, Pages, Stored, To,
 };
 use crate::policy::prefetch::{Correlator, Feed, Share};
 use kernel::prelude::*;
@@ -250,6 +250,16 @@ impl Machine for Turning<'_> {
             discarded: state.map_or(PageMask::EMPTY, |state| state.discarded()),
             there: of.there.set(),
         }
+    }
+
+    fn stored(&mut self) -> Stored {
+        let stored = self.with_gpu(|block, _| block.on_device());
+        stored.unwrap_or_default()
+    }
+
+    fn fetch(&mut self, pages: &PageMask) -> bool {
+        self.to == Some(To::Gpu)
+            && self.with_gpu(|block, _| block.ask_for_prefetch(pages)) == Some(true)
     }
 
     fn chunk(&mut self) -> Option<u32> {

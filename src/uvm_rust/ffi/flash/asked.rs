@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who reads for GPU faults that were put off, and for calls, as `policy/flash/asked.rs` sees it.
+//! Who reads for GPU faults that were put off, for calls and for prefetches, as `policy/flash/asked.rs` sees it.
 
 use super::block;
 use super::chosen::Chosen;
@@ -8,8 +8,10 @@ use super::dev::{Dev, Set};
 use super::fetch::{fetch_for, For, Ready};
 use super::room::Room;
 use super::tier::{asking, current, device, fetched, kick_workers, must_wait, OwnerHandle};
-use super::{bindings, FETCHERS, READERS};
+use super::{bindings, FETCHERS, PREFETCHERS, READERS};
 use crate::ffi::seam::PmLock;
+use crate::ffi::space;
+use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::{Charging, Kind, Work};
 use crate::policy::flash::asked::{serve, Machine};
 use crate::policy::flash::fetch::Fetched;
@@ -59,6 +61,7 @@ impl Fetcher {
             work.queue(match reads_for(number) {
                 Asks::Fault => &FETCHERS,
                 Asks::Call => &READERS,
+                Asks::Prefetch => &PREFETCHERS,
             });
         }
     }
@@ -91,7 +94,7 @@ unsafe extern "C" fn run(of: *mut c_void) {
             mm: null_mut(),
             charging: None,
             reads_for: reads_for(number),
-            is_for_faults: false,
+            whom: Asks::Prefetch,
             set: None,
             ready: None,
             pm: None,
@@ -119,11 +122,11 @@ struct Asked {
     mm: *mut mm_struct,
     charging: Option<Charging>,
     reads_for: Asks,
-    /// Whether the last fetch was for faults.
-    is_for_faults: bool,
+    /// Whom the last fetch was for.
+    whom: Asks,
     /// The set of buffers that a reader for faults has waited for, until it begins to read.
     set: Option<Set>,
-    /// The turn and the set of buffers that a reader for a call has waited for.
+    /// The turn and the set of buffers that a reader for a call or a prefetch has waited for.
     ready: Option<Ready>,
     /// Between `enter` and `leave`.
     pm: Option<PmLock>,
@@ -211,35 +214,44 @@ impl Machine for Asked {
         // SAFETY: the block is locked and known.
         let (asked, whom) = unsafe { block::asked(self.at.known(), self.reads_for) };
         let (set, ready) = (self.set.take(), self.ready.take());
-        self.is_for_faults = whom == Some(Asks::Fault);
+        let Some(whom) = whom else {
+            return Some(Fetched::All);
+        };
+        self.whom = whom;
         let whom = match whom {
-            Some(Asks::Fault) => For::Fetcher(set),
-            Some(Asks::Call) => For::Reader(ready),
-            None => return Some(Fetched::All),
+            Asks::Fault => For::Fetcher(set),
+            Asks::Call | Asks::Prefetch => For::Reader(ready),
         };
         // SAFETY: as above; its VA space is locked, and the context is open.
         unsafe { fetch_for(block, context, &asked, whom) }.ok()
     }
 
     fn tried(&mut self, failed: bool) {
-        let known = self.at.known();
-        if !known.is_null() {
-            // SAFETY: the block is locked.
-            unsafe { block::tried(known, failed) };
+        let Some(block) = self.at.alive() else {
+            return;
+        };
+        // SAFETY: the block is locked and alive, so its VA space is there, whose prefetcher goes after all of its blocks.
+        unsafe {
+            if block::tried(self.at.known(), failed) {
+                let state = space::of(space_of_block(block));
+                if let Some(process) = state.and_then(|state| state.process()) {
+                    process.read_ended();
+                }
+            }
         }
     }
 
     fn take_turn(&mut self) {
         // SAFETY: there is a tier as long as there is an owner.
         let dev = unsafe { device(current()) };
-        if self.is_for_faults {
+        if self.whom == Asks::Fault {
             // It stands in line with other faults, which would take all that comes back before it otherwise.
             self.set = dev.map(|dev| Set::take(&dev, Who::Fault));
             return;
         }
         // Who ends the tenant waits for this thread, with the lock of a VA space.
         self.ready = dev.and_then(|dev| {
-            let turn = Dev::begin_unless(&dev, || self.owner.is_ending())?;
+            let turn = Dev::begin_unless(&dev, self.whom.cause(), || self.owner.is_ending())?;
             let set = Set::take_unless(&dev, Who::Others, || self.owner.is_ending())?;
             Some(Ready { set, turn })
         });

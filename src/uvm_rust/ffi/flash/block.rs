@@ -6,17 +6,17 @@
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
 
-use super::bindings;
 use super::dev::{Dev, Waits};
 use super::room::owner_of;
 use super::tier::{BlockHandle, OwnerHandle, Record};
+use super::{bindings, PREFETCHERS};
 use crate::driver::flash::Flash;
 use crate::ffi::discard::{read, short, write};
 use crate::ffi::time::now_us;
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::Charging;
 use crate::policy::flash::tier;
-use crate::policy::flash::wants::{Asks, Park, Wants};
+use crate::policy::flash::wants::{Asks, Park, Stored, Wants};
 use crate::policy::flash::BlockPages;
 use crate::policy::mask::PageMask;
 use bindings::{uvm_rust_flash_block, uvm_rust_mask, uvm_va_block_struct};
@@ -439,6 +439,42 @@ pub(in crate::ffi) unsafe fn stored(of: *mut uvm_va_block_struct) -> PageMask {
     state.map_or(PageMask::EMPTY, |state| state.pages.on_flash())
 }
 
+/// What a device has of a va_block's pages, for who prefetches them.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held.
+pub(in crate::ffi) unsafe fn on_device(of: *mut uvm_va_block_struct) -> Stored {
+    // SAFETY: by this function's contract; what is known of a dead block is gone.
+    let block = unsafe { known_of(of) };
+    if block.is_null() {
+        return Stored::default();
+    }
+    // SAFETY: by this function's contract; it is known.
+    let own = unsafe { own(block) };
+    let state = own.state.as_ref();
+    state.map_or(Stored::default(), |state| own.wants.stored(&state.pages))
+}
+
+/// Asks for `pages`, which are on a device, for a prefetch. Returns whether somebody reads them.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held.
+pub(in crate::ffi) unsafe fn ask_for_prefetch(
+    of: *mut uvm_va_block_struct,
+    pages: &PageMask,
+) -> bool {
+    // SAFETY: by this function's contract.
+    let block = unsafe { known_of(of) };
+    if block.is_null() || !PREFETCHERS.is_made() {
+        return false;
+    }
+    // SAFETY: by this function's contract; it is known.
+    unsafe { ask(block, pages, Asks::Prefetch) };
+    true
+}
+
 /// Gives up the copies of `pages`, and returns how many there were.
 pub(super) fn give_up(state: &mut State, pages: &PageMask) -> u32 {
     let (block, flash) = state.split();
@@ -601,17 +637,20 @@ pub(super) unsafe fn arrived(block: *mut uvm_rust_flash_block, pages: &PageMask)
     }
 }
 
-/// It was tried to fetch what was asked for, which may have failed.
+/// It was tried to fetch what was asked for, which may have failed. Returns whether the VA space's prefetcher is to be
+/// told.
 ///
 /// # Safety
 ///
 /// `block` is as [`own`] asks.
-pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
+#[must_use]
+pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) -> bool {
     // SAFETY: by this function's contract.
     let own = unsafe { own(block) };
     let state = own.state.as_ref().map(|state| &state.pages);
     own.wants.tried(failed, state);
     own.waits = None;
+    own.wants.tells_prefetch(state)
 }
 
 /// A read begins, of so many pages for faults: those wait no more of which all is being read.

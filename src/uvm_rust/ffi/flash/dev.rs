@@ -8,6 +8,7 @@ use crate::driver::flash::{Counter, Flash};
 use crate::ffi::time::now_us;
 use crate::policy::flash::arbiter;
 use crate::policy::flash::arbiter::{Arbiter, Turn};
+use crate::policy::flash::cause::Cause;
 use crate::policy::flash::pool::{self, Line, Pool, Who};
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
@@ -282,25 +283,33 @@ impl Dev {
         unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), at, progress, ms) };
     }
 
-    /// Waits until an operation for others than faults may begin, and begins it. No va_block is locked. If the caller holds
-    /// a VA space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and so do all behind them.
-    pub(super) fn begin_for_others(dev: &Arc<Self>) -> Others {
-        let mut turn = Turn::default();
+    /// Waits until an operation may begin for this cause, which is asked for at each look, and begins it. No va_block is
+    /// locked. If the caller holds a VA space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and
+    /// so do all behind them (D-lock).
+    pub(super) fn begin_for_others(dev: &Arc<Self>, cause: impl Fn() -> Cause) -> Others {
+        let mut turn = Turn::new(cause().class());
         loop {
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return begun;
             }
+            dev.arbiter.change_class(&mut turn, cause().class());
         }
     }
 
     /// The same, until `is_stopped` says so: then none begins.
-    pub(super) fn begin_unless(dev: &Arc<Self>, is_stopped: impl Fn() -> bool) -> Option<Others> {
-        let mut turn = Turn::default();
+    pub(super) fn begin_unless(
+        dev: &Arc<Self>,
+        cause: Cause,
+        is_stopped: impl Fn() -> bool,
+    ) -> Option<Others> {
+        let mut turn = Turn::new(cause.class());
         while !is_stopped() {
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return Some(begun);
             }
         }
+        dev.arbiter.leave(turn);
+        dev.tell();
         None
     }
 
@@ -308,6 +317,10 @@ impl Dev {
     fn try_begin(dev: &Arc<Self>, turn: &mut Turn) -> Option<Others> {
         let progress = dev.progress();
         if dev.arbiter.others_begin(turn, now_us()) {
+            // Whoever had to let this one go first may be next.
+            if dev.arbiter.has_room_for_another() {
+                dev.tell();
+            }
             return Some(Others(dev.clone()));
         }
         dev.wait(progress, LOOK_MS);

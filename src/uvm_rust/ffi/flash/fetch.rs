@@ -18,6 +18,7 @@ use crate::ffi::status::Status;
 use crate::ffi::time::now_us;
 use crate::ffi::vaspace::space_of_block;
 use crate::policy::discard::Memory;
+use crate::policy::flash::cause::Cause;
 use crate::policy::flash::fetch::{fetch, Did, Fetched, Machine, NeedsTurn};
 use crate::policy::flash::pool::Who;
 use crate::policy::flash::{BlockPages, Piece, Table};
@@ -207,7 +208,7 @@ impl Machine for Fetching {
     }
 
     fn take_turn(&mut self) {
-        self.turn = Some(Dev::begin_for_others(&self.device));
+        self.turn = Some(Dev::begin_for_others(&self.device, || Cause::Read));
         self.needs_turn = NeedsTurn::No;
     }
 

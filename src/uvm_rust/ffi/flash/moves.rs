@@ -5,10 +5,13 @@
 use super::attach::Reading;
 use super::block::{ask, came, known_of, on_flash, pages_of, span};
 use super::chosen::Chosen;
+use super::dev::Dev;
 use super::io::Io;
 use super::room::owner_of;
 use super::spill::move_out;
-use super::tier::{count_of_device, current, has_device, may_write, must_wait, wrote, OwnerHandle};
+use super::tier::{
+    count_of_device, current, device, has_device, may_write, must_wait, wrote, OwnerHandle,
+};
 use super::{bindings, READERS};
 use crate::driver::discard::status;
 use crate::driver::evict;
@@ -20,6 +23,7 @@ use crate::ffi::time;
 use crate::ffi::vaspace::{LockedVaSpace, VaSpace};
 use crate::ffi::work::Charging;
 use crate::policy::discard::{Kind, Span, BLOCK_BYTES};
+use crate::policy::flash::cause::Cause;
 use crate::policy::flash::drain::Fetched;
 use crate::policy::flash::moves::{run, Failed, Machine, To};
 use crate::policy::flash::queue::Job;
@@ -170,6 +174,14 @@ impl Machine for Moving<'_> {
         // SAFETY: no spinlock is held.
         let slept = unsafe { bindings::msleep_interruptible(NAP_MS) == 0 };
         slept && !self.by.is_stopped()
+    }
+
+    fn stand_in_line(&mut self) {
+        // SAFETY: see above.
+        let dev = unsafe { device(current()) };
+        let is_over = || self.by.is_stopped() || seam::suspends() || time::rest();
+        // It ends at once, as nothing is written yet.
+        drop(dev.and_then(|dev| Dev::begin_unless(&dev, Cause::Part, is_over)));
     }
 
     fn open(&mut self) -> bool {

@@ -8,7 +8,7 @@ use super::chosen::Chosen;
 use super::dev::{Dev, Others};
 use super::io::Io;
 use super::tier::{
-    current, ended, goes_on_for, hope_for_all, oldest_copies, trim_in, victim, workers,
+    current, ended, goes_on_for, hope_for_all, is_short, oldest_copies, trim_in, victim, workers,
     BlockHandle, Live, State,
 };
 use crate::driver::discard::status;
@@ -18,6 +18,7 @@ use crate::ffi::seam::PmLock;
 use crate::ffi::time::{self, now_us};
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::{space, trace};
+use crate::policy::flash::cause::Cause;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::trim::LOOK_MS;
@@ -78,6 +79,8 @@ pub(super) struct Spilling<'a> {
     /// Bytes that the device was given to write.
     wrote: u64,
     at: Chosen,
+    /// It is a call, which has the VA space locked.
+    by_call: bool,
     /// The turn with the device, between `take_turn` and `end_turn`.
     turn: Option<Others>,
     /// Between `enter` and `leave`.
@@ -101,6 +104,7 @@ impl<'a> Spilling<'a> {
             io,
             wrote: 0,
             at: Chosen::none(),
+            by_call: false,
             turn: None,
             pm: None,
             waited_us: 0,
@@ -393,7 +397,14 @@ impl Machine for Spilling<'_> {
 
     fn take_turn(&mut self) {
         let came = now_us();
-        self.turn = Some(Dev::begin_for_others(&self.to.dev));
+        let (tier, by_call) = (self.to.tier, self.by_call);
+        let cause = || match by_call {
+            // D-lock.
+            true => Cause::PartWrite,
+            // SAFETY: by the invariant of `To`.
+            false => Cause::Spill { is_short: unsafe { is_short(tier) } },
+        };
+        self.turn = Some(Dev::begin_for_others(&self.to.dev, cause));
         self.waited_us = self.waited_us.saturating_add(now_us().saturating_sub(came));
     }
 
@@ -513,6 +524,7 @@ pub(super) unsafe fn move_out(
 ) -> u64 {
     // SAFETY: by this function's contract.
     let mut spilling = unsafe { Spilling::new(dev, io) };
+    spilling.by_call = true;
     // SAFETY: by this function's contract; the caller's reference is enough.
     unsafe { spilling.at.choose(block) };
     spill::move_out(&mut spilling, pages);

@@ -383,6 +383,16 @@ pub(super) unsafe fn goes_on_for(tier: *const Tier, dev: &Dev) -> bool {
     unsafe { with(tier, |state, _| state.goes_on(DeviceHandle(dev), now())) }
 }
 
+/// Whether too much host memory is in use, so that somebody may wait for what is spilled.
+///
+/// # Safety
+///
+/// As [`of`].
+pub(super) unsafe fn is_short(tier: *const Tier) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { with(tier, |state, _| state.is_short()) }
+}
+
 /// The va_block to be spilled next, with a reference, or null.
 ///
 /// # Safety

@@ -7,6 +7,7 @@ use super::dev::Dev;
 use super::tier::{current, goes_on_for, is_attached, workers};
 use crate::driver::flash::Counter;
 use crate::ffi::{seam, time};
+use crate::policy::flash::cause::Cause;
 use crate::policy::flash::table::Trim;
 use crate::policy::flash::trim::{self, Machine};
 use crate::policy::flash::Table;
@@ -52,7 +53,7 @@ impl Machine for Trimming<'_> {
     }
 
     fn discard(&mut self, trim: &Trim) -> bool {
-        let turn = Dev::begin_for_others(self.0);
+        let turn = Dev::begin_for_others(self.0, || Cause::Trim);
         // SAFETY: no lock is held that I/O may need, and by the type's invariant the device is open; nobody else has
         // these slots (T-out).
         let result = unsafe { super::io::discard(self.0.seam(), trim) };

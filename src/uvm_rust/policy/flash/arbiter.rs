@@ -1,15 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Whose read or write of the device begins next: what faults wait for comes before what calls and workers do
-//! (G10, §4.6). The arbiter does not rely on an I/O scheduler, of which NVMe devices have none by default.
+//! Whose read or write of the device begins next (G10, §4.6), in five classes:
+//!
+//! ```text
+//!  faults                    whoever waits for a page of its own, which waits for no turn
+//!  others    Fetch           planned reads: by a call, or for whoever can wait
+//!     |                      and writes for want of host memory that faults wait for
+//!     |      Prefetch        reads of what was guessed
+//!     |      Evict           planned writes, by a call, before anything is locked
+//!     v      Spill           writes before there is want of host memory; relocation and trimming, which make room on the
+//!                            device
+//! ```
+//!
+//! `cause.rs` says who waits in which class.
+//!
+//! The arbiter does not rely on an I/O scheduler, of which NVMe devices have none by default.
 //!
 //! What has begun goes on. So few operations for others are under way at a time ([`DEPTH`]), which are of up to
 //! 2 MiB each and so keep a device busy; and none begins while a fault waits for a read that has not begun. A fault
 //! finds no more than these few ahead of it.
 //!
+//! Of the others the most urgent class that somebody waits in comes first. A class that has waited for [`AGE_US`] without
+//! beginning anything comes before all others, and of several such classes the one that has waited longest. So each class
+//! begins something in that time and as many operations as there are classes, whatever the rest asks for. Whoever is
+//! next and does not come for its turn, as its thread gets no CPU, is passed over after [`YIELD_US`].
+//!
 //! Nobody waits for ever. In a storm of faults, operations for others have a share of the device, as one of them may be
 //! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
-//! begins each quarter of a second. An operation that has waited long for those under way may begin beside them.
+//! begins each quarter of a second. An operation that is next, and has waited long for those under way, may begin beside
+//! them. Who waits for its class to be next learns nothing of the device.
 //!
 //! Locking: none. All that has to be consistent is in one atomic number, so that nothing changes between a look and
 //! the step that the look allows.
@@ -17,9 +36,14 @@
 //! # Invariants
 //!
 //! - **D-depth**: no more than [`DEPTH`] operations for others are under way, or twice as many where somebody has
-//!   waited for [`PATIENCE_US`] without one of them ending, or for [`PATIENCE_MOST_US`] in all.
+//!   waited for [`PATIENCE_US`] without one of them ending, or for [`PATIENCE_MOST_US`] in all, as the one that is next.
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
+//! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
+//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Whoever has
+//!   found room for [`YIELD_US`] that nobody used begins all the same. Within a class nobody comes first.
+//! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
+//!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes.
 
 use crate::policy::sync::{AtomicU64, Ordering::*};
 
@@ -39,11 +63,36 @@ pub const PATIENCE_US: u64 = 1_000_000;
 /// How long it waits for them in all, in microseconds, where others are quicker each time.
 pub const PATIENCE_MOST_US: u64 = 4 * PATIENCE_US;
 
+/// How long somebody waits in a class, of which nothing begins, until the class comes before those that are more urgent,
+/// in microseconds.
+pub const AGE_US: u64 = 250_000;
+
+/// How long the one that is next may leave its turn to nobody, in microseconds.
+pub const YIELD_US: u64 = 20_000;
+
+/// Whom an operation is for, if not for a fault: the first comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A planned read: by a call, or for whoever else can wait; or a write for want of host memory that faults wait for.
+    Fetch,
+    /// A read of what was guessed.
+    Prefetch,
+    /// A planned write, by a call that has locked nothing yet.
+    Evict,
+    /// A write before there is want of host memory, or what makes room on the device.
+    #[default]
+    Spill,
+}
+
 /// What a device is asked for.
 #[derive(Debug, Default)]
 pub struct Arbiter {
     /// What is the case now, as a [`Now`] that is packed.
     now: AtomicU64,
+    /// How many wait in each class, as [`Lines`] that are packed.
+    lines: AtomicU64,
+    /// When an operation of each class began last, or the first came of those that wait in it; in microseconds.
+    since_us: [AtomicU64; Class::ALL.len()],
     /// Pages that were read for faults that had waited, since an operation for others began.
     read: AtomicU64,
     /// When an operation for others began last, or the first of the faults came that wait; in microseconds.
@@ -72,10 +121,20 @@ pub struct Waits {
     came: Now,
 }
 
-/// Somebody who is about to begin an operation for others.
-#[derive(Clone, Copy, Debug, Default)]
+/// How many wait in each class. Who waits beyond [`Lines::MOST`] is not counted, and is one more of those that are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lines(u64);
+
+/// Somebody who is about to begin an operation for others. Who does not begin gives this to [`Arbiter::leave`].
+#[derive(Clone, Debug, Default)]
 pub struct Turn {
-    /// When it found that too many operations are under way, in microseconds, and the arbiter's state then.
+    class: Class,
+    /// It is counted in the line of its class.
+    in_line: bool,
+    /// When it found room that was another class's, in microseconds, and how many operations had begun by then. None has
+    /// begun since.
+    passed: Option<(u64, u64)>,
+    /// When it was next and found that too many operations are under way, in microseconds, and the arbiter's state then.
     deep: Option<(u64, Now)>,
     /// How long it has waited for them without one of them ending; and how long in all.
     waited_us: u64,
@@ -87,6 +146,8 @@ impl Arbiter {
     pub const fn new() -> Self {
         Self {
             now: AtomicU64::new(0),
+            lines: AtomicU64::new(0),
+            since_us: [const { AtomicU64::new(0) }; Class::ALL.len()],
             read: AtomicU64::new(0),
             closed_us: AtomicU64::new(0),
             most: AtomicU64::new(0),
@@ -117,28 +178,100 @@ impl Arbiter {
     }
 
     /// Begins an operation for others, if that may be at the time `now_us`, in microseconds. Whatever has begun ends
-    /// by [`Arbiter::others_end`].
+    /// by [`Arbiter::others_end`]. Who may not begin waits in the line of its class until it does, or leaves it.
     #[must_use]
     pub fn others_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
-        turn.look(now_us, self.now.load(Acquire).into());
+        let seen = Now::from(self.now.load(Acquire));
+        turn.look(now_us, seen);
         // A look at these that is a moment too early or late is one that came a moment earlier or later.
         let theirs = self.read.load(Relaxed) < SHARE_PAGES
             && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
+        let is_next = self.is_next(turn.class, now_us) || turn.is_passed_over(now_us, seen);
         let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
             let mut now = Now::from(now);
             let depth = if turn.is_patient() { DEPTH } else { 2 * DEPTH };
             let too_deep = now.running >= depth;
-            turn.deep = too_deep.then_some((now_us, now));
-            let may_begin = !too_deep && (now.waiting == 0 || !theirs);
+            let has_room = !too_deep && (now.waiting == 0 || !theirs);
+            turn.deep = (too_deep && is_next).then_some((now_us, now));
+            turn.finds_room(has_room && !is_next, now_us, now);
             now.running += 1;
             now.begun += 1;
-            may_begin.then(|| now.into())
+            (has_room && is_next).then(|| now.into())
         });
         if begun.is_ok() {
             self.read.store(0, Relaxed);
             self.closed_us.store(now_us, Relaxed);
+            self.leave_line(turn);
+            self.begins(turn.class, now_us);
+        } else if !turn.in_line {
+            self.join_line(turn, now_us);
         }
         begun.is_ok()
+    }
+
+    /// Whoever this is waits in that class from now on, where it was not in line before.
+    pub fn change_class(&self, turn: &mut Turn, class: Class) {
+        if turn.class != class {
+            self.leave_line(turn);
+            turn.class = class;
+        }
+    }
+
+    /// Whoever this is begins nothing.
+    pub fn leave(&self, mut turn: Turn) {
+        self.leave_line(&mut turn);
+    }
+
+    /// Whether one of those who wait in lines may find room now.
+    pub fn has_room_for_another(&self) -> bool {
+        let now = Now::from(self.now.load(Acquire));
+        self.lines.load(Relaxed) != 0 && now.waiting == 0 && now.running < DEPTH
+    }
+
+    /// Whether an operation of this class is next (D-order).
+    fn is_next(&self, class: Class, now_us: u64) -> bool {
+        let lines = Lines(self.lines.load(Relaxed));
+        let waits = |of: &Class| lines.of(*of) > 0;
+        // The first of those that have waited equally long is the most urgent one.
+        let oldest = Class::ALL
+            .into_iter()
+            .filter(waits)
+            .map(|of| (self.since(of), of))
+            .filter(|(since, _)| now_us.saturating_sub(*since) >= AGE_US)
+            .min();
+        match oldest {
+            Some((_, oldest)) => oldest == class,
+            None => !Class::ALL.into_iter().any(|of| of < class && waits(&of)),
+        }
+    }
+
+    fn since(&self, class: Class) -> u64 {
+        let since = self.since_us.get(class as usize);
+        since.map_or(0, |since| since.load(Relaxed))
+    }
+
+    /// Of this class one begins, or the first comes to wait.
+    fn begins(&self, class: Class, now_us: u64) {
+        if let Some(since) = self.since_us.get(class as usize) {
+            since.store(now_us, Relaxed);
+        }
+    }
+
+    fn join_line(&self, turn: &mut Turn, now_us: u64) {
+        let class = turn.class;
+        let joined = self
+            .lines
+            .fetch_update(Relaxed, Relaxed, |lines| Lines(lines).with_one(class));
+        turn.in_line = joined.is_ok();
+        if joined.is_ok_and(|before| Lines(before).of(class) == 0) {
+            self.begins(class, now_us);
+        }
+    }
+
+    fn leave_line(&self, turn: &mut Turn) {
+        if core::mem::take(&mut turn.in_line) {
+            self.lines.fetch_sub(Lines::one(turn.class), Relaxed);
+        }
     }
 
     /// An operation for others has ended.
@@ -181,6 +314,31 @@ impl Now {
     }
 }
 
+impl Class {
+    /// All of them, the most urgent one first.
+    pub const ALL: [Self; 4] = [Self::Fetch, Self::Prefetch, Self::Evict, Self::Spill];
+}
+
+impl Lines {
+    const BITS: u32 = u64::BITS / Class::ALL.len() as u32;
+    /// The most that are counted in a line.
+    const MOST: u64 = (1 << Self::BITS) - 1;
+
+    /// One that waits in this class.
+    const fn one(class: Class) -> u64 {
+        1 << (class as u32 * Self::BITS)
+    }
+
+    fn of(self, class: Class) -> u64 {
+        (self.0 / Self::one(class)) & Self::MOST
+    }
+
+    /// The same with one more in this class, if that can be counted.
+    fn with_one(self, class: Class) -> Option<u64> {
+        (self.of(class) < Self::MOST).then(|| self.0 + Self::one(class))
+    }
+}
+
 impl From<u64> for Now {
     fn from(now: u64) -> Self {
         Self {
@@ -198,17 +356,39 @@ impl From<Now> for u64 {
 }
 
 impl Turn {
-    /// Looks again: the time since the last look was waited for those that were under way then. As long as some end,
-    /// the device answers.
-    fn look(&mut self, now_us: u64, now: Now) {
-        if let Some((then, was)) = self.deep {
-            let waited = now_us.saturating_sub(then);
-            self.waited_in_all_us = self.waited_in_all_us.saturating_add(waited);
-            self.waited_us = match now.ended() == was.ended() {
-                true => self.waited_us.saturating_add(waited),
-                false => 0,
-            };
+    /// One of somebody who begins something of this class.
+    pub fn new(class: Class) -> Self {
+        Self {
+            class,
+            ..Self::default()
         }
+    }
+
+    /// Notes whether there `is` room that is another class's.
+    fn finds_room(&mut self, is: bool, now_us: u64, now: Now) {
+        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
+        self.passed = is.then(|| since.unwrap_or((now_us, now.begun)));
+    }
+
+    /// Whether whoever is next has left room to nobody for long.
+    fn is_passed_over(&self, now_us: u64, now: Now) -> bool {
+        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
+        since.is_some_and(|(since, _)| now_us.saturating_sub(since) >= YIELD_US)
+    }
+
+    /// Looks again: if it was next, the time since the last look was waited for those that were under way then. As long
+    /// as some end, the device answers.
+    fn look(&mut self, now_us: u64, now: Now) {
+        let Some((then, was)) = self.deep else {
+            self.waited_us = 0;
+            return;
+        };
+        let waited = now_us.saturating_sub(then);
+        self.waited_in_all_us = self.waited_in_all_us.saturating_add(waited);
+        self.waited_us = match now.ended() == was.ended() {
+            true => self.waited_us.saturating_add(waited),
+            false => 0,
+        };
     }
 
     fn is_patient(&self) -> bool {
@@ -217,187 +397,4 @@ impl Turn {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{setting, Dice};
-    use std::thread;
-    use std::vec::Vec;
-
-    /// Whether somebody who has just come may begin.
-    fn begins(a: &Arbiter) -> bool {
-        a.others_begin(&mut Turn::default(), 0)
-    }
-
-    #[test]
-    fn others_begin_nothing_while_a_fault_waits() {
-        let (a, mut turn) = (Arbiter::new(), Turn::default());
-        let (first, second) = (a.wait(7), a.wait(100));
-        assert!(!a.others_begin(&mut turn, 8));
-        a.begin(first, 1);
-        assert!(
-            !a.others_begin(&mut turn, 6 + FAULTS_FIRST_US),
-            "another waits"
-        );
-        a.begin(second, 1);
-        assert!(a.others_begin(&mut turn, 300));
-        assert_eq!(a.most_ahead(), 0);
-        a.begin(a.wait(300), 1);
-        assert_eq!(a.most_ahead(), 1);
-    }
-
-    #[test]
-    fn however_long_faults_wait_others_begin_now_and_then() {
-        let (a, mut turn) = (Arbiter::new(), Turn::default());
-        let waits = a.wait(7);
-        assert!(!a.others_begin(&mut turn, 6 + FAULTS_FIRST_US));
-        // Whoever it is, and one of them; whatever is read for other faults meanwhile.
-        let (mut late, then) = (Turn::default(), 7 + FAULTS_FIRST_US);
-        assert!(a.others_begin(&mut late, then));
-        a.begin(a.wait(then), 1);
-        assert!(!a.others_begin(&mut turn, then + FAULTS_FIRST_US - 1));
-        assert!(a.others_begin(&mut turn, then + FAULTS_FIRST_US));
-        a.give_up(waits);
-        a.others_end();
-        assert!(a.others_begin(&mut turn, then + FAULTS_FIRST_US));
-        assert_eq!(a.most_ahead(), 1);
-    }
-
-    #[test]
-    fn others_have_a_share_in_a_storm_of_faults() {
-        let (a, mut turn) = (Arbiter::new(), Turn::default());
-        let last = a.wait(0);
-        let (pages, mut begun) = (SHARE_PAGES / 4, 0);
-        for _ in 0..64 {
-            a.begin(a.wait(0), pages);
-            if a.others_begin(&mut turn, 0) {
-                begun += 1;
-                a.others_end();
-            }
-        }
-        assert_eq!(begun, 16);
-        a.begin(last, pages);
-        assert_eq!(a.most_ahead(), 16, "that one waited all the time");
-    }
-
-    #[test]
-    fn few_are_under_way_and_some_more_where_none_ends() {
-        let (a, mut turn) = (Arbiter::new(), Turn::default());
-        (0..DEPTH).for_each(|_| assert!(begins(&a)));
-        for _ in 0..DEPTH {
-            let mut turn = Turn::default();
-            assert!(!a.others_begin(&mut turn, 0) && !a.others_begin(&mut turn, PATIENCE_US - 1));
-            assert!(a.others_begin(&mut turn, PATIENCE_US));
-        }
-        assert!(!a.others_begin(&mut turn, 0) && !a.others_begin(&mut turn, 9 * PATIENCE_US));
-        (0..=DEPTH).for_each(|_| a.others_end());
-        assert!(begins(&a) && !begins(&a));
-    }
-
-    #[test]
-    fn what_is_waited_for_faults_takes_no_patience() {
-        let (a, mut turn) = (Arbiter::new(), Turn::default());
-        assert!(begins(&a));
-        let waits = a.wait(0);
-        assert!(!a.others_begin(&mut turn, 0) && !a.others_begin(&mut turn, FAULTS_FIRST_US - 1));
-        a.give_up(waits);
-        assert!(begins(&a));
-        let now_us = 9 * PATIENCE_US;
-        assert!(!a.others_begin(&mut turn, now_us) && !a.others_begin(&mut turn, now_us + 1));
-    }
-
-    #[test]
-    fn a_device_that_is_slow_answers_all_the_same() {
-        let (a, mut turn) = (Arbiter::new(), Turn::default());
-        (0..DEPTH).for_each(|_| assert!(begins(&a)));
-        let step = PATIENCE_US - 1;
-        let looks = PATIENCE_MOST_US / step;
-        for look in 0..=looks {
-            assert!(!a.others_begin(&mut turn, look * step));
-            // Somebody else comes first.
-            a.others_end();
-            assert!(begins(&a));
-        }
-        assert!(
-            a.others_begin(&mut turn, (looks + 1) * step),
-            "always overtaken"
-        );
-    }
-
-    #[test]
-    fn what_is_ahead_is_what_was_under_way_meanwhile() {
-        let seed = setting("UVM_TEST_SEED", 1);
-        std::eprintln!("UVM_TEST_SEED={seed}");
-        let (a, mut d) = (Arbiter::new(), Dice::new(seed));
-        let (mut waiting, mut most, mut running, mut read) = (Vec::new(), 0, 0_u64, 0);
-        // More than the count of what has begun has values.
-        for _ in 0..100_000 {
-            match d.below(4) {
-                0 if waiting.len() < 8 => waiting.push((a.wait(0), running)),
-                1 if !waiting.is_empty() => {
-                    let (waits, ahead) = waiting.swap_remove(d.below(waiting.len()));
-                    if d.one_in(4) {
-                        a.give_up(waits);
-                    } else {
-                        let pages = 1 + d.below(512) as u64;
-                        a.begin(waits, pages);
-                        read += pages;
-                        most = most.max(ahead);
-                    }
-                }
-                2 if running > 0 => {
-                    a.others_end();
-                    running -= 1;
-                }
-                _ => {
-                    let now_us = FAULTS_FIRST_US * u64::from(d.one_in(8));
-                    let mut turn = Turn {
-                        deep: None,
-                        waited_us: PATIENCE_US * u64::from(d.one_in(8)),
-                        waited_in_all_us: PATIENCE_MOST_US * u64::from(d.one_in(8)),
-                    };
-                    // The last one began, or the gate closed, at the time 0.
-                    a.closed_us.store(0, Relaxed);
-                    let depth = if turn.is_patient() { DEPTH } else { 2 * DEPTH };
-                    let may = (waiting.is_empty() || now_us > 0 || read >= SHARE_PAGES)
-                        && running < depth;
-                    assert_eq!(a.others_begin(&mut turn, now_us), may);
-                    if may {
-                        (running, read) = (running + 1, 0);
-                        waiting.iter_mut().for_each(|(_, ahead)| *ahead += 1);
-                    }
-                }
-            }
-            assert_eq!(a.most_ahead(), most);
-        }
-        assert!(most > DEPTH, "seed {seed} tries nothing");
-    }
-
-    /// D-depth and D-first, between threads: with a share that nobody reaches, a fault finds [`DEPTH`] at most.
-    #[test]
-    fn threads_find_few_ahead() {
-        let a = Arbiter::new();
-        let rounds = if cfg!(miri) { 50 } else { 20_000 };
-        thread::scope(|s| {
-            for _ in 0..3 {
-                s.spawn(|| {
-                    for _ in 0..rounds {
-                        while !begins(&a) {
-                            thread::yield_now();
-                        }
-                        a.others_end();
-                    }
-                });
-            }
-            s.spawn(|| {
-                for _ in 0..rounds {
-                    let waits = a.wait(0);
-                    thread::yield_now();
-                    a.begin(waits, 0);
-                }
-            });
-        });
-        assert!(a.most_ahead() <= DEPTH, "{}", a.most_ahead());
-        let now = Now::from(a.now.load(Acquire));
-        assert_eq!((now.running, now.waiting), (0, 0));
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  run            part by part, until somebody suspends
-//!    write_part   the tenant's turn; what it wrote before is paid for; a buffer; the part
+//!    write_part   the tenant's turn; what it wrote before is paid for; the device's planned writes; a buffer; the part
 //!      part       VA space; device; va_block after va_block
 //! ```
 //!
@@ -25,6 +25,8 @@
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device. What is only copied
 //!   ahead is not begun by who has the turn where the host is full, nor tried again, but copied by itself later: what
 //!   the turn is for makes the room that the copy would wait for.
+//! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked. Its writes
+//!   begin with the VA space locked, and so wait behind nobody but planned reads (`cause.rs`).
 //! - **V-turn**: who has the turn keeps it until it has paid, and gives way to a suspend alone, also a worker. If one gave
 //!   it up for its rate, others would write before it each time and make it wait anew.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
@@ -108,6 +110,10 @@ pub trait Machine {
 
     /// Sleeps for a moment; false if a signal has come.
     fn nap(&mut self) -> bool;
+
+    /// Waits, without any lock but the turn, until a planned write of the device may begin. None is begun: those of the
+    /// part follow. Whoever is to end, or to let the system suspend, does not wait on.
+    fn stand_in_line(&mut self);
 
     /// Gets a buffer to write from; false without memory.
     fn open(&mut self) -> bool;
@@ -371,6 +377,8 @@ fn write_part<M: Machine>(
         return Err(Failed::Interrupted);
     }
     let moved = wait_to_write(m).and_then(|()| {
+        // V-line.
+        m.stand_in_line();
         if !m.open() {
             return Err(Failed::NoMemory);
         }

@@ -108,7 +108,12 @@ impl Pressure {
     /// Whether a tenant that has `mine` of the `host` pages in use, as one of `tenants` that have
     /// any, waits for room before it makes more. Who has less than its share never waits for others.
     pub fn must_wait(&self, host: u64, mine: u64, tenants: u64) -> bool {
-        self.stalled.is_none() && host > self.limit && has_share(mine, tenants, self.limit)
+        self.stalled.is_none() && self.is_short(host) && has_share(mine, tenants, self.limit)
+    }
+
+    /// Whether `host` pages are more than may be in use, so that whoever makes more may wait.
+    pub fn is_short(&self, host: u64) -> bool {
+        host > self.limit
     }
 
     /// Whether a tenant's pages may be spilled: it has its share of what spills leave. Who has less
@@ -191,6 +196,7 @@ mod tests {
         assert!(!p.goes_on(LOW, 0) && p.goes_on(LOW + 1, 0));
         assert!(!p.must_wait(LIMIT, LIMIT, 1));
         assert!(p.must_wait(LIMIT + 1, LIMIT + 1, 1));
+        assert!(!p.is_short(LIMIT) && p.is_short(LIMIT + 1));
         // A limit of nothing is one page.
         let p = Pressure::new(0);
         assert!(!p.must_wait(1, 1, 1) && p.must_wait(2, 2, 1));

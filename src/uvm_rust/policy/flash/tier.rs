@@ -9,7 +9,8 @@
 //! ```text
 //!  Tier ── owners ──▶ Owner ── queue ───▶ blocks that may have something to spill
 //!    │                  ├───── copies ──▶ blocks of which flash may have copies
-//!    │                  └───── asking ──▶ blocks of which GPU faults want something, and those of which calls do
+//!    │                  └───── asking ──▶ blocks of which GPU faults want something, those of which calls do, and
+//!    │                                    those of which prefetches do
 //!    └──── all blocks
 //! ```
 //!
@@ -36,16 +37,20 @@ pub const FETCHERS_EACH: u32 = 8;
 /// Blocks of one owner that are read at the same time as a call will need them.
 pub const READERS_EACH: u32 = 4;
 
-/// Those who read for an owner: first the fetchers, for faults; then the readers, for calls. So no fault waits
-/// behind what is wanted later.
-pub const ALL_EACH: u32 = FETCHERS_EACH + READERS_EACH;
+/// Blocks of one owner that are read at the same time for prefetches: as many as a prefetcher copies.
+pub const PREFETCHERS_EACH: u32 = 2;
 
-/// Whether the reader with this number reads for faults or for calls.
+/// Those who read for an owner: first the fetchers, for faults; then the readers, for calls; then those who read for
+/// prefetches. So no fault waits behind what is wanted later, and no call behind a guess.
+pub const ALL_EACH: u32 = FETCHERS_EACH + READERS_EACH + PREFETCHERS_EACH;
+
+/// Whether the reader with this number reads for faults, for calls or for prefetches.
 pub fn reads_for(number: u32) -> Asks {
-    if number < FETCHERS_EACH {
-        Asks::Fault
-    } else {
-        Asks::Call
+    const CALLS: u32 = FETCHERS_EACH + READERS_EACH;
+    match number {
+        ..FETCHERS_EACH => Asks::Fault,
+        FETCHERS_EACH..CALLS => Asks::Call,
+        CALLS.. => Asks::Prefetch,
     }
 }
 
@@ -97,7 +102,7 @@ impl<B, O> Block<B, O> {
             queue: Links::default(),
             copies: Links::default(),
             asking: Links::default(),
-            asks: Asks::Call,
+            asks: Asks::Prefetch,
         }
     }
 }
@@ -117,9 +122,10 @@ pub struct Owner<B, O> {
     vain: u32,
     /// Blocks of which flash may have copies, the oldest first.
     copies: List<B>,
-    /// Blocks of which something was asked for, by faults and by calls, the first first.
+    /// Blocks of which something was asked for, by faults, by calls and by prefetches, the first first.
     for_faults: List<B>,
     for_calls: List<B>,
+    for_prefetches: List<B>,
     /// A bit for each reader, by its number: the reader is queued or at work, and looks at what is asked for before it
     /// ends.
     awake: u32,
@@ -141,6 +147,7 @@ impl<B, O> Owner<B, O> {
             copies: List::default(),
             for_faults: List::default(),
             for_calls: List::default(),
+            for_prefetches: List::default(),
             awake: 0,
             paid: Ns::default(),
             all: Links::default(),
@@ -153,6 +160,7 @@ impl<B: Copy, O> Owner<B, O> {
         match asks {
             Asks::Fault => &mut self.for_faults,
             Asks::Call => &mut self.for_calls,
+            Asks::Prefetch => &mut self.for_prefetches,
         }
     }
 }
@@ -330,6 +338,12 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
             let (mine, owners) = self.mine(records, owner);
             attached.pressure.must_wait(self.host_pages, mine, owners)
         })
+    }
+
+    /// Whether too much host memory is in use, so that somebody may wait for what is spilled.
+    pub fn is_short(&self) -> bool {
+        let attached = self.attached.as_ref();
+        attached.is_some_and(|attached| attached.pressure.is_short(self.host_pages))
     }
 
     // The queues of what may be spilled.
@@ -543,9 +557,9 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         oldest.map(|(owner, _)| owner)
     }
 
-    // Reads for GPU faults, and for calls.
+    // Reads for GPU faults, for calls and for prefetches.
 
-    /// Something is asked for of the block, about which nobody was told, or not that faults wait for it. Returns
+    /// Something is asked for of the block, about which nobody was told, or not that it is as urgent. Returns
     /// the number of who reads for its owner and has to be woken.
     ///
     /// Where all are awake, one of them will find it. To wake one that is at work would count as one

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Pages of one va_block that another thread is to read: those that GPU faults need which were put off, and those
-//! that a call will need soon. Faults are put off so that the faults of all processes do not wait for the device.
+//! Pages of one va_block that another thread is to read: those that GPU faults need which were put off, those that a
+//! call will need soon, and those that a prefetch is to bring to a GPU. Faults are put off so that the faults of all
+//! processes do not wait for the device.
 
 use super::super::mask::PageMask;
 use super::block::{BlockPages, AGAIN_US};
+use super::cause::Cause;
 
-/// Who wants pages; a fault before a call.
+/// Who wants pages; a fault before a call, and a call before a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asks {
+    /// A prefetch, which is a guess.
+    Prefetch,
     /// A call, for later.
     Call,
     /// A GPU's faults, now.
@@ -26,12 +30,35 @@ pub enum Park {
     Ask(PageMask),
 }
 
+impl Asks {
+    /// Says why a read takes a turn with the device. A read for faults takes none.
+    pub fn cause(self) -> Cause {
+        match self {
+            Self::Prefetch => Cause::Guess,
+            Self::Call | Self::Fault => Cause::Read,
+        }
+    }
+}
+
+/// What a device has of one va_block, for who prefetches that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Pages that are on the device, that nobody reads or is to read, and that may be asked for.
+    pub idle: PageMask,
+    /// Pages that somebody reads, or is to read.
+    pub coming: PageMask,
+    /// Some pages could not be read. Then none of the block may be asked for.
+    pub failed: bool,
+}
+
 /// What is wanted of one va_block. Protected by its lock, as the state of its pages is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wants {
     asked: PageMask,
     /// For whom somebody fetches them, or is going to.
     fetched_for: Option<Asks>,
+    /// A prefetch has asked for pages, and has not been told yet that this was tried.
+    is_prefetched: bool,
     /// Pages that were asked for and could not be fetched, which no fault has found out yet.
     failed: PageMask,
     /// Lost pages of the last faults that were not put off; these faults find out that the pages are lost.
@@ -47,7 +74,34 @@ impl Wants {
         self.asked |= *pages;
         let told = self.fetched_for >= Some(asks);
         self.fetched_for = self.fetched_for.max(Some(asks));
+        self.is_prefetched |= asks == Asks::Prefetch;
         !told
+    }
+
+    /// Says what a device has of a block with this `state`, for who prefetches that. A prefetch is a guess, so it asks a
+    /// device for nothing of a block of which a read has failed: those who use the block find out what is to be had of it.
+    pub fn stored(&self, state: &BlockPages) -> Stored {
+        let (asked, on_flash) = (self.asked | state.in_flight(), state.on_flash());
+        let failed = !(state.lost() | self.failed).is_empty();
+        Stored {
+            idle: if failed {
+                PageMask::EMPTY
+            } else {
+                on_flash - asked
+            },
+            coming: on_flash & asked,
+            failed,
+        }
+    }
+
+    /// Whether a prefetch is to be told that what was asked for of a block with this `state` was tried. It is told again
+    /// as long as somebody else reads some of that.
+    #[must_use]
+    pub fn tells_prefetch(&mut self, state: Option<&BlockPages>) -> bool {
+        let reads = |state: &BlockPages| state.in_flight().intersects(&state.on_flash());
+        let tells = self.is_prefetched;
+        self.is_prefetched &= state.is_some_and(reads);
+        tells
     }
 
     /// Whether faults wait for some of what was asked for.
@@ -57,11 +111,11 @@ impl Wants {
 
     /// For whom a reader of the kind `reader` reads the pages that were asked for; `None` if it is to leave them alone.
     ///
-    /// A reader for calls reads all pages, and reads them for faults if faults wait for some. A reader for faults leaves
-    /// alone pages that only calls ask for: another reader may have read the pages that this one was woken for, and a
-    /// call may have asked for more since.
+    /// A reader reads all pages for the most urgent of those who asked. It leaves alone pages for which nobody has asked who
+    /// is as urgent as those that it reads for: another reader may have read the pages that this one was woken for, and a
+    /// call, or a prefetch, may have asked for more since.
     pub fn read_by(&self, reader: Asks) -> Option<Asks> {
-        let asks = self.fetched_for.unwrap_or(Asks::Call);
+        let asks = self.fetched_for.unwrap_or(Asks::Prefetch);
         (asks >= reader).then_some(asks)
     }
 
@@ -75,7 +129,7 @@ impl Wants {
         !((self.asked & state.on_flash()) - state.in_flight()).is_empty()
     }
 
-    /// A call has got `pages`. If only calls have asked for them, nobody is to read them any more: they may have
+    /// A call has got `pages`. If no fault has asked for them, nobody is to read them any more: they may have
     /// left for the device again before somebody does.
     pub fn came(&mut self, pages: &PageMask) {
         if !self.is_urgent() {

@@ -7,7 +7,8 @@
 //!  announcements ──▶ kernels  ─┐
 //!                              ├─▶ Correlator ──▶ Predictor ──▶ blocks to prefetch
 //!  fault loop ─────▶ faults   ─┘        ▲
-//!                                       └── what had no room, again
+//!                                       ├── what had no room, again
+//!  reads that ended ────────────────────┴── what was to come from the SSD first, again
 //! ```
 //!
 //! Two rings, each with one producer and one consumer at a time. A fault carries the
@@ -20,12 +21,17 @@
 //! [`Correlator`]. Between producers and consumer there is no lock.
 
 use super::lane::Lane;
+use super::ring::Ring;
 use super::{Config, ExecId, Next, Predictor, Prefetch, Share, Stats, UmBlock};
 use crate::mem::OutOfMemory;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Among the IDs: no kernel is running, or none that is known.
 const IDLE: u64 = 0;
+
+/// The blocks that may be on their way from the SSD for the prefetches of one process on one GPU: 16 MiB, as much as
+/// a call reads ahead.
+pub const FETCHES: usize = 8;
 
 /// The rings of one process on one GPU.
 pub struct Feed {
@@ -38,6 +44,8 @@ pub struct Feed {
     last: AtomicU64,
     /// An announcement found no room: what follows it is not known.
     overrun: AtomicBool,
+    /// Reads of the SSD that have ended; wraps.
+    reads_ended: AtomicU32,
     dropped_kernels: AtomicU64,
     dropped_faults: AtomicU64,
 }
@@ -51,6 +59,7 @@ impl Feed {
             announced: AtomicU32::new(0),
             last: AtomicU64::new(u64::MAX),
             overrun: AtomicBool::new(false),
+            reads_ended: AtomicU32::new(0),
             dropped_kernels: AtomicU64::new(0),
             dropped_faults: AtomicU64::new(0),
         })
@@ -84,6 +93,11 @@ impl Feed {
         true
     }
 
+    /// A read of the SSD has ended, which a prefetch may wait for. Any thread may say so.
+    pub fn read_ended(&self) {
+        self.reads_ended.fetch_add(1, Ordering::Release);
+    }
+
     /// Announcements and faults for which there was no room.
     pub fn dropped(&self) -> (u64, u64) {
         (
@@ -102,6 +116,14 @@ pub struct Correlator {
     held: Option<Prefetch>,
     /// No prefetch until the next kernel.
     holding: bool,
+    /// Blocks that are to come from the SSD first, of which the first was looked at longest ago.
+    coming: Ring<Prefetch>,
+    /// How many of them are to be looked at, from the first one on.
+    to_look: usize,
+    /// How many reads had ended when it was last decided which of them are to be looked at.
+    reads_ended: u32,
+    /// `held` waits for one of them to be over, and not for the next kernel.
+    is_behind: bool,
 }
 
 impl Correlator {
@@ -112,12 +134,20 @@ impl Correlator {
             taken: 0,
             held: None,
             holding: false,
+            coming: Ring::new(FETCHES)?,
+            to_look: 0,
+            reads_ended: 0,
+            is_behind: false,
         })
     }
 
     /// Takes up to `most` kernels and faults off the rings. Returns whether that was
     /// all. Where memory is short, less is learnt.
     pub fn absorb(&mut self, feed: &Feed, most: u32) -> bool {
+        let ended = feed.reads_ended.load(Ordering::Acquire);
+        if core::mem::replace(&mut self.reads_ended, ended) != ended {
+            self.to_look = self.coming.len();
+        }
         for _ in 0..most {
             let fault = feed.faults.front();
             // Faults of the current kernel, or an earlier one, go before the next.
@@ -141,18 +171,30 @@ impl Correlator {
     fn kernel(&mut self, id: u64) {
         self.holding = false;
         let next = self.now().wrapping_add(1);
+        let mut is_known = false;
         if id == IDLE {
-            self.held = None;
             self.predictor.on_idle();
-        } else if self.predictor.on_kernel(ExecId(id)).is_err() {
-            self.held = None;
+        } else {
+            is_known = self.predictor.on_kernel(ExecId(id)).is_ok();
         }
         // One kernel nearer, if the kernels come as foreseen; not worth it once its own is over.
-        let foreseen = self.now() == next;
-        self.held = self.held.filter(|_| foreseen).and_then(|p| {
-            let ahead = p.ahead.checked_sub(1)?;
+        let foreseen = is_known && self.now() == next;
+        let nearer = |p: Prefetch| {
+            let ahead = p.ahead.checked_sub(1).filter(|_| foreseen)?;
             Some(Prefetch { ahead, ..p })
-        });
+        };
+        self.held = self.held.and_then(nearer);
+        self.keep_coming(nearer);
+    }
+
+    /// Keeps of what is to come from the SSD what `change` makes of it. All of that is looked at again.
+    fn keep_coming(&mut self, change: impl Fn(Prefetch) -> Option<Prefetch>) {
+        for _ in 0..self.coming.len() {
+            if let Some(prefetch) = self.coming.pop().and_then(&change) {
+                self.coming.push(prefetch);
+            }
+        }
+        self.to_look = self.coming.len();
     }
 
     /// The next block to prefetch, looking at `steps` blocks or kernels at most.
@@ -160,9 +202,51 @@ impl Correlator {
         if self.holding {
             return Next::Idle;
         }
+        if let Some(left) = self.to_look.checked_sub(1) {
+            self.to_look = left;
+            if let Some(p) = self.coming.pop() {
+                let fetched = true;
+                return Next::Prefetch(Prefetch { fetched, ..p });
+            }
+        }
+        if self.held.is_some() && self.is_behind && !self.may_fetch() {
+            return Next::Idle;
+        }
         match self.held.take() {
             Some(p) => Next::Prefetch(p),
             None => self.predictor.next(steps),
+        }
+    }
+
+    /// Whether one more block may be on its way from the SSD.
+    pub fn may_fetch(&self) -> bool {
+        self.coming.len() < FETCHES
+    }
+
+    /// Pages of `prefetch` are to come from the SSD first. It comes again when a read has ended
+    /// ([`Feed::read_ended`]), unless its kernel is over by then.
+    pub fn comes(&mut self, prefetch: Prefetch) {
+        // A block may be predicted for two kernels.
+        if !self.coming.iter().any(|p| p.block == prefetch.block) {
+            self.coming.push(prefetch);
+        }
+    }
+
+    /// So many blocks are on their way from the SSD that `prefetch` is not asked for yet: it comes next, once one of
+    /// them is over.
+    pub fn fall_behind(&mut self, prefetch: Prefetch) {
+        self.held = Some(prefetch);
+        self.is_behind = true;
+    }
+
+    /// `prefetch` comes again, before others. One that was to come from the SSD keeps its place among those.
+    fn keep(&mut self, prefetch: Prefetch) {
+        if prefetch.fetched {
+            self.comes(prefetch);
+            self.to_look = self.coming.len();
+        } else {
+            self.held = Some(prefetch);
+            self.is_behind = false;
         }
     }
 
@@ -175,7 +259,7 @@ impl Correlator {
     /// prefetched until the next kernel, and this first then.
     pub fn hold(&mut self, prefetch: Prefetch) {
         self.holding = true;
-        self.held = Some(prefetch);
+        self.keep(prefetch);
     }
 
     /// Whether all announcements have been taken off the rings.
@@ -186,12 +270,13 @@ impl Correlator {
     /// `prefetch` was not begun, as another kernel was announced meanwhile: it comes first once that is learnt, unless
     /// its own kernel is over.
     pub fn put_back(&mut self, prefetch: Prefetch) {
-        self.held = Some(prefetch);
+        self.keep(prefetch);
     }
 
     /// Addresses `first` to `last` went away.
     pub fn forget(&mut self, first: UmBlock, last: UmBlock) {
         self.held = None;
+        self.keep_coming(|p| (p.block < first || last < p.block).then_some(p));
         self.predictor.forget(first, last);
     }
 

@@ -152,7 +152,8 @@ fn a_late_prefetch_does_not_disturb_the_chain() {
         Next::Prefetch(Prefetch {
             block: b(10),
             kernel: ExecId(1),
-            ahead: 0
+            ahead: 0,
+            fetched: false
         })
     );
     p.on_fault(b(10)).unwrap();
@@ -161,7 +162,8 @@ fn a_late_prefetch_does_not_disturb_the_chain() {
         Next::Prefetch(Prefetch {
             block: b(11),
             kernel: ExecId(1),
-            ahead: 0
+            ahead: 0,
+            fetched: false
         })
     );
 }

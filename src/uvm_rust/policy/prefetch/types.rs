@@ -77,7 +77,7 @@ impl Default for Config {
 }
 
 /// A block to prefetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefetch {
     /// The block that is to be brought to the GPU.
     pub block: UmBlock,
@@ -85,6 +85,8 @@ pub struct Prefetch {
     pub kernel: ExecId,
     /// How many kernels ahead that is; 0 is the current one.
     pub ahead: u32,
+    /// It was to come from the SSD when it was handed out before.
+    pub fetched: bool,
 }
 
 /// What one call of `Predictor::next` found.

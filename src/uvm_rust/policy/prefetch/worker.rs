@@ -8,10 +8,13 @@
 //! ```text
 //!  learn    rings -> tables                        correlator: Correlator::absorb
 //!  choose   tables -> the next block               prefetcher: Correlator::next
+//!  fetch    what is on the SSD is asked for        the tier's readers (policy/flash/asked.rs)
 //!  move     faults first; locks; room; copy        migration:  run.rs, room.rs
 //!             ^            |
 //!             +--- while the copy runs, the next is learnt, chosen and begun
 //! ```
+//!
+//! A block that was asked for comes again when a read has ended, and then goes from host memory to the GPU like any other.
 //!
 //! When no predicted block is left and kernels come as predicted, the worker pushes the oldest blocks of its own
 //! process out. It stops at the watermark of chunks that can be allocated without a copy.
@@ -36,6 +39,11 @@
 //! - **W-room**: a prefetch evicts no block that is expected itself or that a running kernel has asked for. A
 //!   prefetch that finds no other victim, or gets no memory from it, is held back until the next kernel. It does not
 //!   wait for memory: the locks of W-lock are held meanwhile, and nobody needs what it brings.
+//! - **W-ssd**: of a predicted block that is on the SSD, the pages that a prefetch would bring (W-fit, and policy) are
+//!   asked for, if the block has a chunk or there is room for it (W-room). That is done with the va_block's lock held, which
+//!   protects what is asked for, and nobody waits for a read with it. What somebody reads, or is to read, is not asked
+//!   for; nor is a block of which a read has failed, and a prediction asks once: what did not come is left to those who
+//!   use it. At most [`super::feed::FETCHES`] blocks are on their way at a time. One more is not asked for before one of these is over.
 //! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
 //!   not asked for, and whose policy lets it go, and none once there are chunks enough. It is so once its lock is held. Which kernel runs, the chunks
 //!   hear from who announces it ([`Worker::begins`]), as the worker may learn late of it.
@@ -57,6 +65,7 @@ use self::part::Part;
 use self::run::Run;
 use super::{Correlator, Feed, Share};
 use crate::policy::evict::{Chunk, Holder, Owner, RootChunks};
+pub use crate::policy::flash::wants::Stored;
 use crate::policy::mask::PageMask;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -259,6 +268,18 @@ pub trait Machine {
 
     /// Looks at its pages.
     fn pages(&mut self) -> Pages;
+
+    /// Looks at what an SSD has of it, if there is one.
+    fn stored(&mut self) -> Stored {
+        Stored::default()
+    }
+
+    /// Has others read `pages` of it from the SSD to host memory, where the process can be charged for them. When that was
+    /// tried, [`Feed::read_ended`] is called, and the worker woken. Returns whether somebody does so. The va_block's lock
+    /// is held throughout, and nothing is waited for.
+    fn fetch(&mut self, _pages: &PageMask) -> bool {
+        false
+    }
 
     /// The root chunk that its first page is in, on the GPU.
     fn chunk(&mut self) -> Option<Chunk>;

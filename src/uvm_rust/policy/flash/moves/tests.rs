@@ -41,6 +41,8 @@ struct Script {
     no_entry: Option<Failed>,
     /// Too many others copy to a GPU.
     too_many: bool,
+    /// How often it stood in line for the device.
+    lines: usize,
     /// The host has room for so many blocks, if not for all.
     room: Option<usize>,
     /// What the tenant has paid for, if anything is to be paid.
@@ -101,6 +103,11 @@ impl Machine for Script {
         self.said.push("nap");
         self.rate.iter_mut().for_each(turns::Rate::nap);
         !self.signal
+    }
+
+    fn stand_in_line(&mut self) {
+        assert_eq!(self.held, ["turn"], "V-line");
+        self.lines += 1;
     }
 
     fn open(&mut self) -> bool {
@@ -384,6 +391,16 @@ fn to_the_host_nobody_waits_or_pays() {
         (11, 9, 2)
     );
     assert_eq!((m.count("pay"), m.count("turn"), m.count("nap")), (0, 0, 0));
+}
+
+/// Its writes begin with the VA space locked, so they wait for nobody else.
+#[test]
+fn a_part_that_is_written_stands_in_line_once() {
+    for (to, lines) in [(To::Device, 3), (To::Host, 0), (To::Gpu, 0)] {
+        let mut m = Script::default();
+        assert_eq!(run(&mut m, 0, 2 * AT_ONCE + MIB, to), Ok(()));
+        assert_eq!(m.lines, lines, "{to:?}");
+    }
 }
 
 #[test]

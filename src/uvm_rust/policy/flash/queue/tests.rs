@@ -71,6 +71,8 @@ impl moves::Machine for Nothing {
     fn nap(&mut self) -> bool {
         true
     }
+    fn stand_in_line(&mut self) {}
+
     fn open(&mut self) -> bool {
         true
     }

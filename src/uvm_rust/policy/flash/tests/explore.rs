@@ -100,6 +100,9 @@ pub(super) enum AsItIs {
     Trim,
 }
 
+/// Who asks for pages, and so the queues of those who read them.
+const ALL_ASKS: [Asks; 3] = [Asks::Fault, Asks::Call, Asks::Prefetch];
+
 /// What of it has done something.
 #[derive(Default)]
 struct Done {
@@ -200,12 +203,9 @@ fn as_it_is<'w>(
         AsItIs::Asked => {
             // By now something was spilled.
             (0..w.below(200)).for_each(|_| real.pause());
-            (0..2 + w.below(6)).for_each(|_| real.others.push(missing(w)));
+            (0..3 + w.below(6)).for_each(|_| real.others.push(missing(w)));
             // Those of the other queue may have gone, for want of anybody who asks.
-            for other in [Asks::Call, Asks::Fault]
-                .into_iter()
-                .filter(|other| *other != queue)
-            {
+            for other in ALL_ASKS.into_iter().filter(|other| *other != queue) {
                 let future = Box::pin(fetchers(w, other));
                 real.others.push(Thread {
                     future,
@@ -291,7 +291,7 @@ fn cast(
     if draw(3) == 0 && real != AsItIs::Detach {
         threads.push(Box::pin(detach(w)));
     }
-    for queue in [Asks::Fault, Asks::Call] {
+    for queue in ALL_ASKS {
         let fetching = match real {
             AsItIs::Asked if queue == as_it_is => draw(2),
             _ => 1 + draw(3),

@@ -6,9 +6,10 @@ use super::super::block::AGAIN_US;
 use super::super::pace::Ns;
 use super::super::pressure::{Pressure, Tried, AGAIN_MS};
 use super::super::tier::{
-    reads_for, Block, Ended, Owner, Records, Tier, ALL_EACH, FETCHERS_EACH, READERS_EACH,
+    reads_for, Block, Ended, Owner, Records, Tier, ALL_EACH, FETCHERS_EACH, PREFETCHERS_EACH,
+    READERS_EACH,
 };
-use super::super::wants::{Asks, Park, Wants};
+use super::super::wants::{Asks, Park, Stored, Wants};
 use super::{fetch, pages, spill, table};
 use crate::policy::flash::{BlockPages, Table};
 use crate::policy::mask::PageMask;
@@ -170,6 +171,7 @@ fn who_has_less_than_its_share_neither_waits_nor_is_spilled() {
     r.tier.attach(1, 100, 1);
     // Of two that have any, with it three.
     assert!(r.must_wait(rich) && !r.must_wait(poor) && !r.must_wait(empty));
+    assert!(r.tier.is_short());
     r.tier.dequeue(&mut r.live, blocks[0]);
     assert_eq!(r.victim(), None, "of the one that has less");
     r.tier.detach();
@@ -313,6 +315,84 @@ fn a_fault_does_not_wait_behind_what_is_wanted_later() {
     assert_eq!(rest, [&blocks[..7], &blocks[8..]].concat());
     assert!(!r.tier.fetched(&mut r.live, owner, reader));
     assert_eq!(r.tier.ask(&mut r.live, blocks[0], call), Some(reader));
+}
+
+/// What a prefetch wants has readers of its own, and is a call's as soon as a call wants it.
+#[test]
+fn a_call_does_not_wait_behind_a_guess() {
+    let mut r = Rig::default();
+    let (owner, blocks) = r.with(&[1; 6]);
+    let (reader, guesser) = (FETCHERS_EACH, FETCHERS_EACH + READERS_EACH);
+    let (call, guess) = (Asks::Call, Asks::Prefetch);
+    let woken: Vec<_> = blocks
+        .iter()
+        .map(|b| r.tier.ask(&mut r.live, *b, guess))
+        .collect();
+    let all = (0..6).map(|n| (n < PREFETCHERS_EACH).then_some(guesser + n));
+    assert_eq!(woken, all.collect::<Vec<_>>());
+    let next = |r: &mut Rig, number| r.tier.next_asking(&mut r.live, owner, number);
+    assert_eq!(next(&mut r, reader), None, "no call wants it");
+    assert_eq!(r.asking(owner), None, "no fault wants it");
+    assert_eq!(r.tier.ask(&mut r.live, blocks[3], call), Some(reader));
+    assert_eq!(next(&mut r, reader), Some(blocks[3]));
+    let rest: Vec<_> = core::iter::from_fn(|| next(&mut r, guesser)).collect();
+    assert_eq!(rest, [&blocks[..3], &blocks[4..]].concat());
+    assert!(!r.tier.fetched(&mut r.live, owner, guesser));
+    assert_eq!(r.tier.ask(&mut r.live, blocks[0], guess), Some(guesser));
+}
+
+/// A prefetch asks for what is on the device and is not asked for, of a block of which all could be read. It is told when
+/// that was tried, and again as long as somebody else reads some of it.
+#[test]
+fn a_prefetch_asks_for_what_nobody_has_asked_for() {
+    let (mut t, mut wants) = (table(4), Wants::default());
+    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    let stored = |idle, coming| Stored {
+        idle,
+        coming,
+        failed: false,
+    };
+    assert_eq!(wants.stored(&state), Stored::default());
+    spill(&mut t, &mut state, pages(0, 100));
+    assert_eq!(wants.stored(&state), stored(pages(0, 100), none));
+    assert!(wants.ask(&pages(0, 40), Asks::Prefetch), "somebody is told");
+    assert!(!wants.ask(&pages(40, 50), Asks::Prefetch), "once");
+    assert_eq!(wants.stored(&state), stored(pages(50, 100), pages(0, 50)));
+    assert_eq!(wants.read_by(Asks::Prefetch), Some(Asks::Prefetch));
+    assert_eq!(wants.read_by(Asks::Call), None);
+    assert!(wants.ask(&pages(0, 1), Asks::Call), "a call is more urgent");
+    assert_eq!(wants.read_by(Asks::Prefetch), Some(Asks::Call));
+    let read = state.begin_read(&mut t, &pages(0, 60)).unwrap().unwrap();
+    assert_eq!(wants.stored(&state), stored(pages(60, 100), pages(0, 60)));
+    // Who was asked has tried, and another one reads still.
+    wants.tried(false, Some(&state));
+    assert!(wants.tells_prefetch(Some(&state)));
+    assert_eq!(wants.stored(&state), stored(pages(60, 100), pages(0, 60)));
+    let _ = state.end_read(&mut t, read, &pages(0, 60), &none, false);
+    assert!(wants.tells_prefetch(Some(&state)));
+    assert!(!wants.tells_prefetch(Some(&state)), "once it is over");
+    assert_eq!(wants.stored(&state), stored(pages(60, 100), none));
+    assert!(wants.ask(&pages(60, 70), Asks::Call));
+    wants.tried(false, Some(&state));
+    assert!(!wants.tells_prefetch(None), "it did not ask");
+    // A read of a page fails: nothing of the block is asked for until the page is read, or forgotten.
+    let read = state.begin_read(&mut t, &pages(60, 70)).unwrap().unwrap();
+    let _ = state.put_off(&read, (&pages(60, 61), &none), 0);
+    let _ = state.end_read(&mut t, read, &pages(61, 70), &none, false);
+    let failed = Stored {
+        failed: true,
+        ..Stored::default()
+    };
+    assert_eq!(wants.stored(&state), failed);
+    state.forget(&mut t, &pages(60, 61));
+    assert_eq!(wants.stored(&state), stored(pages(70, 100), none));
+    // So it is for what faults wanted and did not get, which they have not found out.
+    assert!(wants.ask(&pages(70, 71), Asks::Fault));
+    wants.tried(true, Some(&state));
+    assert!(wants.stored(&state).failed);
+    wants.arrived(&pages(70, 71));
+    assert!(!wants.stored(&state).failed);
+    fetch(&mut t, &mut state, PageMask::FULL);
 }
 
 #[test]
@@ -503,7 +583,7 @@ struct Tenant {
     is_there: bool,
     queue: VecDeque<usize>,
     vain: u32,
-    asking: [VecDeque<usize>; 2],
+    asking: [VecDeque<usize>; 3],
     awake: [bool; ALL_EACH as usize],
 }
 
@@ -682,7 +762,7 @@ fn step(r: &mut Rig, m: &mut Model, d: &mut Dice, now: &mut u64) {
             }
         }
         13 => {
-            let asks = [Asks::Call, Asks::Fault][d.below(2)];
+            let asks = [Asks::Prefetch, Asks::Call, Asks::Fault][d.below(3)];
             let tenant = &mut m.owners[of];
             for asking in &mut tenant.asking {
                 asking.retain(|x| *x != b);

@@ -177,3 +177,115 @@ fn what_is_freed_is_not_prefetched() {
     let found = prefetched(&mut c);
     assert!(found.iter().all(|b| !(20..30).contains(b)), "{found:?}");
 }
+
+fn coming(n: u32, ahead: u32) -> Prefetch {
+    Prefetch {
+        block: block(n),
+        ahead,
+        ..Prefetch::default()
+    }
+}
+
+/// What comes next of what was to come from the SSD, which stays there. Nothing else is predicted.
+fn looked_at(c: &mut Correlator) -> Vec<u32> {
+    let mut seen = Vec::new();
+    while let Next::Prefetch(p) = c.next(100) {
+        assert!(p.fetched);
+        seen.push(p.block.0);
+        c.comes(p);
+    }
+    seen
+}
+
+#[test]
+fn what_comes_from_the_ssd_is_looked_at_when_a_read_has_ended() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    (1..=3).for_each(|n| c.comes(coming(n, 0)));
+    // It was predicted for another kernel as well.
+    c.comes(coming(2, 7));
+    c.absorb(&feed, 100);
+    assert_eq!(c.next(100), Next::Idle);
+    for _ in 0..2 {
+        feed.read_ended();
+        c.absorb(&feed, 100);
+        assert_eq!(looked_at(&mut c), [1, 2, 3], "once for each time");
+    }
+    // One that waited for faults is looked at with the others; where there is no room for one, all wait.
+    feed.read_ended();
+    c.absorb(&feed, 100);
+    let Next::Prefetch(first) = c.next(100) else {
+        panic!("none comes");
+    };
+    c.put_back(first);
+    assert_eq!(looked_at(&mut c), [2, 3, 1]);
+    c.forget(block(3), block(4));
+    assert_eq!(looked_at(&mut c), [2, 1]);
+    c.hold(Prefetch {
+        fetched: true,
+        ..coming(5, 0)
+    });
+    feed.read_ended();
+    c.absorb(&feed, 100);
+    assert_eq!(c.next(100), Next::Idle);
+}
+
+#[test]
+fn one_too_many_waits_for_a_place() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    for n in 0..FETCHES as u32 {
+        assert!(c.may_fetch());
+        c.comes(coming(n, 0));
+    }
+    assert!(!c.may_fetch());
+    c.fall_behind(coming(99, 0));
+    assert_eq!(c.next(100), Next::Idle);
+    feed.read_ended();
+    c.absorb(&feed, 100);
+    assert_eq!(looked_at(&mut c).len(), FETCHES, "none has a place yet");
+    c.forget(block(50), block(60));
+    assert!(!c.may_fetch(), "what is freed was none of these");
+    c.fall_behind(coming(99, 0));
+    feed.read_ended();
+    c.absorb(&feed, 100);
+    assert_eq!(
+        c.next(100),
+        Next::Prefetch(Prefetch {
+            fetched: true,
+            ..coming(0, 0)
+        })
+    );
+    // The first has come.
+    for _ in 1..FETCHES {
+        let Next::Prefetch(p) = c.next(100) else {
+            panic!("not all are looked at");
+        };
+        c.comes(p);
+    }
+    assert_eq!(c.next(100), Next::Prefetch(coming(99, 0)));
+}
+
+#[test]
+fn what_comes_late_is_dropped_with_its_kernel() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    let far = far_prefetch(&mut c, &feed);
+    c.comes(Prefetch {
+        ahead: 0,
+        ..coming(7, 0)
+    });
+    c.comes(far);
+    feed.announce(ExecId(2));
+    c.absorb(&feed, 1000);
+    let nearer = Prefetch {
+        ahead: far.ahead - 1,
+        fetched: true,
+        ..far
+    };
+    assert_eq!(c.next(100), Next::Prefetch(nearer));
+    // An unknown kernel: what was foreseen does not come.
+    c.comes(nearer);
+    feed.announce(ExecId(9));
+    c.absorb(&feed, 1000);
+    feed.read_ended();
+    c.absorb(&feed, 1000);
+    assert_eq!(prefetched(&mut c), [0u32; 0]);
+}

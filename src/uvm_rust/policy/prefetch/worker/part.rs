@@ -36,6 +36,18 @@ pub(super) enum Part {
     HasChunk,
     /// W-room: what found no room is held back.
     HoldsBack,
+    /// W-ssd: what is on the SSD is asked for.
+    AsksSsd,
+    /// W-ssd: of what is on the SSD, pages that thrash or are discarded stay there.
+    SsdFits,
+    /// W-ssd: there is room for what is asked for.
+    SsdRoom,
+    /// W-ssd: what did not come is not asked for again.
+    SsdOnce,
+    /// W-ssd: so many blocks are on their way at most.
+    SsdWindow,
+    /// W-ssd: what was read goes to the GPU.
+    SsdComes,
     /// W-own: policy is asked about a block that is brought.
     PolicyIn,
     /// W-own: and about one that is pushed out.
@@ -95,6 +107,12 @@ impl Part {
         Self::Room,
         Self::HasChunk,
         Self::HoldsBack,
+        Self::AsksSsd,
+        Self::SsdFits,
+        Self::SsdRoom,
+        Self::SsdOnce,
+        Self::SsdWindow,
+        Self::SsdComes,
         Self::PolicyIn,
         Self::PolicyOut,
         Self::Watermark,

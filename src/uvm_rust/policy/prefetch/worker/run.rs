@@ -2,6 +2,9 @@
 
 //! One turn of the worker.
 
+mod ssd;
+
+use self::ssd::Ssd;
 use super::part::Part;
 use super::room::Victim;
 use super::{
@@ -27,6 +30,8 @@ pub(super) struct Run<'a, M> {
     waited: bool,
     /// The last such wait was in vain.
     stalled: bool,
+    /// Another block may be on its way from the SSD.
+    may_fetch: bool,
     /// Chunks that turned out not to be movable.
     pub(super) in_vain: u32,
     /// The number of the current kernel that the chunks were told.
@@ -60,6 +65,7 @@ struct Step {
     next: Next,
     now: u32,
     foresees: bool,
+    may_fetch: bool,
 }
 
 /// What became of a va_block, or all of a UM block.
@@ -69,6 +75,7 @@ struct Brought {
     pages: u32,
     /// Something was begun that has to be settled.
     begun: bool,
+    waits_for: Ssd,
 }
 
 impl Brought {
@@ -77,6 +84,7 @@ impl Brought {
             outcome,
             pages: 0,
             begun: false,
+            waits_for: Ssd::Nothing,
         }
     }
 
@@ -91,6 +99,10 @@ impl Brought {
             },
             pages: self.pages + part.pages,
             begun: self.begun || part.begun,
+            waits_for: match part.waits_for {
+                Ssd::Nothing => self.waits_for,
+                waits_for => waits_for,
+            },
         }
     }
 }
@@ -102,6 +114,10 @@ struct Attempt {
     number: bool,
     /// Whether there was room when the GPU's chunks were last asked.
     asked: bool,
+    /// Whether it was looked what an SSD has of the block.
+    looked: bool,
+    /// Whether the block was to come from the SSD before, and so is not asked for again.
+    fetched: bool,
     /// The pages of the last attempt.
     before: Option<PageMask>,
     /// Up to which kernel the block is expected.
@@ -137,6 +153,7 @@ impl<'a, M: Machine> Run<'a, M> {
             held: 0,
             waited: false,
             stalled: false,
+            may_fetch: false,
             in_vain: 0,
             said: None,
             copies: [None; IN_FLIGHT as usize],
@@ -150,6 +167,7 @@ impl<'a, M: Machine> Run<'a, M> {
         while blocks < BLOCKS_A_TURN || self.worker.lacks(Part::TurnEnds) {
             blocks += 1;
             let step = self.learn();
+            self.may_fetch = step.may_fetch || self.worker.lacks(Part::SsdWindow);
             if !self.worker.params.act {
                 match step.next {
                     Next::More => continue,
@@ -205,6 +223,7 @@ impl<'a, M: Machine> Run<'a, M> {
                 next,
                 now: correlator.now(),
                 foresees: correlator.foresees(),
+                may_fetch: correlator.may_fetch(),
             }
         })
     }
@@ -316,7 +335,7 @@ impl<'a, M: Machine> Run<'a, M> {
             let may_move = found.hindrances.may_move()
                 || self.worker.lacks(Part::PolicyIn) && !found.hindrances.no_block;
             let part = if may_move {
-                self.bring_block(all.begun, until)
+                self.bring_block(all.begun, until, prefetch.fetched)
             } else {
                 Some(Brought::only(Outcome::Unfit))
             };
@@ -329,7 +348,9 @@ impl<'a, M: Machine> Run<'a, M> {
                 return Ok(());
             };
             all = all.and(part);
-            if matches!(part.outcome, Outcome::NoRoom | Outcome::Failed) {
+            // What the SSD did not give says nothing of the va_blocks beside it.
+            let failed = part.outcome == Outcome::Failed && part.begun;
+            if failed || part.outcome == Outcome::NoRoom {
                 break;
             }
             if found.next <= at {
@@ -340,15 +361,13 @@ impl<'a, M: Machine> Run<'a, M> {
             }
             at = found.next;
         }
-        if all.outcome == Outcome::NoRoom && !self.worker.lacks(Part::HoldsBack) {
-            self.machine.tables(|c, _, _| c.hold(prefetch));
-        }
+        let waits = self.put_aside(prefetch, &all);
         if all.begun {
             self.note(Copy {
                 pages: all.pages,
                 what: What::In(all.outcome),
             });
-        } else {
+        } else if !waits {
             self.machine.brought(all.outcome, all.pages);
         }
         Ok(())
@@ -356,11 +375,13 @@ impl<'a, M: Machine> Run<'a, M> {
 
     /// Brings the va_block that was chosen, under the next number, which others of its UM block
     /// may have been `begun` under. `None` if faults have to be waited for first.
-    fn bring_block(&mut self, begun: bool, until: u32) -> Option<Brought> {
+    fn bring_block(&mut self, begun: bool, until: u32, fetched: bool) -> Option<Brought> {
         let mut attempt = Attempt {
             so_far: Brought::only(Outcome::Resident),
             number: begun,
             asked: false,
+            looked: false,
+            fetched,
             before: None,
             until,
             waits: false,
@@ -425,28 +446,46 @@ impl<'a, M: Machine> Run<'a, M> {
         false
     }
 
-    /// W-fit, W-room: what to do with the locked va_block.
-    fn way(&mut self, pages: &Pages, attempt: &mut Attempt) -> Way {
-        // Never populated: the first access decides where.
-        let mut wanted = pages.populated;
+    /// W-fit: those of some pages of a va_block that a prefetch may bring.
+    fn fit(&self, mut of: PageMask, pages: &Pages) -> PageMask {
         if !self.worker.lacks(Part::Thrashing) {
-            wanted -= pages.thrashing;
+            of -= pages.thrashing;
         }
         // A guess must not bring back what was discarded.
         if !self.worker.lacks(Part::Discarded) {
-            wanted -= pages.discarded;
+            of -= pages.discarded;
         }
+        of
+    }
+
+    /// W-fit, W-room, W-ssd: what to do with the locked va_block.
+    fn way(&mut self, pages: &Pages, attempt: &mut Attempt) -> Way {
+        // Never populated: the first access decides where.
+        let wanted = self.fit(pages.populated, pages);
         let missing = wanted - pages.there;
-        if missing.is_empty() {
+        let stored = self.stored(pages, attempt);
+        let once = attempt.fetched && !self.worker.lacks(Part::SsdOnce);
+        let asks = !stored.idle.is_empty() && !once;
+        if missing.is_empty() && !asks {
+            let did_not_come = stored.failed || !stored.idle.is_empty();
+            if did_not_come && stored.coming.is_empty() && pages.there.is_empty() {
+                return Way::Not(Outcome::Failed);
+            }
+            self.ask(&stored, false, attempt);
             return Way::Not(Outcome::Resident);
         }
         let has_chunk = !pages.there.is_empty() && !self.worker.lacks(Part::HasChunk);
-        if !has_chunk && !attempt.asked {
+        let needs_none = missing.is_empty() && self.worker.lacks(Part::SsdRoom);
+        if !has_chunk && !attempt.asked && !needs_none {
             if !self.has_room() {
                 return Way::Not(Outcome::NoRoom);
             }
             // The chunk that the lock is let go for may have been the last one.
             attempt.asked = true;
+        }
+        self.ask(&stored, asks, attempt);
+        if missing.is_empty() {
+            return Way::Not(Outcome::Resident);
         }
         Way::Move(wanted, missing.count().into())
     }

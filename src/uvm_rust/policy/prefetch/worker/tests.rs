@@ -8,6 +8,7 @@ mod world;
 use super::*;
 use crate::policy::evict::{Queue, OWNERS};
 use crate::policy::mask::Region;
+use crate::policy::prefetch::feed::FETCHES;
 use crate::policy::prefetch::{Config, ExecId, UmBlock};
 use std::panic::catch_unwind;
 use std::string::ToString;

@@ -148,7 +148,7 @@ impl Machine for Real<'_, '_> {
         let wants = self.w.of(b, |block| block.wants);
         let whom = match wants.read_by(reads_for(self.asked.fetcher)) {
             Some(Asks::Fault) => Whom::Fetcher,
-            Some(Asks::Call) => Whom::Reader,
+            Some(Asks::Call | Asks::Prefetch) => Whom::Reader,
             None => return Some(Fetched::All),
         };
         // What was waited for for somebody else is of no use.
@@ -177,7 +177,7 @@ impl Machine for Real<'_, '_> {
         }
         let who = self.asked.whom.who();
         if who == Who::Others {
-            self.take_turn();
+            self.take_turn(reads_for(self.asked.fetcher).cause());
         }
         if !self.w.lacks(Lack::ReaderTakesSet) {
             self.take_set(who);

@@ -3,6 +3,7 @@
 //! The fetch as it is (policy/flash/fetch.rs), on the machine of the explorer, for who detaches: between any
 //! two of its calls the other threads go on.
 
+use super::super::super::cause::Cause;
 use super::super::super::fetch::{Did, Machine, NeedsTurn};
 use super::super::super::pool::{self, Line, Pool, Who};
 use super::super::super::{BlockPages, Piece, Table};
@@ -226,7 +227,7 @@ impl Machine for Real<'_, '_> {
     }
 
     fn take_turn(&mut self) {
-        self.take_turn();
+        self.take_turn(Cause::Read);
     }
 
     fn end_turn(&mut self) {

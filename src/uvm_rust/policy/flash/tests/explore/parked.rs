@@ -37,11 +37,13 @@ async fn gpu_fault(w: &World, b: usize) {
         if dead || !must_park(w, b, &pages) {
             if !dead && fetch_all(w, b, pages).await {
                 use_on_gpu(w, b, &pages);
-                // What is not brought along, though it could be.
-                let along = w.some_pages(b);
-                let along = along & w.of(b, |block| block.state.on_flash());
-                if !along.is_empty() && w.chance(2) {
-                    ask(w, b, &along, Asks::Call);
+                // What is predicted to be needed next, and what is not brought along, though it could be.
+                for asks in [Asks::Prefetch, Asks::Call] {
+                    let along = w.some_pages(b);
+                    let along = along & w.of(b, |block| block.state.on_flash());
+                    if !along.is_empty() && w.chance(2) {
+                        ask(w, b, &along, asks);
+                    }
                 }
             }
             w.unlock_block(b);

@@ -3,6 +3,8 @@
 //! The spill as it is (policy/flash/spill.rs), on the machine of the explorer: between any two of its
 //! calls the other threads go on, which spill, too, as [`super::threads`] has it.
 
+use super::super::super::arbiter;
+use super::super::super::cause::Cause;
 use super::super::super::pressure::Tried;
 use super::super::super::spill::{
     move_out, spill, work, Copies, Count, Facts, Machine, Outcome, Unmapped,
@@ -137,7 +139,7 @@ impl<'a, 'w> Real<'a, 'w> {
     }
 
     /// Waits until `ready` gives something.
-    pub(super) fn until<T>(&mut self, ready: impl Fn(&World) -> Option<T>) -> Option<T> {
+    pub(super) fn until<T>(&mut self, mut ready: impl FnMut(&World) -> Option<T>) -> Option<T> {
         self.pause();
         for _ in 0..FOR_EVER {
             if let Some(value) = ready(self.w) {
@@ -241,12 +243,18 @@ impl<'a, 'w> Real<'a, 'w> {
         self.looked.for_spill = true;
     }
 
-    /// Waits until an operation for others may begin.
-    pub(super) fn take_turn(&mut self) {
+    /// Waits until an operation may begin for this cause.
+    pub(super) fn take_turn(&mut self, cause: Cause) {
         if self.locked {
             self.broken("F-turn: a turn is waited for with the block's lock");
         }
-        self.has_turn = self.until(|w| w.try_turn().then_some(())).is_some();
+        if (self.by_call || self.in_space.is_some()) && !cause.waits_in_space() {
+            self.broken("D-lock: a turn is waited for with the VA space's lock");
+        }
+        let mut turn = arbiter::Turn::new(cause.class());
+        let begins = |w: &World| w.arbiter.others_begin(&mut turn, 0).then_some(());
+        self.has_turn = self.until(begins).is_some();
+        self.w.arbiter.leave(turn);
     }
 
     pub(super) fn end_turn(&mut self) {
@@ -566,7 +574,11 @@ impl Machine for Real<'_, '_> {
     }
 
     fn take_turn(&mut self) {
-        self.take_turn();
+        self.take_turn(if self.by_call {
+            Cause::PartWrite
+        } else {
+            self.w.spill_cause()
+        });
     }
 
     fn end_turn(&mut self) {

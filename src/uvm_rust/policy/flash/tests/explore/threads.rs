@@ -156,7 +156,7 @@ async fn write_pages(w: &World, b: usize, pieces: &[Piece]) -> PageMask {
         sealed.push((piece, data));
     }
     let mut good = NONE;
-    w.take_turn().await;
+    w.take_turn(w.spill_cause()).await;
     for (piece, data) in sealed {
         w.write(piece.place, data).await;
         // Some fail, whatever of it has arrived.
@@ -202,7 +202,7 @@ pub(super) async fn relocate(w: &World) {
         w.until(|_| Some(())).await;
         let begun = w.now().table.relocate_begin();
         let Some(m) = begun else { return };
-        w.take_turn().await;
+        w.take_turn(w.spill_cause()).await;
         let mut data = w.read(m.from, m.pages, To::Bounce).await;
         w.garble(m.from, &mut data);
         let is_right = w.lacks(Lack::MoveChecksSums) || w.may_be_copied(m.from, &data);
@@ -267,7 +267,7 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask, asks: Asks) -> 
     }
     let (turn, who) = match asks {
         Asks::Fault => (false, Who::Fault),
-        Asks::Call => (true, Who::Others),
+        Asks::Call | Asks::Prefetch => (true, Who::Others),
     };
     let fetched = if !turn && w.now().pool.try_take(who).is_some() {
         begin(w, b, wanted, false).await
@@ -277,7 +277,7 @@ pub(super) async fn fetch(w: &World, b: usize, wanted: PageMask, asks: Asks) -> 
             w.unlock_block(b);
         }
         if turn {
-            w.take_turn().await;
+            w.take_turn(asks.cause()).await;
         }
         w.take_set(who).await;
         if !locked {

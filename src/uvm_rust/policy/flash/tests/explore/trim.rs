@@ -3,6 +3,7 @@
 //! Trimming, as it is (policy/flash/trim.rs) and step by step. The device takes its time to forget what is in slots, and
 //! reads as nothing there from then on.
 
+use super::super::super::cause::Cause;
 use super::super::super::table::{Next, Trim};
 use super::super::super::trim::{last, turn, Machine};
 use super::super::super::{Place, Table};
@@ -40,7 +41,7 @@ pub(super) async fn trims(w: &World) {
         let next = w.now().table.trim_begin(MOST, 1);
         let Next::Run(trim) = next else { continue };
         let mut trim = Some(trim);
-        w.take_turn().await;
+        w.take_turn(Cause::Trim).await;
         let ids = w.discard(trim.as_ref().unwrap());
         if w.lacks(Lack::TrimWaits) {
             w.now().table.trim_end(trim.take().unwrap(), true);
@@ -88,7 +89,7 @@ impl Machine for Real<'_, '_> {
     }
 
     fn discard(&mut self, trim: &Trim) -> bool {
-        self.take_turn();
+        self.take_turn(Cause::Trim);
         for id in self.w.discard(trim) {
             self.transfer(id);
         }

@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Whose read or write of the device begins next, by the arbiter as it is (policy/flash/arbiter.rs). Nobody's patience
-//! ends here, and faults leave others no share: whatever needs that to go on waits for ever.
+//! ends here, no class grows old, and faults leave others no share: whatever needs that to go on waits for ever.
 
 use super::super::super::arbiter::{Turn, DEPTH};
+use super::super::super::cause::Cause;
 use super::world::World;
 
 impl World {
-    /// Begins an operation for others, if that may be now.
-    pub(super) fn try_turn(&self) -> bool {
-        self.arbiter.others_begin(&mut Turn::default(), 0)
+    /// Begins an operation for others, if that may be now. Whoever may not does not wait for it.
+    fn try_turn(&self) -> bool {
+        let mut turn = Turn::default();
+        let begun = self.arbiter.others_begin(&mut turn, 0);
+        self.arbiter.leave(turn);
+        begun
     }
 
-    /// Waits until an operation for others may begin.
-    pub(super) async fn take_turn(&self) {
-        self.until(|_| self.try_turn().then_some(())).await;
+    /// Why a worker's write begins. There is want of host memory now and then.
+    pub(super) fn spill_cause(&self) -> Cause {
+        let is_short = self.chance(2);
+        Cause::Spill { is_short }
+    }
+
+    /// Waits until an operation may begin for this cause.
+    pub(super) async fn take_turn(&self, cause: Cause) {
+        let mut turn = Turn::new(cause.class());
+        self.until(|_| self.arbiter.others_begin(&mut turn, 0).then_some(()))
+            .await;
     }
 
     /// The operation has ended.

@@ -11,7 +11,8 @@
 //! each has the seed after the last one's. A failure names its own.
 
 use super::threads::{
-    away, close, fresh, is_marked, neighbour, policies, program, storm, suspend, touches, unmap,
+    away, close, fresh, is_marked, neighbour, policies, program, reads, spills, storm, suspend,
+    touches, unmap,
 };
 use super::world::{Model, World, OURS, THEIRS};
 use super::*;
@@ -33,11 +34,12 @@ pub(super) struct Seen {
     turns: u64,
     moved: u64,
     pushed: u64,
+    asked: u64,
     predicted: u64,
 }
 
 /// Who runs besides the worker.
-fn cast(w: &World, chunks: u32) -> Vec<Pin<Box<dyn Future<Output = ()> + '_>>> {
+fn cast(w: &World, chunks: u32, has_ssd: bool) -> Vec<Pin<Box<dyn Future<Output = ()> + '_>>> {
     let mut others: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
     others.push(Box::pin(program(w, KERNELS, 4 + w.below(6) as u32)));
     if w.chance(2) {
@@ -54,6 +56,12 @@ fn cast(w: &World, chunks: u32) -> Vec<Pin<Box<dyn Future<Output = ()> + '_>>> {
             16 if w.chance(4) => Box::pin(close(w, w.below(2_000) as u32)),
             _ => Box::pin(storm(w, w.below(80) as u32)),
         });
+    }
+    if has_ssd {
+        others.push(Box::pin(spills(w, 8 + w.below(40))));
+        for _ in 0..2 {
+            others.push(Box::pin(reads(w, 60)));
+        }
     }
     others
 }
@@ -74,7 +82,7 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
     if dice.one_in(2) {
         (100..104).for_each(|um| w.now().blocks.push(fresh(THEIRS, um)));
     }
-    let others = cast(&w, chunks);
+    let others = cast(&w, chunks, seed % 4 == 0);
     let mut model = Model::new(&w, others, watermark);
     let mut seen = Seen::default();
     for _ in 0..50_000 {
@@ -108,8 +116,9 @@ fn finish(w: &World, mut model: Model<'_>, mut seen: Seen) -> Result<Seen, Strin
         return Err("marks are left".to_string());
     }
     let predicted = w.tables.borrow().stats().prefetches;
-    // What was held back is counted again when it comes; what was put back, when it comes, if it does.
-    if model.counted < predicted.saturating_sub(seen.turns + model.waits) {
+    // What was held back is counted again when it comes; what was put back or put aside, when it comes, if it does.
+    let not_counted = seen.turns + model.waits + model.aside;
+    if model.counted < predicted.saturating_sub(not_counted) {
         return Err(format!("{} of {predicted} were counted", model.counted));
     }
     let s = w.now();
@@ -121,6 +130,7 @@ fn finish(w: &World, mut model: Model<'_>, mut seen: Seen) -> Result<Seen, Strin
     }
     seen.moved = model.moved;
     seen.pushed = model.pushed;
+    seen.asked = model.asked;
     seen.predicted = predicted;
     match &s.wrong {
         Some(wrong) => Err(wrong.clone()),
@@ -141,6 +151,7 @@ fn no_interleaving_breaks_an_invariant() {
                 all.turns += seen.turns;
                 all.moved += seen.moved;
                 all.pushed += seen.pushed;
+                all.asked += seen.asked;
                 all.predicted += seen.predicted;
             }
             Err(wrong) => panic!("{wrong}: UVM_TEST_SEED={seed} UVM_EXPLORE=1"),
@@ -150,5 +161,6 @@ fn no_interleaving_breaks_an_invariant() {
     // It did what there was to be looked at.
     if count >= 100 {
         assert!(all.moved > 3 * count && all.pushed > count, "{all:?}");
+        assert!(all.asked > count / 4, "{all:?}");
     }
 }

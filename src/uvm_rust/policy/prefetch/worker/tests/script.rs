@@ -7,6 +7,7 @@
 //! and expects one of them, or the explorer, to fail.
 
 mod machine;
+mod ssd;
 
 use self::machine::Did::*;
 use self::machine::{pages, Did, Event, Script, When, OURS, THEIRS};
@@ -801,6 +802,16 @@ pub(super) const ALL: &[(&str, Test)] = &[
         "what_was_held_back_comes_first",
         what_was_held_back_comes_first,
     ),
+    ("what_is_on_the_ssd_comes", ssd::what_is_on_the_ssd_comes),
+    (
+        "what_is_coming_is_waited_for",
+        ssd::what_is_coming_is_waited_for,
+    ),
+    ("what_did_not_come_is_left", ssd::what_did_not_come_is_left),
+    ("only_fit_pages_come", ssd::only_fit_pages_come),
+    ("what_has_no_room_stays", ssd::what_has_no_room_stays),
+    ("a_few_at_a_time", ssd::a_few_at_a_time),
+    ("half_of_a_block", ssd::half_of_a_block),
     ("policy_is_asked", policy_is_asked),
     ("several_va_blocks", several_va_blocks),
     ("errors_are_counted", errors_are_counted),

@@ -23,6 +23,9 @@ pub(super) fn fresh(space: usize, um: u32) -> Block {
         locked: false,
         hindrances: Hindrances::default(),
         pages: Pages::default(),
+        stored: PageMask::EMPTY,
+        coming: PageMask::EMPTY,
+        failed: false,
         chunk: None,
     }
 }
@@ -106,6 +109,8 @@ async fn serve(w: &World, b: usize) {
     p.populated = Region::new(0, PAGES).into();
     p.there = p.populated;
     p.discarded = PageMask::EMPTY;
+    // What the SSD has is read for the fault.
+    s.blocks[b].stored = PageMask::EMPTY;
     s.requeue(b);
     if let (OURS, Some(chunk)) = (s.blocks[b].space, s.blocks[b].chunk) {
         s.came_for[chunk as usize] = s.running;
@@ -226,6 +231,52 @@ async fn touch(w: &World, b: usize) {
     let s = &mut *w.now();
     s.blocks[b].pages.thrashing = PageMask::EMPTY;
     s.blocks[b].locked = false;
+}
+
+/// What is in host memory goes to the SSD, of some va_blocks, `times` times.
+pub(super) async fn spills(w: &World, times: usize) {
+    for _ in 0..times {
+        let b = w.below(w.now().blocks.len());
+        lock(w, b).await;
+        w.pause().await;
+        {
+            let block = &mut w.now().blocks[b];
+            let left = block.pages.populated - block.pages.there;
+            block.pages.populated -= left;
+            block.stored |= left;
+            block.locked = false;
+        }
+        for _ in 0..w.below(60) {
+            w.pause().await;
+        }
+    }
+}
+
+/// One who reads what the worker has asked for, `times` times. Some of it does not come, and some cannot be read.
+pub(super) async fn reads(w: &World, times: usize) {
+    for _ in 0..times {
+        for _ in 0..w.below(12) {
+            w.pause().await;
+        }
+        let next = w.now().reads.pop();
+        let Some(b) = next else { continue };
+        lock(w, b).await;
+        w.pause().await;
+        let (comes, fails) = (!w.chance(6), w.chance(16));
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        // What was faulted on meanwhile is not there any more.
+        let came = block.coming & block.stored;
+        if comes && !fails {
+            block.stored -= came;
+            block.pages.populated |= came;
+        }
+        block.failed |= fails && !came.is_empty();
+        block.coming = PageMask::EMPTY;
+        block.locked = false;
+        w.feed.read_ended();
+        s.woken = true;
+    }
 }
 
 /// The GPU leaves the VA space, with all that is there; if nobody else has it, it is set up anew when

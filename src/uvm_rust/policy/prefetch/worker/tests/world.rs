@@ -40,6 +40,11 @@ pub(super) struct Block {
     pub(super) locked: bool,
     pub(super) hindrances: Hindrances,
     pub(super) pages: Pages,
+    /// Pages that are on the SSD, and those of them that somebody is to read.
+    pub(super) stored: PageMask,
+    pub(super) coming: PageMask,
+    /// A read has failed.
+    pub(super) failed: bool,
     pub(super) chunk: Option<Chunk>,
 }
 
@@ -73,6 +78,8 @@ pub(super) struct State {
     pub(super) serving: bool,
     pub(super) woken: bool,
     flights: Vec<Flight>,
+    /// The va_blocks of which the worker has asked for pages.
+    pub(super) reads: Vec<usize>,
     pub(super) wrong: Option<String>,
 }
 
@@ -188,6 +195,7 @@ impl World {
             serving: false,
             woken: false,
             flights: Vec::new(),
+            reads: Vec::new(),
             wrong: None,
         };
         Self {
@@ -251,6 +259,9 @@ pub(super) struct Model<'a> {
     pub(super) waits: u64,
     pub(super) moved: u64,
     pub(super) pushed: u64,
+    /// Looks at what the SSD has of a block, after each of which the block may be put aside; and what was asked for.
+    pub(super) aside: u64,
+    pub(super) asked: u64,
 }
 
 impl<'a> Model<'a> {
@@ -276,6 +287,8 @@ impl<'a> Model<'a> {
             waits: 0,
             moved: 0,
             pushed: 0,
+            aside: 0,
+            asked: 0,
         }
     }
 
@@ -365,6 +378,29 @@ impl<'a> Model<'a> {
         wrong.push((self.begun_after_stop > 1, "it goes on though it must stop"));
         if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
             s.blame(format!("{what}: block {b}, {to:?}"));
+        }
+    }
+
+    /// What must be when pages of a block are asked for.
+    fn check_fetch(&mut self, pages: &PageMask) {
+        let s = &mut *self.w.now();
+        let Some(block) = self.block.map(|b| &s.blocks[b]) else {
+            return s.blame("it asks for nothing".into());
+        };
+        let p = &block.pages;
+        let fit = block.stored - block.coming - p.thrashing - p.discarded;
+        let wrong = [
+            (!self.entered || !self.locked, "without locks"),
+            (block.space != OURS, "for another's memory"),
+            (!block.alive, "for memory that is gone"),
+            (!block.hindrances.may_move(), "for what policy keeps"),
+            (block.failed, "for what could not be read"),
+            (pages.is_empty(), "for no page"),
+            (!pages.is_subset(&fit), "for what is not fit, or twice"),
+            (!self.had_room && p.there.is_empty(), "without room"),
+        ];
+        if let Some((_, what)) = wrong.iter().find(|(is, _)| *is) {
+            s.blame(format!("it asks {what}: {}", block.um));
         }
     }
 
@@ -583,6 +619,37 @@ impl Machine for Model<'_> {
         self.others_run();
         let s = self.w.now();
         self.block.map_or(Pages::default(), |b| s.blocks[b].pages)
+    }
+
+    fn stored(&mut self) -> Stored {
+        let s = self.w.now();
+        let Some(block) = self.block.map(|b| &s.blocks[b]) else {
+            return Stored::default();
+        };
+        let coming = block.stored & block.coming;
+        self.aside += u64::from(!block.stored.is_empty());
+        Stored {
+            idle: if block.failed {
+                PageMask::EMPTY
+            } else {
+                block.stored - coming
+            },
+            coming,
+            failed: block.failed,
+        }
+    }
+
+    fn fetch(&mut self, pages: &PageMask) -> bool {
+        self.others_run();
+        self.check_fetch(pages);
+        let Some(b) = self.block.filter(|_| !self.w.chance(16)) else {
+            return false;
+        };
+        let s = &mut *self.w.now();
+        s.blocks[b].coming |= *pages;
+        s.reads.push(b);
+        self.asked += 1;
+        true
     }
 
     fn chunk(&mut self) -> Option<Chunk> {

@@ -25,6 +25,8 @@ pub(super) enum Did {
     },
     /// So many pages of the block leave, of which some are discarded.
     Drop(u16),
+    /// So many pages of the block are to come from the SSD.
+    Fetch(u16),
     Settle(u32),
     Brought(Outcome, u32),
     PushedOut(u32),
@@ -79,6 +81,10 @@ pub(super) struct Script {
     pub(super) pages: VecDeque<Pages>,
     pub(super) migrates: VecDeque<Migrated>,
     pub(super) drops: VecDeque<Migrated>,
+    /// What each look at the SSD finds; nothing, when this is used up.
+    pub(super) stored: VecDeque<Stored>,
+    /// Whether somebody reads what is asked for, each time; somebody does, when this is used up.
+    pub(super) fetches: VecDeque<bool>,
     pub(super) settles: VecDeque<bool>,
     /// The chunk that the block turns out to be in.
     pub(super) chunk: Option<Chunk>,
@@ -111,6 +117,8 @@ impl Script {
             pages: VecDeque::new(),
             migrates: VecDeque::new(),
             drops: VecDeque::new(),
+            stored: VecDeque::new(),
+            fetches: VecDeque::new(),
             settles: VecDeque::new(),
             chunk: None,
             event: None,
@@ -271,6 +279,15 @@ impl Machine for Script {
             ..Pages::default()
         };
         self.pages.pop_front().unwrap_or(four)
+    }
+
+    fn stored(&mut self) -> Stored {
+        self.stored.pop_front().unwrap_or_default()
+    }
+
+    fn fetch(&mut self, pages: &PageMask) -> bool {
+        self.did.push(Fetch(pages.count()));
+        self.fetches.pop_front().unwrap_or(true)
     }
 
     fn chunk(&mut self) -> Option<Chunk> {

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Whose turn it is: one test for each sentence, and the arbiter against a slow and obvious one.
+
+use super::super::cause::Cause;
+use super::*;
+use crate::testing::{setting, steps, Dice};
+use std::thread;
+use std::vec;
+use std::vec::Vec;
+
+/// Whether somebody who has just come may begin. Who may not does not wait.
+fn begins(a: &Arbiter) -> bool {
+    let mut turn = Turn::default();
+    let begins = a.others_begin(&mut turn, 0);
+    a.leave(turn);
+    begins
+}
+
+#[test]
+fn others_begin_nothing_while_a_fault_waits() {
+    let (a, mut turn) = (Arbiter::new(), Turn::default());
+    let (first, second) = (a.wait(7), a.wait(100));
+    assert!(!a.others_begin(&mut turn, 8));
+    a.begin(first, 1);
+    assert!(
+        !a.others_begin(&mut turn, 6 + FAULTS_FIRST_US),
+        "another waits"
+    );
+    a.begin(second, 1);
+    assert!(a.others_begin(&mut turn, 300));
+    assert_eq!(a.most_ahead(), 0);
+    a.begin(a.wait(300), 1);
+    assert_eq!(a.most_ahead(), 1);
+}
+
+#[test]
+fn however_long_faults_wait_others_begin_now_and_then() {
+    let (a, mut turn) = (Arbiter::new(), Turn::default());
+    let waits = a.wait(7);
+    assert!(!a.others_begin(&mut turn, 6 + FAULTS_FIRST_US));
+    // Whoever it is, and one of them; whatever is read for other faults meanwhile.
+    let (mut late, then) = (Turn::default(), 7 + FAULTS_FIRST_US);
+    assert!(a.others_begin(&mut late, then));
+    a.begin(a.wait(then), 1);
+    assert!(!a.others_begin(&mut turn, then + FAULTS_FIRST_US - 1));
+    assert!(a.others_begin(&mut turn, then + FAULTS_FIRST_US));
+    a.give_up(waits);
+    a.others_end();
+    assert!(a.others_begin(&mut turn, then + FAULTS_FIRST_US));
+    assert_eq!(a.most_ahead(), 1);
+}
+
+#[test]
+fn others_have_a_share_in_a_storm_of_faults() {
+    let (a, mut turn) = (Arbiter::new(), Turn::default());
+    let last = a.wait(0);
+    let (pages, mut begun) = (SHARE_PAGES / 4, 0);
+    for _ in 0..64 {
+        a.begin(a.wait(0), pages);
+        if a.others_begin(&mut turn, 0) {
+            begun += 1;
+            a.others_end();
+        }
+    }
+    assert_eq!(begun, 16);
+    a.begin(last, pages);
+    assert_eq!(a.most_ahead(), 16, "that one waited all the time");
+}
+
+#[test]
+fn few_are_under_way_and_some_more_where_none_ends() {
+    let (a, mut turn) = (Arbiter::new(), Turn::default());
+    (0..DEPTH).for_each(|_| assert!(begins(&a)));
+    for _ in 0..DEPTH {
+        let mut turn = Turn::default();
+        assert!(!a.others_begin(&mut turn, 0) && !a.others_begin(&mut turn, PATIENCE_US - 1));
+        assert!(a.others_begin(&mut turn, PATIENCE_US));
+    }
+    assert!(!a.others_begin(&mut turn, 0) && !a.others_begin(&mut turn, 9 * PATIENCE_US));
+    (0..=DEPTH).for_each(|_| a.others_end());
+    assert!(begins(&a) && !begins(&a));
+}
+
+#[test]
+fn what_is_waited_for_faults_takes_no_patience() {
+    let (a, mut turn) = (Arbiter::new(), Turn::default());
+    assert!(begins(&a));
+    let waits = a.wait(0);
+    assert!(!a.others_begin(&mut turn, 0) && !a.others_begin(&mut turn, FAULTS_FIRST_US - 1));
+    a.give_up(waits);
+    assert!(begins(&a));
+    let now_us = 9 * PATIENCE_US;
+    assert!(!a.others_begin(&mut turn, now_us) && !a.others_begin(&mut turn, now_us + 1));
+}
+
+#[test]
+fn a_device_that_is_slow_answers_all_the_same() {
+    let (a, mut turn) = (Arbiter::new(), Turn::default());
+    (0..DEPTH).for_each(|_| assert!(begins(&a)));
+    let step = PATIENCE_US - 1;
+    let looks = PATIENCE_MOST_US / step;
+    for look in 0..=looks {
+        assert!(!a.others_begin(&mut turn, look * step));
+        // Somebody else comes first.
+        a.others_end();
+        assert!(begins(&a));
+    }
+    assert!(
+        a.others_begin(&mut turn, (looks + 1) * step),
+        "always overtaken"
+    );
+}
+
+#[test]
+fn what_is_ahead_is_what_was_under_way_meanwhile() {
+    let seed = setting("UVM_TEST_SEED", 1);
+    std::eprintln!("UVM_TEST_SEED={seed}");
+    let (a, mut d) = (Arbiter::new(), Dice::new(seed));
+    let (mut waiting, mut most, mut running, mut read) = (Vec::new(), 0, 0_u64, 0);
+    // More than the count of what has begun has values.
+    for _ in 0..100_000 {
+        match d.below(4) {
+            0 if waiting.len() < 8 => waiting.push((a.wait(0), running)),
+            1 if !waiting.is_empty() => {
+                let (waits, ahead) = waiting.swap_remove(d.below(waiting.len()));
+                if d.one_in(4) {
+                    a.give_up(waits);
+                } else {
+                    let pages = 1 + d.below(512) as u64;
+                    a.begin(waits, pages);
+                    read += pages;
+                    most = most.max(ahead);
+                }
+            }
+            2 if running > 0 => {
+                a.others_end();
+                running -= 1;
+            }
+            _ => {
+                let now_us = FAULTS_FIRST_US * u64::from(d.one_in(8));
+                let seen = Now::from(a.now.load(Relaxed));
+                let mut turn = Turn {
+                    waited_us: PATIENCE_US * u64::from(d.one_in(8)),
+                    waited_in_all_us: PATIENCE_MOST_US * u64::from(d.one_in(8)),
+                    deep: Some((now_us, seen)),
+                    ..Turn::default()
+                };
+                // The last one began, or the gate closed, at the time 0.
+                a.closed_us.store(0, Relaxed);
+                let depth = if turn.is_patient() { DEPTH } else { 2 * DEPTH };
+                let may =
+                    (waiting.is_empty() || now_us > 0 || read >= SHARE_PAGES) && running < depth;
+                assert_eq!(a.others_begin(&mut turn, now_us), may);
+                a.leave(turn);
+                if may {
+                    (running, read) = (running + 1, 0);
+                    waiting.iter_mut().for_each(|(_, ahead)| *ahead += 1);
+                }
+            }
+        }
+        assert_eq!(a.most_ahead(), most);
+    }
+    assert!(most > DEPTH, "seed {seed} tries nothing");
+}
+
+/// D-depth and D-first, between threads: with a share that nobody reaches, a fault finds [`DEPTH`] at most.
+#[test]
+fn threads_find_few_ahead() {
+    let a = Arbiter::new();
+    let rounds = if cfg!(miri) { 50 } else { 20_000 };
+    thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                for _ in 0..rounds {
+                    while !begins(&a) {
+                        thread::yield_now();
+                    }
+                    a.others_end();
+                }
+            });
+        }
+        s.spawn(|| {
+            for _ in 0..rounds {
+                let waits = a.wait(0);
+                thread::yield_now();
+                a.begin(waits, 0);
+            }
+        });
+    });
+    assert!(a.most_ahead() <= DEPTH, "{}", a.most_ahead());
+    let now = Now::from(a.now.load(Acquire));
+    assert_eq!((now.running, now.waiting), (0, 0));
+    assert_eq!(a.lines.load(Acquire), 0);
+}
+
+/// Those of `turns` that begin, each of which is tried in its order.
+fn begun(a: &Arbiter, turns: &mut Vec<Turn>, now_us: u64) -> Vec<Class> {
+    let mut begun = Vec::new();
+    turns.retain_mut(|turn| {
+        let begins = a.others_begin(turn, now_us);
+        begun.extend(begins.then_some(turn.class));
+        !begins
+    });
+    begun
+}
+
+/// An arbiter as many of whose operations are under way as may be.
+fn busy() -> Arbiter {
+    let a = Arbiter::new();
+    (0..DEPTH).for_each(|_| assert!(begins(&a)));
+    a
+}
+
+#[test]
+fn the_most_urgent_comes_first() {
+    let a = busy();
+    // The least urgent one has come first, and is the first to look each time.
+    let mut turns: Vec<_> = Class::ALL.into_iter().rev().map(Turn::new).collect();
+    assert_eq!(begun(&a, &mut turns, 0), []);
+    for class in Class::ALL {
+        a.others_end();
+        assert_eq!(begun(&a, &mut turns, 1), [class]);
+    }
+    assert!(turns.is_empty());
+}
+
+#[test]
+fn a_class_that_has_waited_long_comes_before_all_others() {
+    let a = busy();
+    let mut turns = vec![Turn::new(Class::Spill), Turn::new(Class::Evict)];
+    // One after the other, and neither begins.
+    assert!(!a.others_begin(&mut turns[0], 0) && !a.others_begin(&mut turns[1], 10));
+    a.others_end();
+    turns.insert(0, Turn::new(Class::Fetch));
+    assert_eq!(begun(&a, &mut turns, AGE_US - 1), [Class::Fetch]);
+    // Both have waited long from here on, whoever comes.
+    turns.insert(0, Turn::new(Class::Fetch));
+    turns.insert(1, Turn::new(Class::Evict));
+    let then = AGE_US + 10;
+    a.others_end();
+    assert_eq!(begun(&a, &mut turns, then), [Class::Spill]);
+    a.others_end();
+    assert_eq!(begun(&a, &mut turns, then), [Class::Evict]);
+    // Of that class one has begun, and the other has not waited long since.
+    a.others_end();
+    assert_eq!(begun(&a, &mut turns, then + AGE_US - 1), [Class::Fetch]);
+    a.others_end();
+    assert_eq!(begun(&a, &mut turns, then + AGE_US), [Class::Evict]);
+    assert!(turns.is_empty());
+}
+
+#[test]
+fn who_does_not_come_for_its_turn_is_passed_over() {
+    let a = busy();
+    let (mut absent, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
+    assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut spill, 0));
+    // That there was no room was nobody's fault.
+    assert!(!a.others_begin(&mut spill, YIELD_US));
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, YIELD_US));
+    assert!(!a.others_begin(&mut spill, 2 * YIELD_US - 1));
+    assert!(a.others_begin(&mut spill, 2 * YIELD_US));
+    // Somebody else begins meanwhile: the next one waits as long anew.
+    let (mut spill, mut prefetch) = (Turn::new(Class::Spill), Turn::new(Class::Prefetch));
+    let then = 2 * YIELD_US;
+    a.others_end();
+    assert!(!a.others_begin(&mut prefetch, then) && !a.others_begin(&mut spill, then + 1));
+    assert!(a.others_begin(&mut prefetch, then + YIELD_US));
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, then + 1 + YIELD_US));
+    // Whoever leaves holds nobody up.
+    a.leave(absent);
+    assert!(a.others_begin(&mut spill, then + 2 + YIELD_US));
+}
+
+/// Who waits behind another class does not know how long the device takes.
+#[test]
+fn who_is_not_next_loses_no_patience() {
+    let a = busy();
+    let (mut fetch, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
+    assert!(!a.others_begin(&mut spill, 0) && !a.others_begin(&mut fetch, 1));
+    assert!(!a.others_begin(&mut spill, 2));
+    // From here on the spill has waited long enough to be next.
+    assert!(!a.others_begin(&mut fetch, AGE_US - 1));
+    assert!(!a.others_begin(&mut spill, AGE_US));
+    assert!(!a.others_begin(&mut spill, AGE_US + PATIENCE_US - 1));
+    assert!(a.others_begin(&mut spill, AGE_US + PATIENCE_US));
+    // It was next, and then it was not: the device may have been quick meanwhile.
+    let (a, mut prefetch) = (busy(), Turn::new(Class::Prefetch));
+    assert!(!a.others_begin(&mut prefetch, 0) && !a.others_begin(&mut prefetch, PATIENCE_US - 1));
+    let mut fetch = Turn::new(Class::Fetch);
+    a.begins(Class::Prefetch, PATIENCE_US - 1);
+    assert!(!a.others_begin(&mut fetch, PATIENCE_US - 1));
+    assert!(!a.others_begin(&mut prefetch, PATIENCE_US - 1));
+    a.leave(fetch);
+    assert!(!a.others_begin(&mut prefetch, PATIENCE_US));
+    assert!(!a.others_begin(&mut prefetch, PATIENCE_US + 1));
+}
+
+/// Faults wait for what a worker writes, which waits behind others.
+#[test]
+fn a_spill_that_becomes_urgent_waits_behind_nobody() {
+    let a = busy();
+    let [calm, short] = [false, true].map(|is_short| Cause::Spill { is_short }.class());
+    let (mut guess, mut spill) = (Turn::new(Class::Prefetch), Turn::new(calm));
+    assert!(!a.others_begin(&mut guess, 0) && !a.others_begin(&mut spill, 0));
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, 1));
+    a.change_class(&mut spill, short);
+    assert!(a.others_begin(&mut spill, 2));
+    // And back: it is in one line at a time.
+    let mut spill = Turn::new(short);
+    assert!(!a.others_begin(&mut spill, 3));
+    a.change_class(&mut spill, calm);
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, 4) && a.others_begin(&mut guess, 4));
+    a.leave(spill);
+    assert_eq!(a.lines.load(Relaxed), 0);
+}
+
+#[test]
+fn who_is_told_may_find_room() {
+    let (a, mut turn) = (busy(), Turn::default());
+    assert!(!a.has_room_for_another(), "nobody waits");
+    assert!(!a.others_begin(&mut turn, 0) && !a.has_room_for_another());
+    a.others_end();
+    assert!(a.has_room_for_another());
+    let waits = a.wait(0);
+    assert!(!a.has_room_for_another(), "a fault waits");
+    a.give_up(waits);
+    assert!(a.others_begin(&mut turn, 0) && !a.has_room_for_another());
+}
+
+#[test]
+fn more_wait_than_are_counted() {
+    let all = Lines(u64::MAX);
+    for class in Class::ALL {
+        assert_eq!((all.of(class), all.with_one(class)), (Lines::MOST, None));
+        let one = Lines(Lines(0).with_one(class).unwrap());
+        let of = Class::ALL.map(|other| one.of(other));
+        assert_eq!(of, Class::ALL.map(|other| u64::from(other == class)));
+    }
+    let a = busy();
+    a.lines.store(all.0, Relaxed);
+    let mut turn = Turn::default();
+    assert!(!a.others_begin(&mut turn, 0) && !turn.in_line);
+    a.leave(turn);
+    assert_eq!(a.lines.load(Relaxed), all.0);
+}
+
+/// Where each class has always somebody who waits, none begins nothing for long, whatever an operation takes, and whether
+/// or not a fault waits all the time. As long as the device is quick, the most urgent ones have most of it.
+#[test]
+fn no_class_starves() {
+    let seed = setting("UVM_TEST_SEED", 1);
+    std::eprintln!("UVM_TEST_SEED={seed}");
+    for took in [1_000, 20_000, AGE_US, 2 * AGE_US] {
+        for fault in [false, true] {
+            let (a, mut d) = (Arbiter::new(), Dice::new(seed));
+            let waits = fault.then(|| a.wait(0));
+            let mut turns: Vec<_> = (0..8).map(|n| Turn::new(Class::ALL[n / 2])).collect();
+            let (mut last, mut count) = ([0; 4], [0_u64; 4]);
+            let (mut ends, mut now) = (Vec::<u64>::new(), 0);
+            for _ in 0..steps(4_000) {
+                now += took.min(10_000) / 2;
+                let before = ends.len();
+                ends.retain(|end| *end > now);
+                (ends.len()..before).for_each(|_| a.others_end());
+                d.shuffle(&mut turns);
+                for turn in &mut turns {
+                    if a.others_begin(turn, now) {
+                        let class = turn.class as usize;
+                        // It has waited for others of its class no longer than for the other classes.
+                        let slow = if fault {
+                            FAULTS_FIRST_US.max(took)
+                        } else {
+                            took
+                        };
+                        let gap = now - core::mem::replace(&mut last[class], now);
+                        assert!(
+                            gap <= AGE_US + 5 * slow + 10_000,
+                            "{class} waited {gap} of {took}"
+                        );
+                        count[class] += 1;
+                        ends.push(now + took);
+                        *turn = Turn::new(turn.class);
+                    }
+                }
+            }
+            waits.into_iter().for_each(|waits| a.give_up(waits));
+            assert!(count.iter().all(|n| *n > 0), "{count:?} of {took}");
+            let all: u64 = count.iter().sum();
+            assert!(took > 1_000 || fault || 4 * count[0] > 3 * all, "{count:?}");
+        }
+    }
+}
+
+/// Somebody who waits, and what is known of it.
+struct Waiting {
+    turn: Turn,
+    in_line: bool,
+    /// When it found room that it was not to have, and how many had begun by then.
+    passed: Option<(u64, u64)>,
+}
+
+/// The arbiter in plain numbers, one thread at a time.
+#[derive(Default)]
+struct Simple {
+    faults: u64,
+    running: u64,
+    begun: u64,
+    read: u64,
+    closed: u64,
+    since: [u64; 4],
+    lines: [u64; 4],
+}
+
+impl Simple {
+    /// Whether one that has patience or not begins now.
+    fn begins(&mut self, of: &mut Waiting, patient: bool, now: u64) -> bool {
+        let class = of.turn.class as usize;
+        let depth = if patient { DEPTH } else { 2 * DEPTH };
+        let theirs = self.read < SHARE_PAGES && now - self.closed < FAULTS_FIRST_US;
+        let has_room = self.running < depth && !(self.faults > 0 && theirs);
+        let mut long: Vec<_> = (0..4)
+            .filter(|c| self.lines[*c] > 0 && now - self.since[*c] >= AGE_US)
+            .collect();
+        long.sort_by_key(|c| self.since[*c]);
+        let mut is_next = match long.first() {
+            Some(first) => *first == class,
+            None => self.lines[..class].iter().all(|waiting| *waiting == 0),
+        };
+        let passed = of.passed.filter(|(_, begun)| *begun == self.begun);
+        is_next |= passed.is_some_and(|(since, _)| now - since >= YIELD_US);
+        of.passed = (has_room && !is_next).then(|| passed.unwrap_or((now, self.begun)));
+        let begins = has_room && is_next;
+        if begins {
+            self.running += 1;
+            self.begun += 1;
+            (self.read, self.closed, self.since[class]) = (0, now, now);
+            self.lines[class] -= u64::from(of.in_line);
+        } else if !of.in_line {
+            of.in_line = true;
+            if self.lines[class] == 0 {
+                self.since[class] = now;
+            }
+            self.lines[class] += 1;
+        }
+        begins
+    }
+}
+
+#[test]
+fn it_is_what_a_slow_and_obvious_one_is() {
+    let seed = setting("UVM_TEST_SEED", 1);
+    std::eprintln!("UVM_TEST_SEED={seed}");
+    let (a, mut m, mut d) = (Arbiter::new(), Simple::default(), Dice::new(seed));
+    let (mut waiting, mut faults, mut now) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..steps(100_000) {
+        now += d.below(12_000) as u64;
+        match d.below(8) {
+            0 if faults.len() < 3 => {
+                if faults.is_empty() {
+                    m.closed = now;
+                }
+                m.faults += 1;
+                faults.push(a.wait(now));
+            }
+            1 if !faults.is_empty() => {
+                let pages = 1 + d.below(2048) as u64;
+                a.begin(faults.swap_remove(d.below(faults.len())), pages);
+                (m.faults, m.read) = (m.faults - 1, m.read + pages);
+            }
+            2 if m.running > 0 => {
+                a.others_end();
+                m.running -= 1;
+            }
+            3 if waiting.len() < 8 => waiting.push(Waiting {
+                turn: Turn::new(Class::ALL[d.below(4)]),
+                in_line: false,
+                passed: None,
+            }),
+            5 if !waiting.is_empty() && d.one_in(4) => {
+                let n = d.below(waiting.len());
+                let (of, class): (&mut Waiting, _) = (&mut waiting[n], Class::ALL[d.below(4)]);
+                if of.turn.class != class {
+                    m.lines[of.turn.class as usize] -= u64::from(core::mem::take(&mut of.in_line));
+                }
+                a.change_class(&mut of.turn, class);
+            }
+            4 if !waiting.is_empty() && d.one_in(4) => {
+                let of: Waiting = waiting.swap_remove(d.below(waiting.len()));
+                m.lines[of.turn.class as usize] -= u64::from(of.in_line);
+                a.leave(of.turn);
+            }
+            _ if !waiting.is_empty() => {
+                let n = d.below(waiting.len());
+                let of = &mut waiting[n];
+                let mut looks = of.turn.clone();
+                looks.look(now, a.now.load(Acquire).into());
+                let begins = m.begins(of, looks.is_patient(), now);
+                assert_eq!(a.others_begin(&mut of.turn, now), begins);
+                assert_eq!(of.turn.in_line, of.in_line && !begins);
+                if begins {
+                    waiting.swap_remove(n);
+                }
+            }
+            _ => {}
+        }
+        let lines = Lines(a.lines.load(Acquire));
+        assert_eq!(Class::ALL.map(|class| lines.of(class)), m.lines);
+    }
+    assert!(
+        m.begun > steps(5_000) as u64,
+        "seed {seed} tries too little: {}",
+        m.begun
+    );
+}
