@@ -137,10 +137,16 @@ unsafe fn next_block(space: *mut uvm_seam_space, start: u64, end: u64) -> Option
 // In all blocks below the pointers are valid by the type's invariant, and locks are held as the policy
 // documents it (V-order).
 impl Machine for Moving<'_> {
-    fn take_turn(&mut self) -> bool {
+    fn take_turn(&mut self) -> Result<(), Failed> {
+        let by = &self.by;
+        let gives_way = || matches!(by, By::Worker(_)) && seam::suspends();
         // SAFETY: see above.
-        self.ticket = unsafe { self.owner.get() }.take_turn(|| self.by.is_stopped());
-        self.ticket.is_some()
+        self.ticket = unsafe { self.owner.get() }.take_turn(|| by.is_stopped() || gives_way());
+        match self.ticket {
+            Some(_) => Ok(()),
+            None if matches!(by, By::Worker(_)) && !by.is_stopped() => Err(Failed::Again),
+            None => Err(Failed::Interrupted),
+        }
     }
 
     fn end_turn(&mut self) {

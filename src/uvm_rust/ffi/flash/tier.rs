@@ -36,8 +36,8 @@ use kernel::types::ForeignOwnable;
 /// So many requests of a tenant's, of as many VA spaces, are carried out at the same time in each lane.
 const MOVERS_EACH: u32 = 4;
 
-/// Until who waits for a turn looks again without being told: a second, or a few.
-const TURN_JIFFIES: Jiffies = 1000;
+/// Until who waits for a turn looks again without being told: a tenth of a second, or a few, for which a suspend may wait.
+const TURN_JIFFIES: Jiffies = 100;
 
 pub(super) type Record = policy::Block<BlockHandle, OwnerHandle>;
 /// The tier, over what the records are found by here.

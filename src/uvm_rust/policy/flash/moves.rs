@@ -28,10 +28,12 @@
 //! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked. Its writes
 //!   begin with the VA space locked, and so wait behind nobody but planned reads (`cause.rs`).
 //! - **V-turn**: who has the turn keeps it until it has paid, and gives way to a suspend alone, also a worker. If one gave
-//!   it up for its rate, others would write before it each time and make it wait anew.
+//!   it up for its rate, others would write before it each time and make it wait anew. Once it has paid, a worker that finds
+//!   the process' memory locked, or the device being detached, comes again, and others may write before it.
 //! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
 //! - **V-awake**: the system is kept awake while the VA space is locked, and not while the process' memory is waited
-//!   for. A process has the lock of its memory held as long as it likes.
+//!   for. A process has the lock of its memory held as long as it likes. A worker keeps the system awake in between as well,
+//!   and waits neither for the turn nor for its rate once somebody is to suspend.
 //! - **V-copies**: what is copied from or to a GPU is waited for before the VA space's lock is let go, which keeps the
 //!   GPU, also where the call fails. What is copied ahead counts as copied, and may be written, from then on.
 
@@ -90,8 +92,13 @@ pub enum Failed {
 
 /// What a call works on.
 pub trait Machine {
-    /// Takes the tenant's turn to write; false if a signal comes first.
-    fn take_turn(&mut self) -> bool;
+    /// Takes the tenant's turn to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Interrupted`] if a signal comes first; and [`Failed::Again`] of a worker if somebody waits to suspend, as
+    /// it keeps the system awake, and who has the turn may wait for a process' memory as long as that likes.
+    fn take_turn(&mut self) -> Result<(), Failed>;
 
     /// Lets the turn go.
     fn end_turn(&mut self);
@@ -373,9 +380,7 @@ fn write_part<M: Machine>(
     length: u64,
     home: Option<&mut Run>,
 ) -> Result<Moved, Failed> {
-    if !m.take_turn() {
-        return Err(Failed::Interrupted);
-    }
+    m.take_turn()?;
     let moved = wait_to_write(m).and_then(|()| {
         // V-line.
         m.stand_in_line();

@@ -30,6 +30,8 @@ struct Script {
     awaited_after: Option<usize>,
     dies_after: Option<usize>,
     signal: bool,
+    /// Why the turn is waited for in vain, which another one has.
+    no_turn: Option<Failed>,
     fetches: Vec<Fetched>,
     no_gpu: bool,
     /// A copy to the GPU fails.
@@ -70,9 +72,12 @@ impl Script {
 }
 
 impl Machine for Script {
-    fn take_turn(&mut self) -> bool {
+    fn take_turn(&mut self) -> Result<(), Failed> {
+        if let Some(why) = self.no_turn {
+            return Err(why);
+        }
         self.take("turn", &[]);
-        true
+        Ok(())
     }
 
     fn end_turn(&mut self) {
@@ -422,6 +427,18 @@ fn who_has_written_much_waits_and_is_counted_once() {
     assert_eq!(run(&mut m, 0, MIB, To::Device), Err(Failed::Interrupted));
     assert_eq!((m.count("nap"), m.count("write")), (1, 0));
     assert!(m.held.is_empty());
+}
+
+#[test]
+fn a_turn_that_does_not_come_ends_a_part_as_it_says() {
+    for why in [Failed::Again, Failed::Interrupted] {
+        let mut m = Script {
+            no_turn: Some(why),
+            ..Script::default()
+        };
+        assert_eq!(run(&mut m, 0, MIB, To::Device), Err(why));
+        assert_eq!((m.said.len(), m.held.len()), (0, 0));
+    }
 }
 
 #[test]

@@ -54,8 +54,8 @@ struct Nothing {
     memory: plan::Memory,
 }
 impl moves::Machine for Nothing {
-    fn take_turn(&mut self) -> bool {
-        true
+    fn take_turn(&mut self) -> Result<(), Failed> {
+        Ok(())
     }
     fn end_turn(&mut self) {}
     fn has_device(&mut self) -> bool {

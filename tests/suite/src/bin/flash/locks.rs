@@ -6,14 +6,17 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{ChildStdin, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Process, PAGE};
 
 use crate::failures::{has_dmsetup, Dm, PATIENCE};
-use crate::rig::{check, Done, WORDS};
+use crate::queue::{all_well, reap, request, submit};
+use crate::rig::{check, plain, write, Done, Rig, WORDS};
 use crate::silent::{map_and_unmap, one_after_the_other, Page, Step};
+use crate::stripe::second_device;
 use crate::waits::ends_in;
 use crate::SILENT;
 
@@ -27,6 +30,11 @@ pub(crate) fn run(suite: &mut Suite) {
         "no process that ends waits for the lock of another one's memory",
         SILENT,
         evicted,
+    );
+    suite.test(
+        "no suspend waits for the lock of a process' memory behind its writes",
+        SILENT,
+        slept,
     );
 }
 
@@ -83,6 +91,16 @@ pub(crate) fn child_evicts() -> ExitCode {
         drop(Process::new()?);
         drop((gpu, process));
         Ok(())
+    })
+}
+
+/// Run by the test below: the system sleeps, once it is told to begin.
+pub(crate) fn child_sleeps() -> ExitCode {
+    ends_with(|| {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        wait_to_begin()?;
+        Ok(gpu.suspend(Duration::from_millis(100))?)
     })
 }
 
@@ -198,5 +216,49 @@ fn evicted() -> Outcome {
     let read = Op::check(&buffer).pattern(7, 1).warps(1);
     gpu.launch(&Kernel::new().op(read))?.wait()?.ok()?;
     check(&buffer, 7)?;
+    Ok(Pass::Ok)
+}
+
+/// While the lock is held a call has the tenant's turn to write, and waits for the lock. A worker waits for the turn, and
+/// lets the system sleep.
+fn slept() -> Outcome {
+    let (true, Some(path)) = (has_dmsetup(), second_device()) else {
+        skip!("no dmsetup, or no $SECOND_SSD");
+    };
+    let rig = Rig::with(plain(&path, 1 << 10))?;
+    let (one, two) = (rig.buffer(1)?, rig.buffer(1)?);
+    write(&one, 11);
+    write(&two, 13);
+    let mut other = Other::ready("--child-sleeps")?;
+    let begins = AtomicBool::new(false);
+    let moved = std::thread::scope(|threads| {
+        // It is there before the lock is taken, which a new thread needs.
+        let call = threads.spawn(|| {
+            while !begins.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            rig.spill(&one)
+        });
+        let slept = while_locked(
+            || Ok(()),
+            || {
+                begins.store(true, Relaxed);
+                std::thread::sleep(Duration::from_millis(300));
+                ensure!(!call.is_finished(), "this process' lock was free");
+                submit(&rig, &[request(&two, 0, 1)])?;
+                std::thread::sleep(Duration::from_millis(300));
+                ensure!(other.ends()?, "the system does not sleep");
+                Ok(())
+            },
+        );
+        begins.store(true, Relaxed);
+        let moved = call.join().map_err(|_| "the call has panicked")?;
+        slept.and(moved)
+    });
+    moved?;
+    other.succeeds()?;
+    all_well(&reap(&rig, 1)?)?;
+    check(&one, 11)?;
+    check(&two, 13)?;
     Ok(Pass::Ok)
 }

@@ -57,7 +57,7 @@ const LONG_MS: u32 = 120_000;
 /// The most requests that a descriptor has.
 const MOST: usize = 4096;
 
-fn request(buffer: &Buffer<u64>, flags: u32, user_data: u64) -> FlashRequest {
+pub(crate) fn request(buffer: &Buffer<u64>, flags: u32, user_data: u64) -> FlashRequest {
     FlashRequest {
         base: buffer.address(),
         length: buffer.bytes(),
@@ -79,14 +79,14 @@ fn by_block(buffer: &Buffer<u64>, flags: u32, first: u64) -> Vec<FlashRequest> {
 }
 
 /// All that is submitted is taken.
-fn submit(rig: &Rig, requests: &[FlashRequest]) -> Done {
+pub(crate) fn submit(rig: &Rig, requests: &[FlashRequest]) -> Done {
     let taken = rig.process.flash_submit(requests, None)?;
     ensure!(taken as usize == requests.len(), "{taken} were taken");
     Ok(())
 }
 
 /// That many completions, after which nothing is left.
-fn reap(rig: &Rig, count: usize) -> Result<Vec<FlashCompletion>, Failure> {
+pub(crate) fn reap(rig: &Rig, count: usize) -> Result<Vec<FlashCompletion>, Failure> {
     let (done, pending) = rig
         .process
         .flash_reap(count + 1, count as u32 + 1, LONG_MS)?;
@@ -110,7 +110,7 @@ fn users(done: &[FlashCompletion], of: std::ops::Range<u64>) -> Vec<u64> {
     all.filter(|user| of.contains(user)).collect()
 }
 
-fn all_well(done: &[FlashCompletion]) -> Done {
+pub(crate) fn all_well(done: &[FlashCompletion]) -> Done {
     ensure!(done.iter().all(|c| c.status == 0), "{done:?}");
     Ok(())
 }

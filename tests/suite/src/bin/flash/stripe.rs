@@ -79,7 +79,8 @@ fn reads(path: &Path, bytes: u64) -> Result<f64, Failure> {
     Ok(took)
 }
 
-fn second() -> Option<PathBuf> {
+/// The device that `$SECOND_SSD` names.
+pub(crate) fn second_device() -> Option<PathBuf> {
     std::env::var_os("SECOND_SSD").map(PathBuf::from)
 }
 
@@ -95,7 +96,7 @@ fn numbers(device: &Path, name: &str) -> Result<Vec<u64>, Failure> {
 
 /// Both devices in turn; `None` where that cannot be had.
 fn stripe() -> Result<Option<Dm>, Failure> {
-    let Some(second) = second().filter(|_| has_dmsetup()) else {
+    let Some(second) = second_device().filter(|_| has_dmsetup()) else {
         return Ok(None);
     };
     let mut sectors = u64::MAX;
@@ -124,7 +125,10 @@ fn striped() -> Outcome {
     let Some(dm) = stripe()? else {
         skip!("no dmsetup, or no $SECOND_SSD");
     };
-    let both = [device().to_owned(), second().ok_or("no second device")?];
+    let both = [
+        device().to_owned(),
+        second_device().ok_or("no second device")?,
+    ];
     let rig = Rig::with(plain(&dm.0, 1 << 10))?;
     let buffer = rig.buffer(8)?;
     write(&buffer, 113);
