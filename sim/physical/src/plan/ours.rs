@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The driver's planner (`src/uvm_rust/policy/plan.rs`) on the physical machine:
-//! a workload in its terms, and its requests in ours.
+//! The planner (`sim/planner`) on the physical machine: a workload in its terms, and its
+//! requests in ours.
 
-use uvm_policy::plan as policy;
 use uvmsim_machine::Machine;
 use uvmsim_machine::BLOCK;
 use uvmsim_machine::PAGE;
+use uvmsim_planner as planner;
 use uvmsim_trace::Kind;
 
 use crate::plan::profile::live_blocks;
@@ -24,8 +24,8 @@ const PAGES: u64 = BLOCK / PAGE;
 pub struct Step {
     kernel_ns: Vec<u64>,
     live: Vec<u64>,
-    tensors: Vec<policy::Tensor>,
-    uses: Vec<policy::Use>,
+    tensors: Vec<planner::Tensor>,
+    uses: Vec<planner::Use>,
 }
 
 impl Step {
@@ -35,14 +35,14 @@ impl Step {
         let live = live_blocks(workload, layout, ahead, kernels, |k| k as usize);
         let tensors = workload.tensors.iter().enumerate().map(|(i, t)| {
             // What it shares va_blocks with may stay.
-            policy::Tensor {
+            planner::Tensor {
                 pages: layout.whole_blocks(workload, i as u32) * PAGES,
                 // The next step's inputs are others.
                 lasting: t.lasting && t.kind != Kind::Input,
             }
         });
         let uses = workload.kernels.iter().enumerate().flat_map(|(k, kernel)| {
-            kernel.uses.iter().map(move |u| policy::Use {
+            kernel.uses.iter().map(move |u| planner::Use {
                 kernel: k as u32,
                 tensor: u.tensor,
                 write: u.write,
@@ -71,20 +71,20 @@ impl Step {
         &self,
         machine: &Machine,
         fill: f64,
-        tuning: policy::Tuning,
-    ) -> Result<policy::Plan, policy::Error> {
-        let step = policy::Step {
+        tuning: planner::Tuning,
+    ) -> Result<planner::Plan, planner::Error> {
+        let step = planner::Step {
             kernel_ns: &self.kernel_ns,
             live: &self.live,
             tensors: &self.tensors,
             uses: &self.uses,
         };
-        policy::plan(&step, &memories(machine, fill), tuning)
+        planner::plan(&step, &memories(machine, fill), tuning)
     }
 }
 
 /// The machine in the planner's terms.
-fn memories(m: &Machine, fill: f64) -> policy::Machine {
+fn memories(m: &Machine, fill: f64) -> planner::Machine {
     // Picoseconds a page, in copies of a va_block.
     let ps = |rate: f64, ns: u64| {
         let copy = BLOCK as f64 / rate.max(1.0) * 1e9 + ns as f64;
@@ -98,7 +98,7 @@ fn memories(m: &Machine, fill: f64) -> policy::Machine {
         let by_latency = requests * latency / m.ssd_parallelism.max(1);
         ps(rate, 0).max(by_latency * 1000 / PAGES).max(1)
     };
-    policy::Machine {
+    planner::Machine {
         gpu: (m.chunks() as f64 * fill) as u64 * PAGES,
         host: m.host_mem / PAGE,
         link_out: ps(m.pcie_d2h, m.copy_setup),
@@ -110,17 +110,17 @@ fn memories(m: &Machine, fill: f64) -> policy::Machine {
 }
 
 /// The planner's requests as a plan, with the prefetches of inputs of `profile`.
-pub fn requests(profile: &Profile<'_>, made: &policy::Plan) -> Plan {
+pub fn requests(profile: &Profile<'_>, made: &planner::Plan) -> Plan {
     let tier = |t| match t {
-        policy::Tier::Host => Tier::Host,
-        policy::Tier::Ssd => Tier::Ssd,
+        planner::Tier::Host => Tier::Host,
+        planner::Tier::Ssd => Tier::Ssd,
     };
     let mut plan = profile.plan();
     for r in made.requests.iter() {
         plan.before[r.kernel as usize].push(match r.what {
-            policy::What::Evict(to) => (What::Evict(tier(to)), r.tensor),
-            policy::What::Copy(to) => (What::Copy(tier(to)), r.tensor),
-            policy::What::Fetch => (What::Prefetch, r.tensor),
+            planner::What::Evict(to) => (What::Evict(tier(to)), r.tensor),
+            planner::What::Copy(to) => (What::Copy(tier(to)), r.tensor),
+            planner::What::Fetch => (What::Prefetch, r.tensor),
         });
     }
     plan

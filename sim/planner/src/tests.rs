@@ -8,7 +8,11 @@ use proptest::prelude::*;
 use super::heap::Heap;
 use super::levels::Levels;
 use super::*;
-use crate::testing::model;
+
+#[path = "../../../tests/model.rs"]
+mod random;
+
+use random::{model, steps};
 
 const MS: u64 = 1_000_000;
 
@@ -249,7 +253,7 @@ proptest! {
     /// eviction has its fetch in time, and the same input gives the same plan.
     #[test]
     fn requests_make_sense(
-        layers in prop::collection::vec((0u64..200, 0u64..50, 1u64..2 * MS), 1..crate::testing::steps(20)),
+        layers in prop::collection::vec((0u64..200, 0u64..50, 1u64..2 * MS), 1..steps(20)),
         gpu in 1u64..3000,
         host in 0u64..2000,
         ssd in any::<bool>(),

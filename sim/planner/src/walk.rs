@@ -12,7 +12,7 @@ use super::heap::Heap;
 use super::levels::Levels;
 use super::reads::Reads;
 use super::{duration, Error, Machine, Plan, Reading, Request, Step, Tier, Tuning, What};
-use crate::mem::{OutOfMemory, TryVec};
+use uvm_policy::mem::{OutOfMemory, TryVec};
 
 mod reading;
 

@@ -6,7 +6,7 @@
 //! Kernels are in groups, and groups are the leaves of a binary tree. Its nodes are
 //! numbered as a heap's are: 1 is the root, and below node `i` are `2 * i` and `2 * i + 1`.
 
-use crate::mem::{OutOfMemory, TryVec};
+use uvm_policy::mem::{OutOfMemory, TryVec};
 
 /// Kernels of a group, which are looked at one by one.
 const GROUP: usize = 64;

@@ -2,7 +2,7 @@
 
 //! A binary heap whose growth can fail: the largest element comes out first.
 
-use crate::mem::{OutOfMemory, TryVec};
+use uvm_policy::mem::{OutOfMemory, TryVec};
 
 /// The heap: an element at `i` is no less than those at `2 * i + 1` and `2 * i + 2`.
 pub(super) struct Heap<T>(TryVec<T>);

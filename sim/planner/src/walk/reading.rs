@@ -5,7 +5,7 @@
 use super::super::levels::Levels;
 use super::super::{duration, Request, Tier, What};
 use super::{retain, Walk, Wanted, LAPS};
-use crate::mem::{OutOfMemory, TryVec};
+use uvm_policy::mem::{OutOfMemory, TryVec};
 
 impl Walk<'_> {
     /// Reads what kernel `at` needs and nobody had room for so far.

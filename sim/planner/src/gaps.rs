@@ -4,7 +4,7 @@
 //! inactive periods).
 
 use super::Step;
-use crate::mem::{OutOfMemory, TryVec};
+use uvm_policy::mem::{OutOfMemory, TryVec};
 
 /// Kernels in a row that do not use a tensor, from one use to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

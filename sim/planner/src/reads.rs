@@ -3,7 +3,7 @@
 //! What the ways into GPU memory can still carry during each kernel.
 
 use super::{duration, Machine, Tier};
-use crate::mem::{OutOfMemory, TryVec};
+use uvm_policy::mem::{OutOfMemory, TryVec};
 
 /// A read that must begin so many kernels before its use is not worth it.
 const FARTHEST: usize = 4096;

@@ -26,8 +26,14 @@
 //! make some of different [`Tuning`] and measure the best.
 //!
 //! Times are nanoseconds, sizes pages of 4 KiB, rates picoseconds a page; all
-//! arithmetic is on integers, as the kernel has no other. Cost: near-linear in
-//! kernels and uses, independent of sizes; it allocates as it goes and may sleep.
+//! arithmetic is on integers, so that every machine makes the same plan. Cost: near-linear in
+//! kernels and uses, independent of sizes.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
 
 mod gaps;
 mod heap;
@@ -38,7 +44,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use crate::mem::{OutOfMemory, TryVec};
+use uvm_policy::mem::{OutOfMemory, TryVec};
 
 /// A tensor, or whatever is used and moved as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
