@@ -152,12 +152,7 @@ fn tunings() -> Vec<planner::Tuning> {
 }
 
 /// A trace in the planner's terms.
-struct Step {
-    kernel_ns: Vec<u64>,
-    live: Vec<u64>,
-    tensors: Vec<planner::Tensor>,
-    uses: Vec<planner::Use>,
-}
+struct Step(planner::Step);
 
 impl Step {
     fn new(view: &View) -> Self {
@@ -190,13 +185,13 @@ impl Step {
                 write: true,
             })
         });
-        Self {
+        Self(planner::Step {
             // 1.2 cycles a nanosecond.
             kernel_ns: view.kernels.iter().map(|k| k.cycles * 5 / 6).collect(),
             live,
             tensors: tensors.collect(),
             uses: uses.collect(),
-        }
+        })
     }
 
     fn plan(
@@ -204,12 +199,6 @@ impl Step {
         machine: &Machine,
         tuning: planner::Tuning,
     ) -> Result<planner::Plan, planner::Error> {
-        let step = planner::Step {
-            kernel_ns: &self.kernel_ns,
-            live: &self.live,
-            tensors: &self.tensors,
-            uses: &self.uses,
-        };
         // Bytes per µs to ps a page.
         let (link, ssd) = link_rates(machine);
         let ps = |r: f64| (PAGE as f64 / r * 1e6) as u64;
@@ -223,7 +212,7 @@ impl Step {
             ssd_in: ps(ssd),
             keep_clean: false,
         };
-        planner::plan(&step, &memories, tuning)
+        planner::plan(&self.0, &memories, tuning)
     }
 }
 
@@ -233,9 +222,9 @@ fn hints(view: &View, plan: &planner::Plan) -> Vec<Hint> {
         let to = match r.what {
             planner::What::Evict(planner::Tier::Host) => Target::Host,
             planner::What::Evict(planner::Tier::Ssd) => Target::Ssd,
-            planner::What::Fetch => Target::Gpu,
-            // Copies are not kept here.
-            planner::What::Copy(_) => return None,
+            planner::What::Prefetch => Target::Gpu,
+            // Copies are not kept here, nor is memory asked for.
+            _ => return None,
         };
         Some(Hint::new(r.kernel as usize, r.tensor, to))
     });

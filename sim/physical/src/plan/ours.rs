@@ -12,8 +12,6 @@ use uvmsim_trace::Kind;
 use crate::plan::profile::live_blocks;
 use crate::plan::Plan;
 use crate::plan::Profile;
-use crate::plan::What;
-use crate::policy::Tier;
 use crate::workload::Layout;
 use crate::workload::Workload;
 
@@ -21,12 +19,7 @@ use crate::workload::Workload;
 const PAGES: u64 = BLOCK / PAGE;
 
 /// A workload as the planner sees it.
-pub struct Step {
-    kernel_ns: Vec<u64>,
-    live: Vec<u64>,
-    tensors: Vec<planner::Tensor>,
-    uses: Vec<planner::Use>,
-}
+pub struct Step(planner::Step);
 
 impl Step {
     /// `workload`, with memory asked for `ahead` kernels before a tensor's birth.
@@ -48,18 +41,18 @@ impl Step {
                 write: u.write,
             })
         });
-        Self {
+        Self(planner::Step {
             kernel_ns: workload.kernels.iter().map(|k| k.ns).collect(),
             live: live.into_iter().map(|b| b / PAGE).collect(),
             tensors: tensors.collect(),
             uses: uses.collect(),
-        }
+        })
     }
 
     /// The same step where kernels take these times.
     #[must_use]
     pub fn with_times(mut self, kernel_ns: Vec<u64>) -> Self {
-        self.kernel_ns = kernel_ns;
+        self.0.kernel_ns = kernel_ns;
         self
     }
 
@@ -73,13 +66,7 @@ impl Step {
         fill: f64,
         tuning: planner::Tuning,
     ) -> Result<planner::Plan, planner::Error> {
-        let step = planner::Step {
-            kernel_ns: &self.kernel_ns,
-            live: &self.live,
-            tensors: &self.tensors,
-            uses: &self.uses,
-        };
-        planner::plan(&step, &memories(machine, fill), tuning)
+        planner::plan(&self.0, &memories(machine, fill), tuning)
     }
 }
 
@@ -111,17 +98,9 @@ fn memories(m: &Machine, fill: f64) -> planner::Machine {
 
 /// The planner's requests as a plan, with the prefetches of inputs of `profile`.
 pub fn requests(profile: &Profile<'_>, made: &planner::Plan) -> Plan {
-    let tier = |t| match t {
-        planner::Tier::Host => Tier::Host,
-        planner::Tier::Ssd => Tier::Ssd,
-    };
     let mut plan = profile.plan();
-    for r in made.requests.iter() {
-        plan.before[r.kernel as usize].push(match r.what {
-            planner::What::Evict(to) => (What::Evict(tier(to)), r.tensor),
-            planner::What::Copy(to) => (What::Copy(tier(to)), r.tensor),
-            planner::What::Fetch => (What::Prefetch, r.tensor),
-        });
+    for r in &made.requests {
+        plan.before[r.kernel as usize].push((r.what, r.tensor));
     }
     plan
 }
