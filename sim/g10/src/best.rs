@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Our planner on the artifact's machine: the driver's planner
-//! (`src/uvm_rust/policy/plan.rs`) under some tunings.
+//! Our planner (`sim/planner`) on the artifact's machine, under some tunings.
 //!
 //! Plans are cheap, runs are not. The plan of the usual tuning is run on the machine
 //! with the profile's times. If it is not near the ideal, so are the best of the others
@@ -12,7 +11,7 @@
 //! Memory is allocated at the first kernel that uses it and
 //! freed after the last: the artifact's machine does not charge that as a fault.
 
-use uvm_policy::plan as policy;
+use uvmsim_planner as planner;
 
 use super::events;
 use super::events::Mode;
@@ -129,12 +128,12 @@ impl Search<'_> {
 }
 
 /// The tunings of the planner that are tried.
-fn tunings() -> Vec<policy::Tuning> {
-    let usual = policy::Tuning::default();
+fn tunings() -> Vec<planner::Tuning> {
+    let usual = planner::Tuning::default();
     let mut all = Vec::new();
     for (ratio, urgency) in [(950, 2000), (1000, 2000), (900, 1300)] {
         for ssd_share in [1000, 960] {
-            all.push(policy::Tuning {
+            all.push(planner::Tuning {
                 ratio,
                 urgency,
                 ssd_share,
@@ -143,8 +142,8 @@ fn tunings() -> Vec<policy::Tuning> {
         }
     }
     for reserve in [0, 30] {
-        all.push(policy::Tuning {
-            reads: policy::Reading::Walked,
+        all.push(planner::Tuning {
+            reads: planner::Reading::Walked,
             reserve,
             ..usual
         });
@@ -153,12 +152,7 @@ fn tunings() -> Vec<policy::Tuning> {
 }
 
 /// A trace in the planner's terms.
-struct Step {
-    kernel_ns: Vec<u64>,
-    live: Vec<u64>,
-    tensors: Vec<policy::Tensor>,
-    uses: Vec<policy::Use>,
-}
+struct Step(planner::Step);
 
 impl Step {
     fn new(view: &View) -> Self {
@@ -174,7 +168,7 @@ impl Step {
                 *l += t.pages;
             }
         }
-        let tensors = view.tensors.iter().map(|t| policy::Tensor {
+        let tensors = view.tensors.iter().map(|t| planner::Tensor {
             pages: t.pages,
             lasting: t.is_weight,
         });
@@ -184,38 +178,32 @@ impl Step {
                 t.is_weight || k < t.end()
             };
             let used = kernel.required.iter().filter(alive);
-            used.map(move |&tensor| policy::Use {
+            used.map(move |&tensor| planner::Use {
                 kernel: k as u32,
                 tensor,
                 // Every copy outside is lost when it is fetched.
                 write: true,
             })
         });
-        Self {
+        Self(planner::Step {
             // 1.2 cycles a nanosecond.
             kernel_ns: view.kernels.iter().map(|k| k.cycles * 5 / 6).collect(),
             live,
             tensors: tensors.collect(),
             uses: uses.collect(),
-        }
+        })
     }
 
     fn plan(
         &self,
         machine: &Machine,
-        tuning: policy::Tuning,
-    ) -> Result<policy::Plan, policy::Error> {
-        let step = policy::Step {
-            kernel_ns: &self.kernel_ns,
-            live: &self.live,
-            tensors: &self.tensors,
-            uses: &self.uses,
-        };
+        tuning: planner::Tuning,
+    ) -> Result<planner::Plan, planner::Error> {
         // Bytes per µs to ps a page.
         let (link, ssd) = link_rates(machine);
         let ps = |r: f64| (PAGE as f64 / r * 1e6) as u64;
         let pages = |gib: f64| (gib * (1u64 << 30) as f64) as u64 / PAGE;
-        let memories = policy::Machine {
+        let memories = planner::Machine {
             gpu: pages(machine.gpu_gib * FILL),
             host: pages(machine.host_gib * 0.99),
             link_out: ps(link),
@@ -224,19 +212,19 @@ impl Step {
             ssd_in: ps(ssd),
             keep_clean: false,
         };
-        policy::plan(&step, &memories, tuning)
+        planner::plan(&self.0, &memories, tuning)
     }
 }
 
 /// The planner's requests in the artifact's terms.
-fn hints(view: &View, plan: &policy::Plan) -> Vec<Hint> {
+fn hints(view: &View, plan: &planner::Plan) -> Vec<Hint> {
     let hints = plan.requests.iter().filter_map(|r| {
         let to = match r.what {
-            policy::What::Evict(policy::Tier::Host) => Target::Host,
-            policy::What::Evict(policy::Tier::Ssd) => Target::Ssd,
-            policy::What::Fetch => Target::Gpu,
-            // Copies are not kept here.
-            policy::What::Copy(_) => return None,
+            planner::What::Evict(planner::Tier::Host) => Target::Host,
+            planner::What::Evict(planner::Tier::Ssd) => Target::Ssd,
+            planner::What::Prefetch => Target::Gpu,
+            // Copies are not kept here, nor is memory asked for.
+            _ => return None,
         };
         Some(Hint::new(r.kernel as usize, r.tensor, to))
     });

@@ -45,10 +45,21 @@
 //! before the requests: `launch` for each kernel, in order. They are in version 1 only: whatever may know a program
 //! by its launches cannot make it run some again.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
 mod program;
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 pub use program::{Key, Name, NoKey, Program};
 
@@ -171,7 +182,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl core::error::Error for Error {}
 
 /// Most kernels of a step; a larger number is a mistake.
 const MAX_KERNELS: u64 = 1 << 26;
@@ -348,6 +359,8 @@ fn request(fields: &[&str], kernels: Number, span: Number, line: usize) -> Resul
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use alloc::string::ToString;
 
     use super::*;
 

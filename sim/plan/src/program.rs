@@ -3,9 +3,14 @@
 //! How a plan knows the program that it is for: by its allocations and launches, which are
 //! the same in the next run, and not by addresses, which are not.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 use crate::number;
 use crate::Number;

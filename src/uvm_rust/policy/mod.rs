@@ -13,7 +13,6 @@ pub mod evict;
 pub mod fault;
 pub mod flash;
 pub mod mask;
-pub mod plan;
 pub mod prefetch;
 pub mod quota;
 pub mod stats;

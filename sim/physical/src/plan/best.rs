@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Our own planner: the driver's (`src/uvm_rust/policy/plan.rs`), under some tunings.
+//! Our own planner (`sim/planner`), under some tunings.
 //!
 //! Each plan is run in virtual time, and the fastest is kept. Where the copies hide
 //! behind kernels the first is nearly always the one; the search ends as soon as a
@@ -22,10 +22,10 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use uvm_policy::plan::Reading;
-use uvm_policy::plan::Tuning;
 use uvmsim_g10::Design;
 use uvmsim_machine::Machine;
+use uvmsim_planner::Reading;
+use uvmsim_planner::Tuning;
 
 use crate::bound::bound_ns;
 use crate::plan::change::Changes;
@@ -366,7 +366,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The plan of the driver's planner, and what it comes to by its own reckoning.
+    /// The planner's plan, and what it comes to by its own reckoning.
     fn ours(
         &self,
         step: &ours::Step,

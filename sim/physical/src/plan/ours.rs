@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The driver's planner (`src/uvm_rust/policy/plan.rs`) on the physical machine:
-//! a workload in its terms, and its requests in ours.
+//! The planner (`sim/planner`) on the physical machine: a workload in its terms, and its
+//! requests in ours.
 
-use uvm_policy::plan as policy;
 use uvmsim_machine::Machine;
 use uvmsim_machine::BLOCK;
 use uvmsim_machine::PAGE;
+use uvmsim_planner as planner;
 use uvmsim_trace::Kind;
 
 use crate::plan::profile::live_blocks;
 use crate::plan::Plan;
 use crate::plan::Profile;
-use crate::plan::What;
-use crate::policy::Tier;
 use crate::workload::Layout;
 use crate::workload::Workload;
 
@@ -21,12 +19,7 @@ use crate::workload::Workload;
 const PAGES: u64 = BLOCK / PAGE;
 
 /// A workload as the planner sees it.
-pub struct Step {
-    kernel_ns: Vec<u64>,
-    live: Vec<u64>,
-    tensors: Vec<policy::Tensor>,
-    uses: Vec<policy::Use>,
-}
+pub struct Step(planner::Step);
 
 impl Step {
     /// `workload`, with memory asked for `ahead` kernels before a tensor's birth.
@@ -35,31 +28,31 @@ impl Step {
         let live = live_blocks(workload, layout, ahead, kernels, |k| k as usize);
         let tensors = workload.tensors.iter().enumerate().map(|(i, t)| {
             // What it shares va_blocks with may stay.
-            policy::Tensor {
+            planner::Tensor {
                 pages: layout.whole_blocks(workload, i as u32) * PAGES,
                 // The next step's inputs are others.
                 lasting: t.lasting && t.kind != Kind::Input,
             }
         });
         let uses = workload.kernels.iter().enumerate().flat_map(|(k, kernel)| {
-            kernel.uses.iter().map(move |u| policy::Use {
+            kernel.uses.iter().map(move |u| planner::Use {
                 kernel: k as u32,
                 tensor: u.tensor,
                 write: u.write,
             })
         });
-        Self {
+        Self(planner::Step {
             kernel_ns: workload.kernels.iter().map(|k| k.ns).collect(),
             live: live.into_iter().map(|b| b / PAGE).collect(),
             tensors: tensors.collect(),
             uses: uses.collect(),
-        }
+        })
     }
 
     /// The same step where kernels take these times.
     #[must_use]
     pub fn with_times(mut self, kernel_ns: Vec<u64>) -> Self {
-        self.kernel_ns = kernel_ns;
+        self.0.kernel_ns = kernel_ns;
         self
     }
 
@@ -71,20 +64,14 @@ impl Step {
         &self,
         machine: &Machine,
         fill: f64,
-        tuning: policy::Tuning,
-    ) -> Result<policy::Plan, policy::Error> {
-        let step = policy::Step {
-            kernel_ns: &self.kernel_ns,
-            live: &self.live,
-            tensors: &self.tensors,
-            uses: &self.uses,
-        };
-        policy::plan(&step, &memories(machine, fill), tuning)
+        tuning: planner::Tuning,
+    ) -> Result<planner::Plan, planner::Error> {
+        planner::plan(&self.0, &memories(machine, fill), tuning)
     }
 }
 
 /// The machine in the planner's terms.
-fn memories(m: &Machine, fill: f64) -> policy::Machine {
+fn memories(m: &Machine, fill: f64) -> planner::Machine {
     // Picoseconds a page, in copies of a va_block.
     let ps = |rate: f64, ns: u64| {
         let copy = BLOCK as f64 / rate.max(1.0) * 1e9 + ns as f64;
@@ -98,7 +85,7 @@ fn memories(m: &Machine, fill: f64) -> policy::Machine {
         let by_latency = requests * latency / m.ssd_parallelism.max(1);
         ps(rate, 0).max(by_latency * 1000 / PAGES).max(1)
     };
-    policy::Machine {
+    planner::Machine {
         gpu: (m.chunks() as f64 * fill) as u64 * PAGES,
         host: m.host_mem / PAGE,
         link_out: ps(m.pcie_d2h, m.copy_setup),
@@ -110,18 +97,10 @@ fn memories(m: &Machine, fill: f64) -> policy::Machine {
 }
 
 /// The planner's requests as a plan, with the prefetches of inputs of `profile`.
-pub fn requests(profile: &Profile<'_>, made: &policy::Plan) -> Plan {
-    let tier = |t| match t {
-        policy::Tier::Host => Tier::Host,
-        policy::Tier::Ssd => Tier::Ssd,
-    };
+pub fn requests(profile: &Profile<'_>, made: &planner::Plan) -> Plan {
     let mut plan = profile.plan();
-    for r in made.requests.iter() {
-        plan.before[r.kernel as usize].push(match r.what {
-            policy::What::Evict(to) => (What::Evict(tier(to)), r.tensor),
-            policy::What::Copy(to) => (What::Copy(tier(to)), r.tensor),
-            policy::What::Fetch => (What::Prefetch, r.tensor),
-        });
+    for r in &made.requests {
+        plan.before[r.kernel as usize].push((r.what, r.tensor));
     }
     plan
 }

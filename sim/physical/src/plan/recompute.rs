@@ -2,7 +2,7 @@
 
 //! Choosing what is dropped and computed again, beside what is moved.
 //!
-//! The driver's planner decides what moves; that a kernel runs twice only a framework can do,
+//! The planner decides what moves; that a kernel runs twice only a framework can do,
 //! so that it is decided here. Each choice makes a step of its own ([`crate::rerun`]), for which
 //! the moves are planned as for any other, so that moves and reruns are weighed by one measure:
 //! how long the step takes. What is dead is discarded in all of them.

@@ -128,10 +128,11 @@ fn miri() -> Vec<Part> {
             .unless(no_miri)
     };
     let policy = "uvm-policy --lib -- mem:: policy::discard policy::evict policy::fault \
-         policy::flash policy::mask policy::plan policy::stats";
+         policy::flash policy::mask policy::stats";
     let policy: Vec<&str> = policy.split_whitespace().collect();
     vec![
         part("host/miri", &policy),
+        part("host/miri-planner", &["uvmsim-planner"]),
         part("host/miri-library", &["uvmrust", "--lib"]),
         part("host/miri-kernel", &["uvm-kernel"]),
     ]

@@ -26,11 +26,17 @@
 //! make some of different [`Tuning`] and measure the best.
 //!
 //! Times are nanoseconds, sizes pages of 4 KiB, rates picoseconds a page; all
-//! arithmetic is on integers, as the kernel has no other. Cost: near-linear in
-//! kernels and uses, independent of sizes; it allocates as it goes and may sleep.
+//! arithmetic is on integers, so that every machine makes the same plan. Cost: near-linear in
+//! kernels and uses, independent of sizes.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod gaps;
-mod heap;
 mod levels;
 mod reads;
 mod walk;
@@ -38,7 +44,9 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use crate::mem::{OutOfMemory, TryVec};
+use alloc::vec::Vec;
+
+pub use uvmsim_plan::{Tier, What};
 
 /// A tensor, or whatever is used and moved as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +70,16 @@ pub struct Use {
 }
 
 /// A step to plan, which repeats without end.
-#[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+#[derive(Clone, Debug)]
+pub struct Step {
     /// Duration of each kernel with everything in GPU memory.
-    pub kernel_ns: &'a [u64],
+    pub kernel_ns: Vec<u64>,
     /// Pages of GPU memory that each kernel needs where nothing is away.
-    pub live: &'a [u64],
+    pub live: Vec<u64>,
     /// The tensors, by their numbers.
-    pub tensors: &'a [Tensor],
+    pub tensors: Vec<Tensor>,
     /// The uses, by kernel; a kernel uses a tensor at most once.
-    pub uses: &'a [Use],
+    pub uses: Vec<Use>,
 }
 
 /// The memories and the ways between them.
@@ -136,26 +144,6 @@ pub enum Reading {
     Walked,
 }
 
-/// A place outside GPU memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// Host memory, from which the GPU fetches in one hop.
-    Host,
-    /// The SSD, by way of host memory.
-    Ssd,
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// Copy it out, unless a valid copy is there, and free its memory.
-    Evict(Tier),
-    /// Copy it out and keep it.
-    Copy(Tier),
-    /// Bring it into GPU memory.
-    Fetch,
-}
-
 /// A request, made as a kernel starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -163,18 +151,20 @@ pub struct Request {
     pub kernel: u32,
     /// Number of the tensor in [`Step::tensors`].
     pub tensor: u32,
-    /// What is done with the tensor.
+    /// What is done with the tensor: it is brought in, copied out, or copied out and dropped, unless a
+    /// valid copy is there.
     pub what: What,
 }
 
 /// What a step asks for, and what it comes to.
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// What to ask for, by kernel; those of one kernel in the order to ask in.
-    pub requests: TryVec<Request>,
+    pub requests: Vec<Request>,
     /// What a step comes to by the walk's reckoning.
     pub step_ns: u64,
     /// What each kernel waits, of that.
-    pub waits: TryVec<u64>,
+    pub waits: Vec<u64>,
     /// Pages that are written to the SSD in a step.
     pub ssd_pages: u64,
 }
@@ -182,19 +172,11 @@ pub struct Plan {
 /// Why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// No memory to plan in.
-    Memory,
     /// The step contradicts itself: a use of a kernel or tensor that is not there, uses
     /// out of order, other than one `live` a kernel.
     Step,
     /// A number is too large to reckon with.
     Range,
-}
-
-impl From<OutOfMemory> for Error {
-    fn from(_: OutOfMemory) -> Self {
-        Self::Memory
-    }
 }
 
 /// The longest step, 2^50 ns: 13 days.
@@ -213,20 +195,15 @@ fn duration(pages: u64, ps: u64) -> u64 {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn plan(step: &Step<'_>, machine: &Machine, tuning: Tuning) -> Result<Plan, Error> {
+pub fn plan(step: &Step, machine: &Machine, tuning: Tuning) -> Result<Plan, Error> {
     check(step, machine)?;
     if step.kernel_ns.is_empty() {
-        return Ok(Plan {
-            requests: TryVec::new(),
-            step_ns: 0,
-            waits: TryVec::new(),
-            ssd_pages: 0,
-        });
+        return Ok(Plan::default());
     }
-    walk::walk(step, machine, tuning)
+    Ok(walk::walk(step, machine, tuning))
 }
 
-fn check(step: &Step<'_>, m: &Machine) -> Result<(), Error> {
+fn check(step: &Step, m: &Machine) -> Result<(), Error> {
     let kernels = step.kernel_ns.len();
     let known = |u: &Use| (u.kernel as usize) < kernels && (u.tensor as usize) < step.tensors.len();
     let sorted = step.uses.windows(2).all(|w| w[0].kernel <= w[1].kernel);

@@ -2,27 +2,28 @@
 
 //! The walk's reads: as it goes, or once all evictions are known.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::super::levels::Levels;
 use super::super::{duration, Request, Tier, What};
-use super::{retain, Walk, Wanted, LAPS};
-use crate::mem::{OutOfMemory, TryVec};
+use super::{Walk, Wanted, LAPS};
 
 impl Walk<'_> {
     /// Reads what kernel `at` needs and nobody had room for so far.
-    pub(super) fn read_now(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    pub(super) fn read_now(&mut self, at: usize) {
         for way in 0..2 {
             while self.wanted[way].peek().is_some_and(|w| w.next <= at) {
                 if let Some(w) = self.wanted[way].pop() {
-                    self.read(at, way, w)?;
+                    self.read(at, way, w);
                 }
             }
         }
-        Ok(())
     }
 
     /// Keeps the ways in busy during kernel `at`, as far as there is room; the SSD,
     /// the slower, first.
-    pub(super) fn read_ahead(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    pub(super) fn read_ahead(&mut self, at: usize) {
         let end = self.now(at + 1);
         for way in [1, 0] {
             while let Some(&w) = self.wanted[way].peek() {
@@ -35,14 +36,13 @@ impl Walk<'_> {
                 }
                 self.wanted[way].pop();
                 self.relieve(at, w.next, -w.pages);
-                self.read(at, way, w)?;
+                self.read(at, way, w);
             }
         }
-        Ok(())
     }
 
     /// Asks for `w` as kernel `at` starts.
-    fn read(&mut self, at: usize, way: usize, w: Wanted) -> Result<(), OutOfMemory> {
+    fn read(&mut self, at: usize, way: usize, w: Wanted) {
         let pages = w.pages as u64;
         let start = self.read_free[way].max(self.now(at)).max(w.gone);
         let tier = if way == 0 { Tier::Host } else { Tier::Ssd };
@@ -52,11 +52,11 @@ impl Walk<'_> {
             // The SSD's bytes cross the link as well.
             self.read_free[0] += duration(pages, self.machine.link_in);
         }
-        self.late.push((w.next, there))?;
+        self.late.push((w.next, there));
         self.requests.push(Request {
             kernel: (at % self.n) as u32,
             tensor: w.tensor,
-            what: What::Fetch,
+            what: What::Prefetch,
         })
     }
 
@@ -65,7 +65,7 @@ impl Walk<'_> {
         let latest = self.late.iter().filter(|l| l.0 <= at).map(|l| l.1).max();
         if let Some(until) = latest {
             self.wait(at, until);
-            retain(&mut self.late, |l| l.0 > at);
+            self.late.retain(|l| l.0 > at);
         }
     }
 
@@ -80,10 +80,10 @@ impl Walk<'_> {
 
     /// Fetches earlier what memory has room for, in the order of need; not earlier than
     /// its way is free, nor before what is needed sooner and comes the same way.
-    pub(super) fn fetch_early(&mut self) -> Result<(), OutOfMemory> {
+    pub(super) fn fetch_early(&mut self) {
         let (n, capacity) = (self.n, self.capacity());
-        let mut gpu = Levels::repeated(1, self.in_step()?.iter().copied())?;
-        let begins = self.begins()?;
+        let mut gpu = Levels::repeated(1, self.in_step().iter().copied());
+        let begins = self.begins();
         self.away.sort_unstable_by_key(|a| (a.back, a.tensor));
         // The kernel of the last request, and when the way is free.
         let mut ways = [(0, 0); 2];
@@ -114,17 +114,16 @@ impl Walk<'_> {
             self.requests.push(Request {
                 kernel: (at % n) as u32,
                 tensor: a.tensor,
-                what: What::Fetch,
-            })?;
+                what: What::Prefetch,
+            });
         }
-        Ok(())
     }
 
     /// Pages in GPU memory during each kernel of the step, where nothing comes back early.
-    fn in_step(&self) -> Result<TryVec<i64>, OutOfMemory> {
+    fn in_step(&self) -> Vec<i64> {
         let n = self.n;
         // What each kernel has more than the one before it.
-        let mut change = TryVec::filled(n + 1, 0)?;
+        let mut change = vec![0; n + 1];
         for a in self.away.iter() {
             let (from, to) = (a.gone, a.back.max(a.gone));
             let whole = (to - from) / n;
@@ -139,26 +138,11 @@ impl Walk<'_> {
             }
         }
         let mut absent = 0;
-        let mut gpu = TryVec::with_capacity(n)?;
-        for (live, change) in self.step.live.iter().zip(change.iter()) {
+        let levels = self.step.live.iter().zip(&change).map(|(live, change)| {
             absent += change;
-            gpu.push(*live as i64 + absent)?;
-        }
-        Ok(gpu)
-    }
-
-    /// Puts the requests in the order of kernels, otherwise as they are.
-    pub(super) fn sort(&mut self) -> Result<(), OutOfMemory> {
-        let mut numbered = TryVec::with_capacity(self.requests.len())?;
-        for (i, r) in self.requests.iter().enumerate() {
-            numbered.push((r.kernel, i, *r))?;
-        }
-        numbered.sort_unstable_by_key(|&(k, i, _)| (k, i));
-        self.requests.clear();
-        for &(_, _, r) in numbered.iter() {
-            self.requests.push(r)?;
-        }
-        Ok(())
+            *live as i64 + absent
+        });
+        levels.collect()
     }
 
     /// The first kernel of the lap that is the plan.
@@ -167,16 +151,16 @@ impl Walk<'_> {
     }
 
     /// When each kernel of the last lap and of two more begins, from the lap's start.
-    fn begins(&self) -> Result<TryVec<u64>, OutOfMemory> {
-        let mut begins = TryVec::with_capacity(3 * self.n)?;
+    fn begins(&self) -> Vec<u64> {
+        let mut begins = Vec::with_capacity(3 * self.n);
         let mut time = 0;
         for _ in 0..3 {
-            for (d, w) in self.step.kernel_ns.iter().zip(self.waits.iter()) {
-                begins.push(time + w)?;
+            for (d, w) in self.step.kernel_ns.iter().zip(&self.waits) {
+                begins.push(time + w);
                 time += d + w;
             }
         }
-        Ok(begins)
+        begins
     }
 
     pub(super) fn read_ps(&self, from: Tier) -> u64 {

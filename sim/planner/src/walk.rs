@@ -5,14 +5,15 @@
 //! Kernels are counted on over the laps, each a step. The first laps settle what is
 //! where as a step begins; the decisions of the last are the plan.
 
+use alloc::collections::BinaryHeap;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::gaps::{Gap, Gaps};
-use super::heap::Heap;
 use super::levels::Levels;
 use super::reads::Reads;
-use super::{duration, Error, Machine, Plan, Reading, Request, Step, Tier, Tuning, What};
-use crate::mem::{OutOfMemory, TryVec};
+use super::{duration, Machine, Plan, Reading, Request, Step, Tensor, Tier, Tuning, What};
 
 mod reading;
 
@@ -21,12 +22,12 @@ const LAPS: usize = 3;
 
 /// A gap that has begun, or will.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Idle {
+pub(super) struct Idle {
     /// The kernel that ends it.
-    next: usize,
+    pub next: usize,
     /// The kernel that begins it.
-    start: usize,
-    gap: u32,
+    pub start: usize,
+    pub gap: u32,
 }
 
 impl Ord for Idle {
@@ -68,13 +69,13 @@ struct Absence {
 
 /// Something to be read, the soonest needed first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Wanted {
+pub(super) struct Wanted {
     /// The kernel that needs it.
-    next: usize,
-    tensor: u32,
-    pages: i64,
+    pub next: usize,
+    pub tensor: u32,
+    pub pages: i64,
     /// When it has left.
-    gone: u64,
+    pub gone: u64,
 }
 
 impl Ord for Wanted {
@@ -99,7 +100,7 @@ enum Answer {
 }
 
 struct Walk<'a> {
-    step: &'a Step<'a>,
+    step: &'a Step,
     machine: &'a Machine,
     tuning: Tuning,
     /// Kernels of a step.
@@ -108,7 +109,7 @@ struct Walk<'a> {
     peak: u64,
     gaps: Gaps,
     /// Start of each kernel without stalls, and the end of the step.
-    starts: TryVec<u64>,
+    starts: Vec<u64>,
     /// Time lost so far.
     stall: u64,
     /// When each way out is free.
@@ -119,36 +120,36 @@ struct Walk<'a> {
     host: Levels,
     reads: Reads,
     /// Gaps that have begun, of tensors that must be copied to leave.
-    idle: Heap<Idle>,
+    idle: BinaryHeap<Idle>,
     /// And of those that have a copy.
-    clean: Heap<Idle>,
+    clean: BinaryHeap<Idle>,
     /// Of those, the ones that are not worth it unless nothing else is left.
-    poor: TryVec<Idle>,
-    put_back: TryVec<Idle>,
+    poor: Vec<Idle>,
+    put_back: Vec<Idle>,
     /// Gaps for which what was just written may be copied early.
-    early: Heap<Idle>,
+    early: BinaryHeap<Idle>,
     /// Where each tensor has a copy outside, and since when.
-    copies: TryVec<Option<(Tier, u64)>>,
-    under_way: TryVec<Write>,
+    copies: Vec<Option<(Tier, u64)>>,
+    under_way: Vec<Write>,
     /// When what is fetched late is there, by the kernel that waits for it.
-    late: TryVec<(usize, u64)>,
-    away: TryVec<Absence>,
+    late: Vec<(usize, u64)>,
+    away: Vec<Absence>,
     /// What is to be read from host and SSD, where reads are walked.
-    wanted: [Heap<Wanted>; 2],
+    wanted: [BinaryHeap<Wanted>; 2],
     /// When the ways in are free.
     read_free: [u64; 2],
-    requests: TryVec<Request>,
+    requests: Vec<Request>,
     /// Of what leaves, the share for the SSD, in thousandths; and what left.
     turn: u64,
     all_pages: u64,
     ssd_pages: u64,
     /// What each kernel last waited.
-    waits: TryVec<u64>,
+    waits: Vec<u64>,
 }
 
 /// The plan for a step that [`super::plan`] has checked.
-pub(super) fn walk(step: &Step<'_>, machine: &Machine, tuning: Tuning) -> Result<Plan, Error> {
-    let mut walk = Walk::new(step, machine, tuning)?;
+pub(super) fn walk(step: &Step, machine: &Machine, tuning: Tuning) -> Plan {
+    let mut walk = Walk::new(step, machine, tuning);
     let n = walk.n;
     let mut from = 0;
     for at in 0..LAPS * n {
@@ -159,36 +160,34 @@ pub(super) fn walk(step: &Step<'_>, machine: &Machine, tuning: Tuning) -> Result
             walk.ssd_pages = 0;
             walk.all_pages = 0;
         }
-        walk.kernel(at)?;
+        walk.kernel(at);
     }
     let step_ns = walk.now(LAPS * n) - from;
     if tuning.reads == Reading::Booked {
-        walk.fetch_early()?;
+        walk.fetch_early();
     }
-    walk.sort()?;
-    Ok(Plan {
+    // Those of one kernel stay in their order.
+    walk.requests.sort_by_key(|r| r.kernel);
+    Plan {
         requests: walk.requests,
         step_ns,
         waits: walk.waits,
         ssd_pages: walk.ssd_pages,
-    })
+    }
 }
 
 impl<'a> Walk<'a> {
-    fn new(step: &'a Step<'a>, machine: &'a Machine, tuning: Tuning) -> Result<Self, Error> {
+    fn new(step: &'a Step, machine: &'a Machine, tuning: Tuning) -> Self {
         let n = step.kernel_ns.len();
-        let mut starts = TryVec::with_capacity(n + 1)?;
+        let mut starts = vec![0];
         let mut time = 0;
-        starts.push(time)?;
-        for d in step.kernel_ns {
+        starts.extend(step.kernel_ns.iter().map(|d| {
             time += d;
-            starts.push(time)?;
-        }
+            time
+        }));
         let live = step.live.iter().map(|&l| l as i64);
-        let mut copies = TryVec::with_capacity(step.tensors.len())?;
-        for t in step.tensors {
-            copies.push((t.lasting && machine.keep_clean).then_some((Tier::Host, 0)))?;
-        }
+        let copy = |t: &Tensor| (t.lasting && machine.keep_clean).then_some((Tier::Host, 0));
+        let copies = step.tensors.iter().map(copy).collect();
         let peak = step.live.iter().copied().max().unwrap_or(0);
         let mut walk = Self {
             step,
@@ -196,33 +195,33 @@ impl<'a> Walk<'a> {
             tuning,
             n,
             peak,
-            gaps: Gaps::of(step)?,
+            gaps: Gaps::of(step),
             starts,
             stall: 0,
             link_free: 0,
             ssd_free: 0,
-            gpu: Levels::repeated(LAPS + 2, live)?,
-            host: Levels::repeated(LAPS + 2, core::iter::repeat_n(0, n))?,
-            reads: Reads::new(machine, tuning.ssd_share, LAPS + 2, step.kernel_ns)?,
-            idle: Heap::new(),
-            clean: Heap::new(),
-            poor: TryVec::new(),
-            put_back: TryVec::new(),
-            early: Heap::new(),
+            gpu: Levels::repeated(LAPS + 2, live),
+            host: Levels::repeated(LAPS + 2, core::iter::repeat_n(0, n)),
+            reads: Reads::new(machine, tuning.ssd_share, LAPS + 2, &step.kernel_ns),
+            idle: BinaryHeap::new(),
+            clean: BinaryHeap::new(),
+            poor: Vec::new(),
+            put_back: Vec::new(),
+            early: BinaryHeap::new(),
             copies,
-            under_way: TryVec::new(),
-            late: TryVec::new(),
-            away: TryVec::new(),
-            wanted: [Heap::new(), Heap::new()],
+            under_way: Vec::new(),
+            late: Vec::new(),
+            away: Vec::new(),
+            wanted: [BinaryHeap::new(), BinaryHeap::new()],
             read_free: [0; 2],
-            requests: TryVec::new(),
+            requests: Vec::new(),
             turn: {
                 let away = peak.saturating_sub(machine.gpu).max(1);
                 away.saturating_sub(machine.host) * 1000 / away * tuning.ratio / 1000
             },
             all_pages: 0,
             ssd_pages: 0,
-            waits: TryVec::filled(n, 0)?,
+            waits: vec![0; n],
         };
         // Gaps that the walk begins in the midst of.
         for i in 0..walk.gaps.all.len() {
@@ -232,10 +231,10 @@ impl<'a> Walk<'a> {
                     next: gap.next as usize - n,
                     start: 0,
                     gap: i as u32,
-                })?;
+                });
             }
         }
-        Ok(walk)
+        walk
     }
 
     /// When kernel `at` starts, by what is known.
@@ -264,11 +263,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Kernel `at` is about to start.
-    fn kernel(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    fn kernel(&mut self, at: usize) {
         let k = at % self.n;
         self.waits[k] = 0;
         if at > 0 {
-            self.written(at)?;
+            self.written(at);
         }
         for i in 0..self.gaps.starting(k).len() {
             let gap = self.gaps.starting(k)[i];
@@ -277,21 +276,21 @@ impl<'a> Walk<'a> {
                 next,
                 start: at,
                 gap,
-            })?;
+            });
         }
         let now = self.now(at);
-        retain(&mut self.under_way, |w| w.finish > now);
-        self.drop_ahead(at)?;
-        self.write_ahead(at)?;
-        self.copy_ahead(at)?;
-        self.wait_for_room(at)?;
-        self.read_now(at)?;
+        self.under_way.retain(|w| w.finish > now);
+        self.drop_ahead(at);
+        self.write_ahead(at);
+        self.copy_ahead(at);
+        self.wait_for_room(at);
+        self.read_now(at);
         self.wait_for_reads(at);
         self.read_ahead(at)
     }
 
     /// Notes a gap that begins now, by whether a valid copy is outside GPU memory.
-    fn begin(&mut self, idle: Idle) -> Result<(), OutOfMemory> {
+    fn begin(&mut self, idle: Idle) {
         let Gap { tensor, .. } = self.gaps.all[idle.gap as usize];
         if self.copies[tensor as usize].is_some() {
             self.clean.push(idle)
@@ -301,21 +300,20 @@ impl<'a> Walk<'a> {
     }
 
     /// The kernel before `at` has made copies stale.
-    fn written(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    fn written(&mut self, at: usize) {
         let k = (at - 1) % self.n;
         for i in 0..self.gaps.written(k).len() {
             let t = self.gaps.written(k)[i];
             self.copies[t as usize] = None;
             if self.machine.keep_clean {
-                self.offer_early(t, at)?;
+                self.offer_early(t, at);
             }
         }
-        Ok(())
     }
 
     /// Notes the gaps of `t`, just written, that come after the one that begins at
     /// `at`: until it is written again, one copy serves all.
-    fn offer_early(&mut self, t: u32, at: usize) -> Result<(), OutOfMemory> {
+    fn offer_early(&mut self, t: u32, at: usize) {
         let (n, k) = (self.n, at % self.n);
         let first = self.gaps.all.partition_point(|g| g.tensor < t);
         let own = self.gaps.of_tensor(t);
@@ -334,10 +332,9 @@ impl<'a> Walk<'a> {
                     next: lap + gap.next as usize,
                     start,
                     gap: (first + i) as u32,
-                })?;
+                });
             }
         }
-        Ok(())
     }
 
     /// Whether a kernel from `from` to before `to` does not fit.
@@ -348,33 +345,32 @@ impl<'a> Walk<'a> {
     }
 
     /// Drops what costs no write, as long as a later kernel does not fit.
-    fn drop_ahead(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    fn drop_ahead(&mut self, at: usize) {
         while let Some(idle) = self.clean.pop() {
             if idle.next <= at + 1 {
                 self.clean.clear();
                 break;
             }
             if !self.is_needed(at, idle.next) {
-                self.put_back.push(idle)?;
+                self.put_back.push(idle);
                 break;
             }
             match self.valid_copy(idle.gap, at) {
-                None => self.put_back.push(idle)?,
+                None => self.put_back.push(idle),
                 Some(tier) => {
-                    if !self.drop_clean(at, idle, tier)? {
-                        self.poor.push(idle)?;
+                    if !self.drop_clean(at, idle, tier) {
+                        self.poor.push(idle);
                     }
                 }
             }
         }
         while let Some(idle) = self.put_back.pop() {
-            self.clean.push(idle)?;
+            self.clean.push(idle);
         }
-        Ok(())
     }
 
     /// Keeps the ways out busy during kernel `at`.
-    fn write_ahead(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    fn write_ahead(&mut self, at: usize) {
         let end = self.now(at + 1);
         while let Some(idle) = self.idle.pop() {
             if idle.next <= at + 1 {
@@ -384,26 +380,25 @@ impl<'a> Walk<'a> {
             }
             if !self.is_needed(at, idle.next) {
                 // Nor is anybody whose next use is nearer.
-                self.put_back.push(idle)?;
+                self.put_back.push(idle);
                 break;
             }
-            match self.offer(at, end, idle)? {
+            match self.offer(at, end, idle) {
                 Answer::Taken => {}
                 Answer::Later => {
-                    self.put_back.push(idle)?;
+                    self.put_back.push(idle);
                     break;
                 }
-                Answer::Never => self.poor.push(idle)?,
+                Answer::Never => self.poor.push(idle),
             }
         }
         while let Some(idle) = self.put_back.pop() {
-            self.idle.push(idle)?;
+            self.idle.push(idle);
         }
-        Ok(())
     }
 
     /// Evicts `idle` if it is worth it and a way is free before `end`.
-    fn offer(&mut self, at: usize, end: u64, idle: Idle) -> Result<Answer, OutOfMemory> {
+    fn offer(&mut self, at: usize, end: u64, idle: Idle) -> Answer {
         let has_ssd = self.machine.ssd_out > 0;
         let host = self.host_has_room(at, idle);
         let pages = self.pages(idle.gap);
@@ -416,9 +411,9 @@ impl<'a> Walk<'a> {
         } else if !host && has_ssd && !ssd && self.ssd_free < end {
             Tier::Ssd
         } else if host || has_ssd {
-            return Ok(Answer::Later);
+            return Answer::Later;
         } else {
-            return Ok(Answer::Never);
+            return Answer::Never;
         };
         let other = match to {
             Tier::Host if has_ssd => Some(Tier::Ssd),
@@ -426,11 +421,11 @@ impl<'a> Walk<'a> {
             _ => None,
         };
         for to in [Some(to), other].into_iter().flatten() {
-            if self.write(at, idle, to)? {
-                return Ok(Answer::Taken);
+            if self.write(at, idle, to) {
+                return Answer::Taken;
             }
         }
-        Ok(Answer::Never)
+        Answer::Never
     }
 
     /// Where the tensor of `gap` has a valid copy as kernel `at` starts.
@@ -475,18 +470,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Drops what has a copy outside; `false` if it is not worth it.
-    fn drop_clean(&mut self, at: usize, idle: Idle, tier: Tier) -> Result<bool, OutOfMemory> {
+    fn drop_clean(&mut self, at: usize, idle: Idle, tier: Tier) -> bool {
         let pages = self.pages(idle.gap);
         let back = self.latest(at, idle.next, pages, tier);
         let Some(back) = back.filter(|&b| b > at && self.is_needed(at, b)) else {
-            return Ok(false);
+            return false;
         };
-        self.leave(at, idle, at, back, tier, self.now(at))?;
-        Ok(true)
+        self.leave(at, idle, at, back, tier, self.now(at));
+        true
     }
 
     /// Plans the write of `idle` from kernel `at` on; `false` if it is not worth it.
-    fn write(&mut self, at: usize, idle: Idle, to: Tier) -> Result<bool, OutOfMemory> {
+    fn write(&mut self, at: usize, idle: Idle, to: Tier) -> bool {
         let pages = self.pages(idle.gap);
         let start = self.now(at).max(match to {
             Tier::Ssd => self.ssd_free,
@@ -497,7 +492,7 @@ impl<'a> Walk<'a> {
             .max(at + 1);
         let back = self.latest(at, idle.next, pages, to);
         let Some(back) = back.filter(|&b| b > gone && self.is_needed(gone, b)) else {
-            return Ok(false);
+            return false;
         };
         let finish = self.occupy(start, pages, to);
         self.under_way.push(Write {
@@ -505,10 +500,10 @@ impl<'a> Walk<'a> {
             finish,
             gone,
             back,
-        })?;
-        self.leave(at, idle, gone, back, to, finish)?;
+        });
+        self.leave(at, idle, gone, back, to, finish);
         self.note_copy(idle.gap, to, finish);
-        Ok(true)
+        true
     }
 
     /// The kernel from `from` on at which the read of what `next` needs must begin.
@@ -553,15 +548,7 @@ impl<'a> Walk<'a> {
     /// Records that `idle` leaves at kernel `at`, is gone from `gone` on, at time `left`,
     /// and is read back from `back` on.
     #[allow(clippy::too_many_arguments)]
-    fn leave(
-        &mut self,
-        at: usize,
-        idle: Idle,
-        gone: usize,
-        back: usize,
-        tier: Tier,
-        left: u64,
-    ) -> Result<(), OutOfMemory> {
+    fn leave(&mut self, at: usize, idle: Idle, gone: usize, back: usize, tier: Tier, left: u64) {
         let pages = self.pages(idle.gap);
         let Gap { tensor, .. } = self.gaps.all[idle.gap as usize];
         match self.tuning.reads {
@@ -571,7 +558,7 @@ impl<'a> Walk<'a> {
                 tensor,
                 pages: pages as i64,
                 gone: left,
-            })?,
+            }),
         }
         if tier == Tier::Host {
             self.host.add(at, idle.next, pages as i64);
@@ -581,7 +568,7 @@ impl<'a> Walk<'a> {
             kernel: (at % self.n) as u32,
             tensor,
             what: What::Evict(tier),
-        })?;
+        });
         self.away.push(Absence {
             tensor,
             tier,
@@ -597,7 +584,7 @@ impl<'a> Walk<'a> {
 
     /// Copies out early what a later gap will want to drop, with what is left of the
     /// way out during kernel `at`.
-    fn copy_ahead(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    fn copy_ahead(&mut self, at: usize) {
         let end = self.now(at + 1);
         while self.link_free < end {
             let Some(idle) = self.early.pop() else { break };
@@ -613,16 +600,15 @@ impl<'a> Walk<'a> {
                 kernel: (at % self.n) as u32,
                 tensor,
                 what: What::Copy(Tier::Host),
-            })?;
+            });
         }
-        Ok(())
     }
 
     /// If kernel `at` does not fit, lets it wait for writes; if those under way are not
     /// enough, for more.
-    fn wait_for_room(&mut self, at: usize) -> Result<(), OutOfMemory> {
+    fn wait_for_room(&mut self, at: usize) {
         if self.gpu.get(at) <= self.capacity() {
-            return Ok(());
+            return;
         }
         self.under_way.sort_unstable_by_key(|w| w.finish);
         let mut over = self.gpu.get(at) - self.capacity();
@@ -640,7 +626,7 @@ impl<'a> Walk<'a> {
             let Some(idle) = self.least_bad(at) else {
                 break;
             };
-            until = until.max(self.force(at, idle)?);
+            until = until.max(self.force(at, idle));
             over -= self.pages(idle.gap) as i64;
         }
         self.wait(at, until);
@@ -657,7 +643,6 @@ impl<'a> Walk<'a> {
                 self.under_way[i].gone = gone;
             }
         }
-        Ok(())
     }
 
     /// The idle tensor whose absence costs least where one must leave: one without a
@@ -667,18 +652,18 @@ impl<'a> Walk<'a> {
         if next > at + 1 {
             return self.clean.pop();
         }
-        retain(&mut self.poor, |i| i.next > at + 1);
+        self.poor.retain(|i| i.next > at + 1);
         let poor = (0..self.poor.len()).max_by_key(|&i| self.poor[i]);
         let from_poor = poor.is_some_and(|i| self.idle.peek().is_none_or(|h| self.poor[i] > *h));
         if from_poor {
-            self.poor.swap_remove(poor?)
+            poor.map(|i| self.poor.swap_remove(i))
         } else {
             self.idle.pop().filter(|i| i.next > at + 1)
         }
     }
 
     /// Evicts `idle` before kernel `at` whatever it costs; returns when it is gone.
-    fn force(&mut self, at: usize, idle: Idle) -> Result<u64, OutOfMemory> {
+    fn force(&mut self, at: usize, idle: Idle) -> u64 {
         let pages = self.pages(idle.gap);
         let now = self.now(at);
         let (tier, gone) = match self.valid_copy(idle.gap, at) {
@@ -695,21 +680,9 @@ impl<'a> Walk<'a> {
         let back = self.latest(at + 1, idle.next, pages, tier);
         if back.is_none() {
             let there = gone + duration(pages, self.read_ps(tier));
-            self.late.push((idle.next, there))?;
+            self.late.push((idle.next, there));
         }
-        self.leave(at, idle, at, back.unwrap_or(at + 1), tier, gone)?;
-        Ok(gone)
-    }
-}
-
-/// Removes what `keep` refuses; order is lost.
-fn retain<T>(v: &mut TryVec<T>, keep: impl Fn(&T) -> bool) {
-    let mut i = 0;
-    while i < v.len() {
-        if keep(&v[i]) {
-            i += 1;
-        } else {
-            let _ = v.swap_remove(i);
-        }
+        self.leave(at, idle, at, back.unwrap_or(at + 1), tier, gone);
+        gone
     }
 }

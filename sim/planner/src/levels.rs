@@ -6,7 +6,8 @@
 //! Kernels are in groups, and groups are the leaves of a binary tree. Its nodes are
 //! numbered as a heap's are: 1 is the root, and below node `i` are `2 * i` and `2 * i + 1`.
 
-use crate::mem::{OutOfMemory, TryVec};
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// Kernels of a group, which are looked at one by one.
 const GROUP: usize = 64;
@@ -14,33 +15,25 @@ const GROUP: usize = 64;
 /// A number for each kernel.
 pub(super) struct Levels {
     /// Less what the nodes above have more.
-    own: TryVec<i64>,
+    own: Vec<i64>,
     /// The node of the first group: a power of two, as there are as many leaves.
     leaves: usize,
     /// What all kernels below each node have more.
-    more: TryVec<i64>,
+    more: Vec<i64>,
     /// The largest number below each node, less what the nodes above that one have more.
-    top: TryVec<i64>,
+    top: Vec<i64>,
 }
 
 impl Levels {
     /// `laps` times these numbers.
-    pub fn repeated(
-        laps: usize,
-        numbers: impl Iterator<Item = i64> + Clone,
-    ) -> Result<Self, OutOfMemory> {
-        let mut own = TryVec::new();
-        for _ in 0..laps {
-            for x in numbers.clone() {
-                own.push(x)?;
-            }
-        }
+    pub fn repeated(laps: usize, numbers: impl Iterator<Item = i64> + Clone) -> Self {
+        let own: Vec<i64> = core::iter::repeat_n(numbers, laps).flatten().collect();
         let leaves = own.len().div_ceil(GROUP).next_power_of_two();
         let mut levels = Self {
             own,
             leaves,
-            more: TryVec::filled(2 * leaves, 0)?,
-            top: TryVec::filled(2 * leaves, i64::MIN)?,
+            more: vec![0; 2 * leaves],
+            top: vec![i64::MIN; 2 * leaves],
         };
         for group in 0..levels.own.len().div_ceil(GROUP) {
             levels.refresh_leaf(group);
@@ -48,7 +41,7 @@ impl Levels {
         for node in (1..leaves).rev() {
             levels.refresh(node);
         }
-        Ok(levels)
+        levels
     }
 
     /// The number of kernel `i`, which there is.

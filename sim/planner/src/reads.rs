@@ -2,8 +2,9 @@
 
 //! What the ways into GPU memory can still carry during each kernel.
 
+use alloc::vec::Vec;
+
 use super::{duration, Machine, Tier};
-use crate::mem::{OutOfMemory, TryVec};
 
 /// A read that must begin so many kernels before its use is not worth it.
 const FARTHEST: usize = 4096;
@@ -11,8 +12,8 @@ const FARTHEST: usize = 4096;
 /// Bookings of the way in, by kernel, over all laps of the walk.
 pub(super) struct Reads {
     /// Nanoseconds that the link, and the SSD, are not booked.
-    link: TryVec<u64>,
-    ssd: TryVec<u64>,
+    link: Vec<u64>,
+    ssd: Vec<u64>,
     link_ps: u64,
     /// As planned with, which may be slower than the SSD is.
     ssd_ps: u64,
@@ -22,26 +23,13 @@ impl Reads {
     /// Ways free during kernels of these durations, lap after lap.
     ///
     /// `share`: the share of the SSD's rate to plan with, in thousandths.
-    pub fn new(
-        machine: &Machine,
-        share: u64,
-        laps: usize,
-        ns: &[u64],
-    ) -> Result<Self, OutOfMemory> {
-        let mut link = TryVec::with_capacity(laps * ns.len())?;
-        let mut ssd = TryVec::with_capacity(laps * ns.len())?;
-        for _ in 0..laps {
-            for &d in ns {
-                link.push(d)?;
-                ssd.push(d)?;
-            }
-        }
-        Ok(Self {
-            link,
-            ssd,
+    pub fn new(machine: &Machine, share: u64, laps: usize, ns: &[u64]) -> Self {
+        Self {
+            link: ns.repeat(laps),
+            ssd: ns.repeat(laps),
             link_ps: machine.link_in,
             ssd_ps: machine.ssd_in * 1000 / share.max(1),
-        })
+        }
     }
 
     /// During kernel `at`, the way in has `ns` more than was thought.

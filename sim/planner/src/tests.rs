@@ -5,65 +5,50 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::heap::Heap;
 use super::levels::Levels;
+use super::walk::{Idle, Wanted};
 use super::*;
-use crate::testing::model;
+
+#[path = "../../../tests/model.rs"]
+mod random;
+
+use random::{model, steps};
 
 const MS: u64 = 1_000_000;
 
-/// A step that owns its arrays.
-#[derive(Clone, Debug)]
-struct Owned {
-    kernel_ns: Vec<u64>,
-    live: Vec<u64>,
-    tensors: Vec<Tensor>,
-    uses: Vec<Use>,
+/// A step of these kernels, whose tensors live from their first use to the last, or always.
+fn step(kernel_ns: Vec<u64>, tensors: Vec<Tensor>, uses: Vec<Use>) -> Step {
+    let n = kernel_ns.len();
+    let mut live = std::vec![0; n];
+    for (i, t) in tensors.iter().enumerate() {
+        let own = || uses.iter().filter(|u| u.tensor as usize == i);
+        let (Some(first), Some(last)) = (own().next(), own().next_back()) else {
+            continue;
+        };
+        let life = if t.lasting {
+            0..n
+        } else {
+            first.kernel as usize..last.kernel as usize + 1
+        };
+        for l in &mut live[life] {
+            *l += t.pages;
+        }
+    }
+    Step {
+        kernel_ns,
+        live,
+        tensors,
+        uses,
+    }
 }
 
-impl Owned {
-    fn new(kernel_ns: Vec<u64>, tensors: Vec<Tensor>, uses: Vec<Use>) -> Self {
-        let n = kernel_ns.len();
-        let mut live = std::vec![0; n];
-        for (i, t) in tensors.iter().enumerate() {
-            let own = || uses.iter().filter(|u| u.tensor as usize == i);
-            let (Some(first), Some(last)) = (own().next(), own().next_back()) else {
-                continue;
-            };
-            let life = if t.lasting {
-                0..n
-            } else {
-                first.kernel as usize..last.kernel as usize + 1
-            };
-            for l in &mut live[life] {
-                *l += t.pages;
-            }
-        }
-        Self {
-            kernel_ns,
-            live,
-            tensors,
-            uses,
-        }
-    }
+fn ideal(step: &Step) -> u64 {
+    step.kernel_ns.iter().sum()
+}
 
-    fn step(&self) -> Step<'_> {
-        Step {
-            kernel_ns: &self.kernel_ns,
-            live: &self.live,
-            tensors: &self.tensors,
-            uses: &self.uses,
-        }
-    }
-
-    fn ideal(&self) -> u64 {
-        self.kernel_ns.iter().sum()
-    }
-
-    fn is_used(&self, kernel: usize, tensor: u32) -> bool {
-        let mut uses = self.uses.iter();
-        uses.any(|u| u.kernel as usize == kernel && u.tensor == tensor)
-    }
+fn is_used(step: &Step, kernel: usize, tensor: u32) -> bool {
+    let mut uses = step.uses.iter();
+    uses.any(|u| u.kernel as usize == kernel && u.tensor == tensor)
 }
 
 /// Links of a page a microsecond, an SSD of a page in five.
@@ -80,7 +65,7 @@ fn machine(gpu: u64, host: u64) -> Machine {
 }
 
 /// `layers` that push an activation and use a weight, then pop and update.
-fn stack(layers: &[(u64, u64, u64)]) -> Owned {
+fn stack(layers: &[(u64, u64, u64)]) -> Step {
     let n = layers.len() as u32;
     let mut kernel_ns = Vec::new();
     let mut tensors = Vec::new();
@@ -107,15 +92,15 @@ fn stack(layers: &[(u64, u64, u64)]) -> Owned {
         add(2 * n - 1 - i, 2 * i + 1, true);
     }
     kernel_ns.extend(layers.iter().rev().map(|l| 2 * l.2));
-    Owned::new(kernel_ns, tensors, uses)
+    step(kernel_ns, tensors, uses)
 }
 
 fn requests(p: &Plan) -> Vec<Request> {
     p.requests.iter().copied().collect()
 }
 
-fn made(owned: &Owned, machine: &Machine, tuning: Tuning) -> Plan {
-    plan(&owned.step(), machine, tuning).expect("a plan")
+fn made(step: &Step, machine: &Machine, tuning: Tuning) -> Plan {
+    plan(step, machine, tuning).expect("a plan")
 }
 
 #[test]
@@ -127,7 +112,7 @@ fn what_fits_stays() {
             ..Tuning::default()
         };
         let p = made(&owned, &machine(1000, 1000), tuning);
-        assert_eq!(p.step_ns, owned.ideal());
+        assert_eq!(p.step_ns, ideal(&owned));
         assert!(p.requests.is_empty());
     }
 }
@@ -137,7 +122,7 @@ fn copies_hide_behind_long_kernels() {
     // 8 layers of 100 pages; a copy of one takes a tenth of a kernel.
     let owned = stack(&[(100, 0, MS); 8]);
     let p = made(&owned, &machine(500, 1000), Tuning::default());
-    assert_eq!(p.step_ns, owned.ideal());
+    assert_eq!(p.step_ns, ideal(&owned));
     assert_eq!(p.ssd_pages, 0);
     let evicted: Vec<u32> = requests(&p)
         .iter()
@@ -153,7 +138,7 @@ fn what_the_host_cannot_hold_goes_to_the_ssd() {
     let owned = stack(&[(100, 0, 2 * MS); 8]);
     let p = made(&owned, &machine(400, 150), Tuning::default());
     assert!(p.ssd_pages >= 200, "{}", p.ssd_pages);
-    assert_eq!(p.step_ns, owned.ideal());
+    assert_eq!(p.step_ns, ideal(&owned));
 }
 
 #[test]
@@ -170,7 +155,7 @@ fn kernels_wait_where_links_are_slow() {
     assert!(p.step_ns < 2 * least, "{} {least}", p.step_ns);
     assert_eq!(
         p.waits.iter().sum::<u64>(),
-        p.step_ns - owned.ideal(),
+        p.step_ns - ideal(&owned),
         "what is not computing is waiting"
     );
 }
@@ -180,7 +165,7 @@ fn a_clean_copy_is_written_once_and_dropped_free() {
     // Weights too large to stay, updated once a step, used twice.
     let owned = stack(&[(60, 60, MS); 8]);
     let p = made(&owned, &machine(700, 2000), Tuning::default());
-    assert_eq!(p.step_ns, owned.ideal());
+    assert_eq!(p.step_ns, ideal(&owned));
     let weight = |r: &&Request| r.tensor % 2 == 1;
     let copied = requests(&p)
         .iter()
@@ -202,7 +187,7 @@ fn nonsense_is_refused() {
     let owned = stack(&[(10, 5, MS); 3]);
     let m = machine(20, 100);
     let tuning = Tuning::default();
-    let fails = |owned: &Owned, m: &Machine| plan(&owned.step(), m, tuning).err();
+    let fails = |step: &Step, m: &Machine| plan(step, m, tuning).err();
     let mut bad = owned.clone();
     bad.uses[0].tensor = 99;
     assert_eq!(fails(&bad, &m), Some(Error::Step));
@@ -220,7 +205,7 @@ fn nonsense_is_refused() {
         ..m
     };
     assert_eq!(fails(&owned, &slow), Some(Error::Range));
-    let nothing = Owned::new(Vec::new(), Vec::new(), Vec::new());
+    let nothing = step(Vec::new(), Vec::new(), Vec::new());
     assert_eq!(made(&nothing, &m, tuning).step_ns, 0);
 }
 
@@ -249,7 +234,7 @@ proptest! {
     /// eviction has its fetch in time, and the same input gives the same plan.
     #[test]
     fn requests_make_sense(
-        layers in prop::collection::vec((0u64..200, 0u64..50, 1u64..2 * MS), 1..crate::testing::steps(20)),
+        layers in prop::collection::vec((0u64..200, 0u64..50, 1u64..2 * MS), 1..steps(20)),
         gpu in 1u64..3000,
         host in 0u64..2000,
         ssd in any::<bool>(),
@@ -263,7 +248,7 @@ proptest! {
         }
         let p = made(&owned, &m, tuning);
         prop_assert_eq!(requests(&p), requests(&made(&owned, &m, tuning)));
-        prop_assert!(p.step_ns >= owned.ideal());
+        prop_assert!(p.step_ns >= ideal(&owned));
         prop_assert!(p.requests.windows(2).all(|w| w[0].kernel <= w[1].kernel));
         let n = owned.kernel_ns.len();
         for r in p.requests.iter() {
@@ -272,18 +257,18 @@ proptest! {
             prop_assert!(ssd || !matches!(r.what, What::Evict(Tier::Ssd) | What::Copy(Tier::Ssd)));
             prop_assert!(keep_clean || !matches!(r.what, What::Copy(_)));
             if let What::Evict(_) = r.what {
-                prop_assert!(!owned.is_used(k, r.tensor), "evicted while used: {r:?}");
+                prop_assert!(!is_used(&owned, k, r.tensor), "evicted while used: {r:?}");
                 // The fetch comes before the next use or with it. Reads that are walked
                 // may belong to what an earlier step evicted.
                 let fetched = (0..n).map(|i| (k + i) % n).find_map(|k| {
                     let mut all = p.requests.iter();
                     let fetch = all.any(|f| {
-                        f.kernel as usize == k && f.tensor == r.tensor && f.what == What::Fetch
+                        f.kernel as usize == k && f.tensor == r.tensor && f.what == What::Prefetch
                     });
                     if fetch {
                         Some(true)
                     } else {
-                        owned.is_used(k, r.tensor).then_some(false)
+                        is_used(&owned, k, r.tensor).then_some(false)
                     }
                 });
                 if tuning.reads == Reading::Booked {
@@ -293,19 +278,22 @@ proptest! {
         }
     }
 
+    /// What a heap gives first: the gap that ends last, and what is needed soonest; of those that tie, the
+    /// one that is numbered first.
     #[test]
-    fn the_heap_sorts(ops in prop::collection::vec(prop::option::of(any::<u8>()), 0..100)) {
-        let (mut ours, mut theirs) = (Heap::new(), BinaryHeap::new());
-        for op in ops {
-            match op {
-                Some(x) => {
-                    ours.push(x).expect("memory");
-                    theirs.push(x);
-                }
-                None => prop_assert_eq!(ours.pop(), theirs.pop()),
-            }
-            prop_assert_eq!(ours.peek(), theirs.peek());
+    fn the_heap_sorts(all in prop::collection::vec((0usize..40, any::<u32>()), 0..100)) {
+        let idle = all.iter().map(|&(next, gap)| Idle { next, start: 0, gap });
+        let mut idle: BinaryHeap<Idle> = idle.collect();
+        let wanted = all.iter().map(|&(next, tensor)| Wanted { next, tensor, pages: 1, gone: 0 });
+        let mut wanted: BinaryHeap<Wanted> = wanted.collect();
+        let (mut farthest, mut soonest) = (all.clone(), all);
+        farthest.sort_by_key(|&(next, gap)| (core::cmp::Reverse(next), gap));
+        soonest.sort_unstable();
+        for (far, soon) in farthest.into_iter().zip(soonest) {
+            prop_assert_eq!(idle.pop().map(|i| (i.next, i.gap)), Some(far));
+            prop_assert_eq!(wanted.pop().map(|w| (w.next, w.tensor)), Some(soon));
         }
+        prop_assert!(idle.is_empty() && wanted.is_empty());
     }
 
     #[test]
@@ -314,7 +302,7 @@ proptest! {
         adds in prop::collection::vec((0usize..1800, 0usize..1800, -100i64..100), 0..30),
         limit in -200i64..200,
     ) {
-        let mut levels = Levels::repeated(1, (0..n as i64).map(|i| i % 7)).expect("memory");
+        let mut levels = Levels::repeated(1, (0..n as i64).map(|i| i % 7));
         let mut plain: Vec<i64> = (0..n as i64).map(|i| i % 7).collect();
         for (from, to, x) in adds {
             levels.add(from, to, x);

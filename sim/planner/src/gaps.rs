@@ -3,8 +3,10 @@
 //! Gaps: the times in which nothing uses a tensor (G10 section 4.2 calls them
 //! inactive periods).
 
-use super::Step;
-use crate::mem::{OutOfMemory, TryVec};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Step, Use};
 
 /// Kernels in a row that do not use a tensor, from one use to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,49 +23,42 @@ pub(super) struct Gap {
 /// All gaps of a step, and where to find them.
 pub(super) struct Gaps {
     /// By tensor, then by start.
-    pub all: TryVec<Gap>,
+    pub all: Vec<Gap>,
     /// Numbers of gaps by start; those of kernel k from `first[k]` on.
-    by_start: TryVec<u32>,
-    first: TryVec<u32>,
+    by_start: Vec<u32>,
+    first: Vec<u32>,
     /// Tensors that each kernel writes; those of kernel k from `writes_from[k]` on.
-    writes: TryVec<u32>,
-    writes_from: TryVec<u32>,
+    writes: Vec<u32>,
+    writes_from: Vec<u32>,
 }
 
 /// Sorts numbers of things into groups: `group(i)` for each `i` below `count`.
-fn grouped(
-    groups: usize,
-    count: usize,
-    group: impl Fn(usize) -> usize,
-) -> Result<(TryVec<u32>, TryVec<u32>), OutOfMemory> {
-    let mut first = TryVec::filled(groups + 1, 0u32)?;
+fn grouped(groups: usize, count: usize, group: impl Fn(usize) -> usize) -> (Vec<u32>, Vec<u32>) {
+    let mut first = vec![0u32; groups + 1];
     for i in 0..count {
         first[group(i) + 1] += 1;
     }
     for g in 0..groups {
         first[g + 1] += first[g];
     }
-    let mut at = TryVec::with_capacity(groups)?;
-    for &f in &first[..groups] {
-        at.push(f)?;
-    }
-    let mut sorted = TryVec::filled(count, 0u32)?;
+    let mut at = first[..groups].to_vec();
+    let mut sorted = vec![0u32; count];
     for i in 0..count {
         let slot = &mut at[group(i)];
         sorted[*slot as usize] = i as u32;
         *slot += 1;
     }
-    Ok((sorted, first))
+    (sorted, first)
 }
 
 impl Gaps {
     /// The gaps of `step`.
-    pub fn of(step: &Step<'_>) -> Result<Self, OutOfMemory> {
+    pub fn of(step: &Step) -> Self {
         let n = step.kernel_ns.len();
-        let uses = step.uses;
+        let uses = &step.uses;
         let (by_tensor, from) =
-            grouped(step.tensors.len(), uses.len(), |i| uses[i].tensor as usize)?;
-        let mut all = TryVec::new();
+            grouped(step.tensors.len(), uses.len(), |i| uses[i].tensor as usize);
+        let mut all = Vec::new();
         for (t, tensor) in step.tensors.iter().enumerate() {
             let own = &by_tensor[from[t] as usize..from[t + 1] as usize];
             if tensor.pages == 0 || own.is_empty() {
@@ -79,41 +74,34 @@ impl Gaps {
                         start,
                         next,
                         written: core::mem::take(&mut written),
-                    })?;
+                    });
                 }
-                Ok::<_, OutOfMemory>(())
             };
             for i in 1..own.len() {
                 let write = uses[own[i - 1] as usize].write;
-                add(kernel(i - 1) + 1, kernel(i), write)?;
+                add(kernel(i - 1) + 1, kernel(i), write);
             }
             let write = own.last().is_some_and(|&u| uses[u as usize].write);
             if tensor.lasting {
                 let (first, end) = (kernel(0), kernel(own.len() - 1) + 1);
                 if end < n as u32 {
-                    add(end, first + n as u32, write)?;
+                    add(end, first + n as u32, write);
                 } else {
-                    add(0, first, write)?;
+                    add(0, first, write);
                 }
             }
         }
-        let (by_start, first) = grouped(n, all.len(), |i| all[i].start as usize)?;
-        let mut written = TryVec::new();
-        for u in uses.iter().filter(|u| u.write) {
-            written.push((u.kernel, u.tensor))?;
-        }
-        let (order, writes_from) = grouped(n, written.len(), |i| written[i].0 as usize)?;
-        let mut writes = TryVec::with_capacity(order.len())?;
-        for &i in order.iter() {
-            writes.push(written[i as usize].1)?;
-        }
-        Ok(Self {
+        let (by_start, first) = grouped(n, all.len(), |i| all[i].start as usize);
+        let written: Vec<&Use> = uses.iter().filter(|u| u.write).collect();
+        let (order, writes_from) = grouped(n, written.len(), |i| written[i].kernel as usize);
+        let writes = order.iter().map(|&i| written[i as usize].tensor).collect();
+        Self {
             all,
             by_start,
             first,
             writes,
             writes_from,
-        })
+        }
     }
 
     /// The gaps that start with kernel `k`.
