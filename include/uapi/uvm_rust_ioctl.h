@@ -629,10 +629,11 @@ struct uvm_rust_flash_request {
  * UVM_RUST_FLASH_FROM_GPUS it is G10's g10_pre_evict, from GPUs to host memory, and on to the device without
  * UVM_RUST_FLASH_TO_HOST. Only what goes to the device needs one.
  *
- * Requests with UVM_RUST_FLASH_TO_HOST or UVM_RUST_FLASH_TO_GPU, and without UVM_RUST_FLASH_FROM_GPUS, begin
- * and end in the order in which they were submitted, and so do all others. One of these and one of the others
- * are carried out at the same time, unless they share a va_block (2 MiB of addresses, aligned): then the one
- * that was submitted first is done before the other begins.
+ * Requests with UVM_RUST_FLASH_TO_GPU and the same @gpu_uuid begin and end in the order in which they were
+ * submitted; so do those with UVM_RUST_FLASH_TO_HOST and without UVM_RUST_FLASH_FROM_GPUS; and so do all
+ * others. Two of different ones of these are carried out at the same time, as far as there are threads for
+ * that, unless they share a va_block (2 MiB of addresses, aligned): then the one that was submitted first is
+ * done before the other begins.
  *
  * A request with UVM_RUST_FLASH_AFTER begins only when all requests of the file descriptor that were submitted
  * before it have ended, well or not, whichever their memory and their @queue: for what comes to a GPU that is

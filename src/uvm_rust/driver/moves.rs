@@ -10,7 +10,7 @@ use crate::ffi::event::Event;
 use crate::ffi::{seam, uaccess};
 use crate::mem::ProcessVec;
 use crate::policy::flash::moves::To;
-use crate::policy::flash::queue::{Completion, Lane, Request, When, MOST};
+use crate::policy::flash::queue::{Completion, Request, When, MOST};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -95,7 +95,7 @@ pub(crate) fn submit(file: &seam::File<'_>, arg: usize) -> Result {
         moves.make_room(count)?;
         let take = |request: &&Request| moves.with(|queue| queue.submit(request, event.clone()));
         let taken = requests.iter().take_while(take).count();
-        for lane in Lane::ALL {
+        for lane in moves.with(|queue| queue.waiting()).iter() {
             moves.wake(lane, When::Now);
         }
         Ok(taken as u32)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who carries out requests (`policy/flash/queue.rs`) for a VA space: two workers, one for each direction.
+//! Who carries out requests (`policy/flash/queue.rs`) for a VA space: a worker for each lane. A worker is a work item
+//! without a thread of its own: it has one of its tenant's while it is at work.
 //!
 //! Locks: a VA space's queue has a mutex, inside all other locks, under which nothing sleeps: who waits for
 //! completions gives it back for that. A worker holds the lock of power management, for which it does not wait,
@@ -40,7 +41,7 @@ const LOOK_JIFFIES: Jiffies = 25;
 #[pin_data]
 pub(crate) struct Moves {
     /// Fixed once this is there. They go before what they use.
-    workers: UnsafeCell<[Worker; 2]>,
+    workers: UnsafeCell<[Worker; Lane::COUNT]>,
     space: Home,
     owner: OwnerHandle,
     #[pin]
@@ -159,7 +160,7 @@ impl Moves {
         let there = self.has_lanes.load(Acquire) && !queue.has_ended();
         if let (Some(work), true) = (self.worker(lane), there) {
             // SAFETY: by the type's invariant.
-            let of = unsafe { self.owner.get() }.lane(lane);
+            let of = unsafe { self.owner.get() }.queue_of(lane.way());
             match when {
                 When::Now => work.queue(of),
                 When::Later => work.queue_in(of, LATER_MS),

@@ -17,7 +17,7 @@ use crate::ffi::time::{now, now_us};
 use crate::ffi::work::WorkQueue;
 use crate::policy::flash::pace::Ns;
 use crate::policy::flash::pressure::Tried;
-use crate::policy::flash::queue::Lane;
+use crate::policy::flash::queue::{Way, AT_WORK};
 use crate::policy::flash::tier as policy;
 use crate::policy::flash::tier::Records;
 use crate::policy::flash::turn::{Ticket, Turns};
@@ -32,9 +32,6 @@ use kernel::prelude::*;
 use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, Mutex};
 use kernel::time::Jiffies;
 use kernel::types::ForeignOwnable;
-
-/// So many requests of a tenant's, of as many VA spaces, are carried out at the same time in each lane.
-const MOVERS_EACH: u32 = 4;
 
 /// Until who waits for a turn looks again without being told: a tenth of a second, or a few, for which a suspend may wait.
 const TURN_JIFFIES: Jiffies = 100;
@@ -84,7 +81,7 @@ pub(crate) struct Owner {
     /// How many VA spaces have queues of work of it, which are there as long as any has.
     #[pin]
     movers: Mutex<u32>,
-    /// Those that carry out requests for it, by lane; made and ended with the lock of `movers`.
+    /// Those that carry out requests for it, by way; made and ended with the lock of `movers`.
     lanes: [WorkQueue; 2],
     /// It is about to go: whoever reads for it waits neither for a turn with the device nor for a set of buffers. A read
     /// that has begun is waited for. It does not change again.
@@ -195,12 +192,12 @@ impl Owner {
         self.turn.notify_all();
     }
 
-    /// The queue of a lane's workers.
-    pub(super) fn lane(&self, lane: Lane) -> &WorkQueue {
+    /// The queue of the workers of all lanes of a way.
+    pub(super) fn queue_of(&self, way: Way) -> &WorkQueue {
         let [out, into] = &self.lanes;
-        match lane {
-            Lane::Out => out,
-            Lane::In => into,
+        match way {
+            Way::Out => out,
+            Way::In => into,
         }
     }
 
@@ -215,9 +212,9 @@ impl Owner {
         if has.load(Relaxed) {
             return Ok(());
         }
-        let missing = Lane::ALL.into_iter().filter(|&l| !self.lane(l).is_made());
-        for lane in missing {
-            if let Err(failed) = self.lane(lane).make(c"uvm-rust-move", MOVERS_EACH) {
+        let missing = Way::ALL.into_iter().filter(|&way| !self.queue_of(way).is_made());
+        for way in missing {
+            if let Err(failed) = self.queue_of(way).make(c"uvm-rust-move", AT_WORK) {
                 // SAFETY: a queue is only missing where no VA space has them, so nothing is queued there.
                 self.lanes.iter().for_each(|lane| unsafe { lane.end() });
                 return Err(failed);

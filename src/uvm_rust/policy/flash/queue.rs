@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Requests to move ranges, which are carried out after the call that makes them (`UVM_RUST_FLASH_SUBMIT`):
-//! the migration metadata queues of G10 (§4.6), one pair for each VA space.
+//! the migration metadata queues of G10 (§4.6), one for each place of each VA space.
 //!
 //! ```text
-//!               lane Out: to the device, and from GPUs ──▶ worker ─┐
-//!   submit ──▶                                                     ├─▶ done, in order ──▶ reap
-//!               lane In:  from the device, and to GPUs ──▶ worker ─┘
+//!               Out:   to the device, and from GPUs ───────▶ worker ─┐
+//!               Host:  from the device to host memory ─────▶ worker ─┤
+//!   submit ──▶  Gpu0:  to one GPU, from wherever it is ────▶ worker ─┼─▶ done, in order ──▶ reap
+//!               Gpu1:  to another ─────────────────────────▶ worker ─┤
+//!               ...    Rest: to all others ────────────────▶ worker ─┘
 //! ```
 //!
-//! What leaves and what comes do not wait for each other, as they need the links in opposite directions; but for a
-//! request that is to come after all others ([`Request::after`]), as what leaves makes the room for it. A
-//! worker moves one part of a request at a time ([`super::moves`]), and then stands in line again, so that a
-//! tenant's VA spaces have turns.
+//! What leaves and what comes do not wait for each other, as they need the links in opposite directions, nor does what
+//! comes to one GPU wait for what comes to another, as each has a link of its own, or to host memory. But a request may
+//! be told to come after all others ([`Request::after`]), as what leaves makes the room for it.
+//!
+//! There is one lane for what leaves, as there is one device. A GPU has a lane as long as something waits to go
+//! there: the first one that is free. Where none is, it goes into the lane of the rest.
+//!
+//! A worker moves one part of a request at a time ([`super::moves`]), and then stands in line again, so that a
+//! tenant's VA spaces and lanes have turns: no more than [`AT_WORK`] are at work for a tenant on each [`Way`].
 //!
 //! # Invariants
 //!
-//! - **Q-order**: a lane's requests begin and end in the order in which they were submitted. One never begins
-//!   before an earlier one of the other lane that shares a va_block with it is done.
+//! - **Q-order**: what leaves, what comes to host memory, and what comes to one GPU begins and ends in the order in
+//!   which it was submitted, each by itself. One request never begins before an earlier one that shares a va_block with
+//!   it is done, whichever lanes they are in.
+//! - **Q-lane**: all requests to one GPU that are not done are in one lane, and a lane is one GPU's, but that of the rest.
 //! - **Q-after**: a request that is to come after all others begins when all that were submitted before it have
 //!   ended, well or not. It waits for earlier ones alone, so that the first of all that are there never waits.
 //! - **Q-once**: each request ends once, with one completion, which is given once: it is in one list, or in
@@ -34,13 +43,15 @@
 //! Locking: the caller's, around each call of [`Queue`]. No call of it allocates, or frees.
 
 mod job;
+mod lane;
 mod part;
 
 use super::moves::{Failed, To};
 use crate::mem::ProcessVec;
 use part::{lacks, Part};
 
-pub use job::{Job, Lane, Request};
+pub use job::{Job, Request};
+pub use lane::{Lane, Lanes, Way, AT_WORK};
 
 /// So many requests may be under way, or done and not reaped, in one VA space.
 pub const MOST: u32 = 4096;
@@ -192,8 +203,8 @@ pub struct After<E> {
     pub done: Option<Option<E>>,
     /// Whether the lane has something to do: at once, or only later.
     pub again: Option<When>,
-    /// Whether the other lane may have been waiting for this.
-    pub other: bool,
+    /// The other lanes that may have been waiting for this.
+    pub others: Lanes,
 }
 
 /// When a worker is to run.
@@ -210,9 +221,11 @@ pub enum When {
 pub struct Queue<E> {
     slots: ProcessVec<Slot<E>>,
     free: List,
-    lanes: [List; 2],
+    lanes: [List; Lane::COUNT],
     /// Whether the first of a lane is in the hands of its worker.
-    running: [bool; 2],
+    running: [bool; Lane::COUNT],
+    /// So many GPUs may have a lane of their own.
+    own: usize,
     done: List,
     submitted: u64,
     completed: u64,
@@ -231,8 +244,9 @@ impl<E> Queue<E> {
         Self {
             slots: ProcessVec::new(),
             free: List::EMPTY,
-            lanes: [List::EMPTY; 2],
-            running: [false; 2],
+            lanes: [List::EMPTY; Lane::COUNT],
+            running: [false; Lane::COUNT],
+            own: Lane::OWN,
             done: List::EMPTY,
             submitted: 0,
             completed: 0,
@@ -267,8 +281,41 @@ impl<E> Queue<E> {
         }
     }
 
+    /// The first request of a lane that is not done.
+    fn first(&self, lane: Lane) -> Option<&Slot<E>> {
+        let list = self.lanes[lane as usize];
+        let first = self.slots.get(list.first as usize);
+        first.filter(|_| list.length > 0)
+    }
+
+    /// The lane for a request (Q-lane). While a request waits in the lane of the rest, no GPU gets a lane: its earlier
+    /// requests may be there.
+    fn lane_of(&self, request: &Request) -> Lane {
+        if request.leaves() {
+            return Lane::Out;
+        }
+        if request.to != To::Gpu {
+            return Lane::Host;
+        }
+        let is_its = |first: &Slot<E>| first.job.gpu == request.gpu && !lacks(Part::KeepsLane);
+        let mine = |lane: &Lane| self.first(*lane).is_some_and(is_its);
+        let is_free = |lane: &Lane| self.first(*lane).is_none();
+        let own = if lacks(Part::LaneEach) { 0 } else { self.own };
+        let gets = is_free(&Lane::Rest) || lacks(Part::RestFirst);
+        Lane::of_gpus(own)
+            .find(mine)
+            .or_else(|| Lane::of_gpus(own).find(is_free).filter(|_| gets))
+            .unwrap_or(Lane::Rest)
+    }
+
+    /// The lanes that have requests which are not done.
+    pub fn waiting(&self) -> Lanes {
+        Lanes::of(|lane| self.first(lane).is_some())
+    }
+
     /// Takes a request, as the last of its lane; false if there is no slot for it.
     pub fn submit(&mut self, request: &Request, event: Option<E>) -> bool {
+        let lane = self.lane_of(request);
         let Some(number) = self.free.pop(&mut self.slots) else {
             return false;
         };
@@ -276,18 +323,16 @@ impl<E> Queue<E> {
             *slot = Slot::new(request, event, self.submitted);
         }
         self.submitted = self.submitted.wrapping_add(1);
-        self.lanes[request.lane() as usize].push(&mut self.slots, number);
+        self.lanes[lane as usize].push(&mut self.slots, number);
         true
     }
 
-    /// What the lane's worker does next; `None` if there is nothing, or it has to wait for the other lane, whose
+    /// What the lane's worker does next; `None` if there is nothing, or it has to wait for another lane, whose
     /// worker will say so. It is in the worker's hands until [`Queue::stepped`].
     pub fn next(&mut self, lane: Lane) -> Option<Job> {
-        let first = self.lanes[lane as usize].first;
-        let slot = self.slots.get(first as usize)?;
+        let slot = self.first(lane)?;
         let ended = self.has_ended && !lacks(Part::EndStops);
-        let busy = ended || self.running[lane as usize];
-        if self.lanes[lane as usize].length == 0 || busy || self.is_held(lane, slot) {
+        if ended || self.running[lane as usize] || self.is_held(lane, slot) {
             return None;
         }
         let job = slot.job;
@@ -295,13 +340,17 @@ impl<E> Queue<E> {
         Some(job)
     }
 
-    /// Whether the first request of a lane has to wait for an earlier one of the other lane (Q-order, Q-after). All
+    /// Whether the first request of a lane has to wait for an earlier one of another lane (Q-order, Q-after). All
     /// earlier ones of its own have ended.
     fn is_held(&self, lane: Lane, slot: &Slot<E>) -> bool {
-        let others = self.lanes[lane.other() as usize].iter(&self.slots);
         let for_all = slot.after && !lacks(Part::WaitsForAll);
+        let ways = |other: Lane| other.way() != lane.way() || !lacks(Part::LanesOfAWay);
+        let others = Lane::ALL.into_iter().filter(|l| *l != lane && ways(*l));
         others
-            .take_while(|other| other.number < slot.number || lacks(Part::EarlierOnly))
+            .flat_map(|other| {
+                let requests = self.lanes[other as usize].iter(&self.slots);
+                requests.take_while(|r| r.number < slot.number || lacks(Part::EarlierOnly))
+            })
             .any(|other| for_all || other.overlaps(slot) && !lacks(Part::Overlaps))
     }
 
@@ -325,14 +374,15 @@ impl<E> Queue<E> {
             return After {
                 done: None,
                 again,
-                other: false,
+                others: Lanes::default(),
             };
         }
         let event = self.complete(lane, moved);
+        let waits = |other: Lane| self.first(other).is_some() && !lacks(Part::OtherLanes);
         After {
             done: Some(event),
             again: (self.lanes[at].length > 0 && !lacks(Part::NextInLane)).then_some(When::Now),
-            other: self.lanes[lane.other() as usize].length > 0 && !lacks(Part::OtherLane),
+            others: Lanes::of(|other| other != lane && waits(other)),
         }
     }
 
@@ -466,8 +516,8 @@ pub fn turn<M: Machine>(m: &mut M, lane: Lane) {
         if let Some(event) = after.done {
             m.tell(event);
         }
-        if after.other {
-            m.wake(lane.other(), When::Now);
+        for other in after.others.iter() {
+            m.wake(other, When::Now);
         }
         if let Some(when) = after.again {
             m.wake(lane, when);

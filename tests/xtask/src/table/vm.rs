@@ -442,6 +442,11 @@ pub fn flash(setting: &Setting, amount: Amount) -> Vec<Part> {
     let plans = "rm -f out/plans.json && scripts/plans.sh out/plans.json bert-base";
     vec![
         flash_lane(setting, amount),
+        ssd(
+            "rust/flash-two-gpus",
+            &["GPUS=2", "VM_TIMEOUT=900"],
+            &format!("{SUITE}/flash --only 'two GPUs'"),
+        ),
         ssd("rust/flash-demo", &["VM_TIMEOUT=1500"], &demo),
         // It waits for a slow device most of the time.
         Part::lane(

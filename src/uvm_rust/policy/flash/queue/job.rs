@@ -11,28 +11,6 @@ use super::LATER_MS;
 /// tries chunks that are held. Later requests of the lane wait meanwhile.
 pub(super) const TRIES: u32 = (HELD_MS / LATER_MS) as u32;
 
-/// The direction in which bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// To the device, and away from GPUs.
-    Out,
-    /// From the device, and to GPUs.
-    In,
-}
-
-impl Lane {
-    /// Both, each at the place of its number.
-    pub const ALL: [Self; 2] = [Self::Out, Self::In];
-
-    /// The one in which bytes go the other way.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Out => Self::In,
-            Self::In => Self::Out,
-        }
-    }
-}
-
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -55,12 +33,9 @@ pub struct Request {
 }
 
 impl Request {
-    pub(super) fn lane(&self) -> Lane {
-        if self.from_gpus || self.to == To::Device {
-            Lane::Out
-        } else {
-            Lane::In
-        }
+    /// Whether bytes go to the device, or away from GPUs.
+    pub(super) fn leaves(&self) -> bool {
+        self.from_gpus || self.to == To::Device
     }
 
     /// The numbers of the first and the last va_block.

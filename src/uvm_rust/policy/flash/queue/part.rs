@@ -12,11 +12,19 @@ use core::cell::Cell;
 #[cfg_attr(not(test), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Q-order: what shares a va_block with a request of the other lane waits for it.
+    /// Each GPU has a lane, as there are enough.
+    LaneEach,
+    /// Q-lane: a GPU's lane stays its own as long as something is in it.
+    KeepsLane,
+    /// Q-lane: what goes to a GPU without a lane is not overtaken by what goes there later.
+    RestFirst,
+    /// Q-order: what shares a va_block with a request of another lane waits for it.
     Overlaps,
+    /// Q-order: so it does where both of them come.
+    LanesOfAWay,
     /// Q-order: only earlier requests are waited for.
     EarlierOnly,
-    /// Q-after: what is to come after all others waits for those of the other lane.
+    /// Q-after: what is to come after all others waits for those of the other lanes.
     WaitsForAll,
     /// Q-done: a request of which a part is left is not done.
     AllParts,
@@ -26,8 +34,8 @@ pub(super) enum Part {
     KeepsProgress,
     /// Who has done a request goes on with the next one of the lane.
     NextInLane,
-    /// Who has done a request wakes the other lane, which may wait for it.
-    OtherLane,
+    /// Who has done a request wakes the other lanes, which may wait for it.
+    OtherLanes,
     /// Who finds the system about to suspend comes again.
     TriesLater,
     /// Q-once: a completion that somebody is about to give is in no list.
@@ -49,14 +57,18 @@ pub(super) enum Part {
 #[cfg(test)]
 impl Part {
     pub(super) const ALL: &'static [Self] = &[
+        Self::LaneEach,
+        Self::KeepsLane,
+        Self::RestFirst,
         Self::Overlaps,
+        Self::LanesOfAWay,
         Self::EarlierOnly,
         Self::WaitsForAll,
         Self::AllParts,
         Self::ComesBack,
         Self::KeepsProgress,
         Self::NextInLane,
-        Self::OtherLane,
+        Self::OtherLanes,
         Self::TriesLater,
         Self::ReapTakes,
         Self::SlotUntilGiven,

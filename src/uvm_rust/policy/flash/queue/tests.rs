@@ -8,13 +8,12 @@ use super::job::TRIES;
 use super::*;
 use crate::policy::discard::BLOCK_BYTES;
 use crate::policy::evict::wait::HELD_MS;
-use crate::testing::{model, steps};
-use proptest::prelude::*;
-use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
 mod explore;
+mod lanes;
+mod plain;
 mod plan;
 
 fn request(block: u64, blocks: u64, to: To, user: u64) -> Request {
@@ -28,6 +27,27 @@ fn request(block: u64, blocks: u64, to: To, user: u64) -> Request {
         of: 0,
         after: false,
     }
+}
+
+/// To the GPU of this number, one block.
+fn to_gpu(gpu: u8, block: u64, user: u64) -> Request {
+    Request {
+        gpu: [gpu; 16],
+        ..request(block, 1, To::Gpu, user)
+    }
+}
+
+/// Where what `request` asks for goes; nothing that goes to another place need wait for it.
+fn place(request: &Request) -> (To, Option<u8>) {
+    match request.to {
+        _ if request.leaves() => (To::Device, None),
+        To::Gpu => (To::Gpu, Some(request.gpu[0])),
+        to => (to, None),
+    }
+}
+
+fn only(lane: Lane) -> Lanes {
+    Lanes::of(|other| other == lane)
 }
 
 /// A queue with room for some.
@@ -115,11 +135,11 @@ impl moves::Machine for Nothing {
         None
     }
     fn has_gpu(&mut self) -> bool {
-        self.memory.copies_to(plan::Place::Gpu);
+        self.memory.copies_to_gpu();
         true
     }
     fn copies_home(&mut self) {
-        self.memory.copies_to(plan::Place::Host);
+        self.memory.copies_home();
     }
     fn lock(&mut self) {}
     fn unlock(&mut self) {}
@@ -176,20 +196,23 @@ fn reap_all(queue: &mut Queue<u64>) -> Vec<(u64, u64)> {
 #[test]
 fn requests_of_a_lane_end_in_their_order_and_lanes_do_not_wait_for_each_other() {
     let mut q = queue(8);
-    for (n, to) in [To::Device, To::Host, To::Device, To::Gpu]
+    for (n, to) in [To::Device, To::Host, To::Device, To::Host]
         .into_iter()
         .enumerate()
     {
         assert!(q.submit(&request(10 * n as u64, 1, to, n as u64), Some(n as u64)));
     }
-    let after = carry_out(&mut q, Lane::In).unwrap();
+    let after = carry_out(&mut q, Lane::Host).unwrap();
     assert_eq!(after.done, Some(Some(1)));
-    assert_eq!((after.again, after.other), (Some(When::Now), true));
-    carry_out(&mut q, Lane::In).unwrap();
-    assert!(q.next(Lane::In).is_none());
+    assert_eq!(
+        (after.again, after.others),
+        (Some(When::Now), only(Lane::Out))
+    );
+    carry_out(&mut q, Lane::Host).unwrap();
+    assert!(q.next(Lane::Host).is_none());
     carry_out(&mut q, Lane::Out).unwrap();
     let after = carry_out(&mut q, Lane::Out).unwrap();
-    assert_eq!((after.again, after.other), (None, false));
+    assert_eq!((after.again, after.others), (None, Lanes::default()));
     assert_eq!(reap_all(&mut q), [(1, 1), (3, 2), (0, 3), (2, 4)]);
 }
 
@@ -205,24 +228,32 @@ fn what_shares_a_block_waits_for_the_earlier_one_whichever_its_lane() {
     };
     assert!(q.submit(&half, None));
     assert!(q.submit(&request(5, 1, To::Gpu, 2), None));
-    assert!(q.next(Lane::In).is_none());
+    assert!(q.next(Lane::Gpu0).is_none());
     let job = q.next(Lane::Out).unwrap();
-    assert!(q.next(Lane::In).is_none() && q.next(Lane::Out).is_none());
+    assert!(q.next(Lane::Gpu0).is_none() && q.next(Lane::Out).is_none());
     let after = q.stepped(Lane::Out, whole(job), Ok(()));
-    assert!(after.other);
-    carry_out(&mut q, Lane::In).unwrap();
+    assert_eq!(after.others, only(Lane::Gpu0));
+    carry_out(&mut q, Lane::Gpu0).unwrap();
     // The later one does not hold the earlier one up.
     assert!(q.submit(&request(5, 1, To::Device, 3), None));
     assert!(q.next(Lane::Out).is_none());
-    carry_out(&mut q, Lane::In).unwrap();
+    carry_out(&mut q, Lane::Gpu0).unwrap();
     carry_out(&mut q, Lane::Out).unwrap();
+    // Nor does it matter that both come.
+    assert!(q.submit(&to_gpu(1, 7, 4), None));
+    assert!(q.submit(&to_gpu(2, 7, 5), None));
+    assert!(q.submit(&request(7, 1, To::Host, 6), None));
+    for lane in [Lane::Gpu0, Lane::Gpu1, Lane::Host] {
+        assert!(Lane::ALL.iter().all(|l| *l == lane || q.next(*l).is_none()));
+        carry_out(&mut q, lane).unwrap();
+    }
     let users: Vec<_> = reap_all(&mut q).into_iter().map(|(user, _)| user).collect();
-    assert_eq!(users, [0, 1, 2, 3]);
+    assert_eq!(users, [0, 1, 2, 3, 4, 5, 6]);
 }
 
 /// What leaves makes the room for it.
 #[test]
-fn what_is_to_come_after_all_others_waits_for_the_other_lane_too() {
+fn what_is_to_come_after_all_others_waits_for_the_other_lanes_too() {
     let after = |block, to, user| Request {
         after: true,
         ..request(block, 1, to, user)
@@ -233,45 +264,59 @@ fn what_is_to_come_after_all_others_waits_for_the_other_lane_too() {
     assert!(q.submit(&after(20, To::Gpu, 2), None));
     // A later one of the other lane does not wait for it, nor the other way round.
     assert!(q.submit(&request(30, 1, To::Device, 3), None));
-    assert!(q.next(Lane::In).is_none());
-    assert!(carry_out(&mut q, Lane::Out).unwrap().other);
-    assert!(q.next(Lane::In).is_none());
+    assert!(q.next(Lane::Gpu0).is_none());
+    assert!(carry_out(&mut q, Lane::Out).unwrap().others == only(Lane::Gpu0));
+    assert!(q.next(Lane::Gpu0).is_none());
     // One that fails has ended as well.
     let job = q.next(Lane::Out).unwrap();
     assert!(
-        q.next(Lane::In).is_none(),
+        q.next(Lane::Gpu0).is_none(),
         "the one under way has not ended"
     );
-    assert!(q.stepped(Lane::Out, job, Err(Failed::NoDevice)).other);
-    let prefetch = q.next(Lane::In).unwrap();
+    let failed = q.stepped(Lane::Out, job, Err(Failed::NoDevice));
+    assert_eq!(failed.others, only(Lane::Gpu0));
+    let prefetch = q.next(Lane::Gpu0).unwrap();
     let eviction = q.next(Lane::Out).unwrap();
-    q.stepped(Lane::In, whole(prefetch), Ok(()));
+    q.stepped(Lane::Gpu0, whole(prefetch), Ok(()));
     q.stepped(Lane::Out, whole(eviction), Ok(()));
     // What leaves may be told to wait, too, and what nobody is before begins at once.
     assert!(q.submit(&request(0, 1, To::Gpu, 4), None));
     assert!(q.submit(&after(40, To::Device, 5), None));
     assert!(q.next(Lane::Out).is_none());
-    carry_out(&mut q, Lane::In).unwrap();
+    carry_out(&mut q, Lane::Gpu0).unwrap();
     carry_out(&mut q, Lane::Out).unwrap();
     assert!(q.submit(&after(0, To::Gpu, 6), None));
-    carry_out(&mut q, Lane::In).unwrap();
+    carry_out(&mut q, Lane::Gpu0).unwrap();
+    // And for what comes elsewhere.
+    assert!(q.submit(&to_gpu(1, 50, 7), None));
+    assert!(q.submit(&request(60, 1, To::Host, 8), None));
+    let last = Request {
+        after: true,
+        ..to_gpu(2, 70, 9)
+    };
+    assert!(q.submit(&last, None));
+    for lane in [Lane::Host, Lane::Gpu0] {
+        assert!(q.next(Lane::Gpu1).is_none());
+        carry_out(&mut q, lane).unwrap();
+    }
+    carry_out(&mut q, Lane::Gpu1).unwrap();
     let users: Vec<_> = reap_all(&mut q).into_iter().map(|(user, _)| user).collect();
-    assert_eq!(users, [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(users, [0, 1, 2, 3, 4, 5, 6, 8, 7, 9]);
 }
 
 #[test]
 fn a_request_is_done_part_by_part_and_waits_for_who_suspends() {
     let mut q = queue(2);
     assert!(q.submit(&request(0, 20, To::Host, 0), None));
-    let job = q.next(Lane::In).unwrap();
-    let after = q.stepped(Lane::In, job, Ok(()));
+    let job = q.next(Lane::Host).unwrap();
+    let after = q.stepped(Lane::Host, job, Ok(()));
     assert_eq!((after.done, after.again), (None, Some(When::Now)));
-    let job = q.next(Lane::In).unwrap();
-    let after = q.stepped(Lane::In, whole(job), Err(Failed::Again));
+    let job = q.next(Lane::Host).unwrap();
+    let after = q.stepped(Lane::Host, whole(job), Err(Failed::Again));
     assert_eq!((after.done, after.again), (None, Some(When::Later)));
-    let job = q.next(Lane::In).unwrap();
+    let job = q.next(Lane::Host).unwrap();
     assert!(job.is_over(), "what was done is not known");
-    let after = q.stepped(Lane::In, job, Err(Failed::NoDevice));
+    let after = q.stepped(Lane::Host, job, Err(Failed::NoDevice));
     assert_eq!(after.done, Some(None));
     assert_eq!(q.reap(0).unwrap().status, Err(Failed::NoDevice));
 }
@@ -284,15 +329,15 @@ fn who_finds_no_memory_on_a_gpu_comes_again_for_some_seconds() {
         ..Nothing::default()
     };
     assert!(q.submit(&request(0, 20, To::Gpu, 0), None));
-    let mut job = q.next(Lane::In).unwrap();
+    let mut job = q.next(Lane::Gpu0).unwrap();
     // A part that was moved begins the count anew.
     for _ in 0..2 {
         let mut gpu = no_memory(TRIES);
         for n in 0..TRIES {
             assert_eq!(job.step(&mut gpu), Err(Failed::Again), "try {n}");
-            let after = q.stepped(Lane::In, job, Err(Failed::Again));
+            let after = q.stepped(Lane::Gpu0, job, Err(Failed::Again));
             assert_eq!((after.done, after.again), (None, Some(When::Later)));
-            job = q.next(Lane::In).unwrap();
+            job = q.next(Lane::Gpu0).unwrap();
         }
         assert_eq!(job.step(&mut gpu), Ok(()));
     }
@@ -337,10 +382,10 @@ fn a_worker_rests_after_each_look_at_much_that_nobody_touched() {
             untouched: true,
             ..Nothing::default()
         };
-        let lane = if to == To::Device {
-            Lane::Out
-        } else {
-            Lane::In
+        let lane = match to {
+            To::Device => Lane::Out,
+            To::Gpu => Lane::Gpu0,
+            _ => Lane::Host,
         };
         let (mut at_once, mut later, mut done) = (0, 0, false);
         while !done {
@@ -383,7 +428,7 @@ fn what_leaves_gpus_comes_to_the_host_a_part_ahead() {
         from_gpus: true,
         ..request(0, 1, To::Host, 1)
     };
-    assert!(q.submit(&ask, None) && q.next(Lane::In).is_none());
+    assert!(q.submit(&ask, None) && q.next(Lane::Host).is_none());
     assert_eq!(q.next(Lane::Out).unwrap().to(), To::Home);
 }
 
@@ -397,14 +442,14 @@ fn there_is_room_for_so_many_until_completions_were_given() {
     }
     assert_eq!(q.wants(1), None);
     assert!(!q.submit(&request(0, 1, To::Host, 0), None));
-    carry_out(&mut q, Lane::In).unwrap();
+    carry_out(&mut q, Lane::Host).unwrap();
     assert!(!q.submit(&request(0, 1, To::Host, 0), None));
     let done = q.reap(0).unwrap();
     assert!(!q.submit(&request(0, 1, To::Host, 0), None));
     q.given(done);
     assert!(q.submit(&request(0, 1, To::Host, MOST.into()), None));
     assert!(!q.submit(&request(0, 1, To::Host, 0), None));
-    while carry_out(&mut q, Lane::In).is_some() {}
+    while carry_out(&mut q, Lane::Host).is_some() {}
     let users: Vec<_> = reap_all(&mut q).into_iter().map(|(user, _)| user).collect();
     assert_eq!(users, (1..=u64::from(MOST)).collect::<Vec<_>>());
 }
@@ -414,7 +459,7 @@ fn what_could_not_be_given_comes_in_its_place() {
     let mut q = queue(8);
     for n in 0..4 {
         assert!(q.submit(&request(n, 1, To::Host, n), None));
-        carry_out(&mut q, Lane::In).unwrap();
+        carry_out(&mut q, Lane::Host).unwrap();
     }
     let [a, b, c] = [(); 3].map(|()| q.reap(0).unwrap());
     q.put_back(b);
@@ -422,7 +467,7 @@ fn what_could_not_be_given_comes_in_its_place() {
     q.put_back(a);
     assert_eq!(reap_all(&mut q), [(0, 1), (1, 2), (2, 3), (3, 4)]);
     assert!(q.submit(&request(0, 1, To::Host, 9), None));
-    carry_out(&mut q, Lane::In).unwrap();
+    carry_out(&mut q, Lane::Host).unwrap();
     let a = q.reap(0).unwrap();
     q.put_back(a);
     assert_eq!(reap_all(&mut q), [(9, 5)]);
@@ -433,164 +478,9 @@ fn nothing_begins_at_the_end() {
     let mut q = queue(8);
     assert!(q.submit(&request(0, 1, To::Host, 0), None));
     assert!(q.submit(&request(1, 1, To::Device, 1), None));
-    let job = q.next(Lane::In).unwrap();
+    let job = q.next(Lane::Host).unwrap();
     q.end();
     assert!(q.next(Lane::Out).is_none() && q.has_ended());
-    q.stepped(Lane::In, whole(job), Err(Failed::Interrupted));
+    q.stepped(Lane::Host, whole(job), Err(Failed::Interrupted));
     assert_eq!(q.reap(0).unwrap().status, Err(Failed::Interrupted));
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    /// Of so many blocks from there on; from GPUs; after all others.
-    Submit(u64, u64, To, bool, bool),
-    Begin(Lane),
-    /// Well, or as the memory is not managed.
-    End(Lane, bool),
-    Reap(u64),
-    Give(usize),
-    PutBack(usize),
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let lane = || prop_oneof![Just(Lane::Out), Just(Lane::In)];
-    let to = prop_oneof![Just(To::Device), Just(To::Host), Just(To::Gpu)];
-    prop_oneof![
-        4 => (0u64..12, 1u64..4, to, any::<bool>(), any::<bool>())
-            .prop_map(|(at, n, to, from_gpus, after)| Op::Submit(at, n, to, from_gpus, after)),
-        3 => lane().prop_map(Op::Begin),
-        3 => (lane(), any::<bool>()).prop_map(|(lane, well)| Op::End(lane, well)),
-        3 => (0u64..2).prop_map(Op::Reap),
-        2 => any::<usize>().prop_map(Op::Give),
-        1 => any::<usize>().prop_map(Op::PutBack),
-    ]
-}
-
-/// What a queue is to do, without tables.
-#[derive(Default)]
-struct Plain {
-    /// What is not done, in the order of submission.
-    waiting: Vec<Request>,
-    running: Vec<(Lane, Job, Request)>,
-    done: VecDeque<(u64, u64)>,
-    hands: Vec<Completion>,
-    completed: u64,
-}
-
-impl Plain {
-    fn may_begin(&self, lane: Lane) -> Option<usize> {
-        if self.running.iter().any(|(of, ..)| *of == lane) {
-            return None;
-        }
-        let at = self.waiting.iter().position(|r| r.lane() == lane)?;
-        if self.waiting[at].after {
-            return (at == 0).then_some(at);
-        }
-        let (first, last) = self.waiting[at].blocks();
-        let mut before = self.waiting[..at].iter().map(Request::blocks);
-        (!before.any(|(f, l)| f <= last && first <= l)).then_some(at)
-    }
-}
-
-/// Does one thing to both.
-fn apply(q: &mut Queue<u64>, plain: &mut Plain, op: Op, user: u64) {
-    match op {
-        Op::Submit(at, n, to, from_gpus, after) => {
-            let request = Request {
-                from_gpus: from_gpus && to != To::Gpu,
-                of: user % 2,
-                after,
-                ..request(at, n, to, user)
-            };
-            grow(q, 1);
-            assert!(q.submit(&request, Some(user)));
-            plain.waiting.push(request);
-        }
-        Op::Begin(lane) => {
-            let began = q.next(lane);
-            let may = plain.may_begin(lane);
-            assert_eq!(began.is_some(), may.is_some(), "Q-order, Q-after");
-            if let (Some(job), Some(at)) = (began, may) {
-                plain.running.push((lane, job, plain.waiting[at]));
-            }
-        }
-        Op::End(lane, well) => {
-            let Some(at) = plain.running.iter().position(|(of, ..)| *of == lane) else {
-                return;
-            };
-            let (_, job, request) = plain.running.remove(at);
-            let after = match well {
-                true => q.stepped(lane, whole(job), Ok(())),
-                false => q.stepped(lane, job, Err(Failed::NotManaged)),
-            };
-            plain.waiting.retain(|other| other.user != request.user);
-            plain.completed += 1;
-            plain.done.push_back((request.user, plain.completed));
-            assert_eq!(after.done, Some(Some(request.user)), "Q-once");
-            let has = |lane| plain.waiting.iter().any(|r| r.lane() == lane);
-            assert_eq!(after.again.is_some(), has(lane));
-            assert_eq!(after.other, has(lane.other()));
-        }
-        Op::Reap(of) => {
-            let done = q.reap(of);
-            let first = plain.done.iter().position(|(user, _)| user % 2 == of);
-            let next = first.and_then(|at| plain.done.remove(at));
-            assert_eq!(done.map(|c| (c.user, c.order)), next, "Q-done");
-            plain.hands.extend(done);
-        }
-        Op::Give(n) if !plain.hands.is_empty() => {
-            let n = n % plain.hands.len();
-            q.given(plain.hands.swap_remove(n));
-        }
-        Op::PutBack(n) if !plain.hands.is_empty() => {
-            let n = n % plain.hands.len();
-            let back = plain.hands.swap_remove(n);
-            q.put_back(back);
-            let at = plain.done.partition_point(|(_, order)| *order < back.order);
-            plain.done.insert(at, (back.user, back.order));
-        }
-        Op::Give(_) | Op::PutBack(_) => {}
-    }
-}
-
-proptest! {
-    #![proptest_config(model(400))]
-
-    /// Whatever the order of calls, it does what a plain list would.
-    #[test]
-    fn it_is_as_a_plain_list(ops in prop::collection::vec(op(), 1..steps(200))) {
-        let (mut q, mut plain) = (Queue::new(), Plain::default());
-        for (user, op) in (0..).zip(ops) {
-            apply(&mut q, &mut plain, op, user);
-            for of in 0..2 {
-                let waiting = plain.waiting.iter().filter(|r| r.of == of).count();
-                let done = plain.done.iter().filter(|(user, _)| user % 2 == of);
-                assert_eq!(q.pending(of) as usize, waiting);
-                assert_eq!(q.is_ready(of, 2), done.count() >= 2 || waiting == 0);
-            }
-        }
-        // All comes to an end, and is told once.
-        let mut left: Vec<_> = vec![];
-        plain.hands.drain(..).for_each(|done| q.given(done));
-        for lane in [Lane::Out, Lane::In] {
-            apply(&mut q, &mut plain, Op::End(lane, true), 0);
-        }
-        let pending = |q: &Queue<u64>| q.pending(0) + q.pending(1);
-        while pending(&q) > 0 {
-            let before = pending(&q);
-            for lane in Lane::ALL {
-                apply(&mut q, &mut plain, Op::Begin(lane), 0);
-                apply(&mut q, &mut plain, Op::End(lane, true), 0);
-            }
-            prop_assert!(pending(&q) < before, "nobody goes on");
-        }
-        for of in 0..2 {
-            while let Some(done) = q.reap(of) {
-                q.given(done);
-                left.push((done.user, done.order));
-            }
-        }
-        left.sort_by_key(|(_, order)| *order);
-        prop_assert_eq!(left, Vec::from(plain.done));
-    }
 }

@@ -4,6 +4,7 @@
 mod after;
 mod away;
 pub(crate) mod ends;
+mod gpus;
 mod turns;
 
 use std::fs::File;
@@ -29,6 +30,7 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("asked for later: in order", NONE, in_order);
     suite.test("asked for later: both ways at a time", NONE, both_ways);
     suite.test("asked for later: after all others", NONE, after::all);
+    suite.test("asked for later: two GPUs", NONE, gpus::apart);
     suite.test(
         "asked for later: beside calls that write",
         NONE,

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The explorer: both workers as they are, with those who submit, reap, suspend and end, in an order that is drawn.
+//! The explorer: the workers of the lanes as they are, with those who submit, reap, suspend and end, in an order that is
+//! drawn.
 //!
 //! Each is a thread, of which one runs at a time, from one call of [`Machine`] to the next. What is asked of the
-//! workers: Q-order, Q-after, Q-once, Q-done and Q-end, and that nothing waits for ever.
+//! workers: Q-order, Q-lane, Q-after, Q-once, Q-done and Q-end, that nothing waits for ever, and nothing for a GPU to which
+//! nothing can go that has no need to.
+//!
+//! As the kernel's queues of work do, no more workers of a [`Way`] run at a time than a number that is drawn, at least
+//! one. There are fewer lanes of GPUs than the driver has, so that GPUs are without.
 //!
 //! `UVM_EXPLORE` is the number of interleavings, `UVM_TEST_SEED` the seed of the first one.
 
@@ -15,21 +20,30 @@ use std::string::{String, ToString};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::{format, thread};
 
-/// The threads, by number; the first two are the lanes' workers.
-const SUBMITS: [usize; 2] = [2, 3];
-const REAPS: [usize; 2] = [4, 5];
-const SUSPENDS: usize = 6;
-const ENDS: usize = 7;
-const THREADS: usize = 8;
+/// So many GPUs may have a lane of their own.
+const OWN: usize = 2;
+
+/// The lanes that are used.
+const LANES: usize = Lane::COUNT - Lane::OWN + OWN;
+
+/// The threads, by number; the first ones are the lanes' workers.
+const SUBMITS: [usize; 2] = [LANES, LANES + 1];
+const REAPS: [usize; 2] = [LANES + 2, LANES + 3];
+const SUSPENDS: usize = LANES + 4;
+const ENDS: usize = LANES + 5;
+const THREADS: usize = LANES + 6;
 
 /// Requests of each thread that submits.
-const EACH: u64 = 4;
+const EACH: u64 = 5;
+
+/// The GPU to which nothing can go while there is something else to do, if there is one.
+const STUCK: u8 = 0;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     blocks: (u64, u64),
-    lane: usize,
+    place: Option<(To, Option<u8>)>,
     after: bool,
     /// When it was submitted.
     number: u64,
@@ -39,6 +53,14 @@ struct Fate {
     /// Its last part was tried.
     over: bool,
     reaped: u32,
+}
+
+impl Fate {
+    /// Whether this has to wait for what was submitted `earlier`, and is not done.
+    fn waits_for(&self, earlier: &Self) -> bool {
+        let shares = earlier.blocks.0 <= self.blocks.1 && self.blocks.0 <= earlier.blocks.1;
+        earlier.number < self.number && (self.after || earlier.place == self.place || shares)
+    }
 }
 
 /// Whether a thread can go on.
@@ -55,8 +77,15 @@ struct World {
     fates: Vec<Fate>,
     submitted: u64,
     /// Of each lane's work item.
-    queued: [bool; 2],
-    running: [bool; 2],
+    queued: [bool; LANES],
+    running: [bool; LANES],
+    /// So many workers of a way run at a time.
+    at_work: usize,
+    /// The lane whose worker is waited for at the end.
+    stops: usize,
+    gpus: u8,
+    /// Whether there is a GPU to which nothing can go.
+    sticks: bool,
     is_asleep: bool,
     entered: u32,
     /// Nothing of the VA space is there any more.
@@ -71,6 +100,28 @@ struct World {
 impl World {
     fn tell(&mut self, wrong: &str) {
         self.wrong.get_or_insert(wrong.to_string());
+    }
+
+    /// Whether a tenant's queue of work has a thread for this lane's worker.
+    fn has_thread(&self, lane: Lane) -> bool {
+        let mine = |other: &Lane| other.way() == lane.way() && self.running[*other as usize];
+        Lane::ALL[..LANES].iter().filter(|l| mine(l)).count() < self.at_work
+    }
+
+    /// Whether there is, or may come, something that need not wait for the GPU to which nothing can go.
+    fn has_others(&self) -> bool {
+        let mut left: Vec<_> = (self.fates.iter())
+            .filter(|fate| fate.submitted && !fate.over)
+            .collect();
+        left.sort_by_key(|fate| fate.number);
+        let mut behind: Vec<&Fate> = Vec::new();
+        for fate in &left {
+            let is_stuck = fate.place == Some((To::Gpu, Some(STUCK)));
+            if is_stuck || behind.iter().any(|earlier| fate.waits_for(earlier)) {
+                behind.push(fate);
+            }
+        }
+        behind.len() < left.len() || SUBMITS.iter().any(|thread| self.alive[*thread])
     }
 
     fn may_run(&self, thread: usize) -> bool {
@@ -172,11 +223,9 @@ impl Turning<'_> {
             let user = first.unwrap();
             world.fates[user as usize].held = true;
             let mine = world.fates[user as usize];
-            let has_ended = |f: &Fate| f.over && !f.held;
-            let earlier = |f: &&Fate| f.submitted && f.number < mine.number && !has_ended(f);
-            let shares = |f: &Fate| f.blocks.0 <= mine.blocks.1 && mine.blocks.0 <= f.blocks.1;
-            let mut earlier = world.fates.iter().filter(earlier);
-            if earlier.any(|f| mine.after || f.lane == mine.lane || shares(f)) {
+            let is_there = |f: &&Fate| f.submitted && (f.held || !f.over);
+            let mut there = world.fates.iter().filter(is_there);
+            if there.any(|earlier| mine.waits_for(earlier)) {
                 world.tell("Q-order, Q-after: it begins too early");
             }
             if world.gone || world.queue.has_ended() {
@@ -229,8 +278,10 @@ impl Machine for Turning<'_> {
             world.tell("Q-done: it goes on when it is done");
         }
         let ending = world.queue.has_ended();
+        let sticks = world.sticks && job.to() == To::Gpu && job.gpu[0] == STUCK;
         let result = match world.dice.below(8) {
             _ if ending => Err(Failed::Interrupted),
+            _ if sticks && world.has_others() => Err(Failed::Again),
             0 => Err(Failed::Again),
             1 if world.fails => Err(Failed::NotManaged),
             _ => Ok(()),
@@ -266,9 +317,8 @@ impl Machine for Turning<'_> {
 /// Whether somebody is about to give its completion.
 fn in_hand(world: &World, user: u64) -> bool {
     let queue = &world.queue;
-    let lists = [queue.done, queue.lanes[0], queue.lanes[1]];
     let listed = |list: &List| list.iter(&queue.slots).any(|slot| slot.user == user);
-    !lists.iter().any(listed)
+    !queue.lanes.iter().chain([&queue.done]).any(listed)
 }
 
 /// As `ffi/flash/queue.rs` does it: with the queue's lock.
@@ -284,17 +334,19 @@ fn a_part_of(job: Job) -> Job {
     job
 }
 
-/// A work item: it runs when it is queued, until the VA space is gone.
-fn worker(scene: &Scene, lane: Lane) {
-    let me = lane as usize;
+/// A work item: it runs when it is queued and there is a thread for it, until the VA space is gone.
+fn worker(scene: &Scene, me: usize) {
+    let lane = Lane::ALL[me];
     loop {
         scene.pause(
             me,
-            Some(|world, me| world.queued[me] || world.gone || done(world)),
+            Some(|world, me| {
+                world.queued[me] && world.has_thread(Lane::ALL[me]) || world.gone || done(world)
+            }),
         );
         {
             let mut world = scene.lock();
-            if world.gone || !world.queued[me] {
+            if world.gone || !world.queued[me] || !world.has_thread(lane) {
                 break;
             }
             (world.queued[me], world.running[me]) = (false, true);
@@ -328,6 +380,16 @@ fn make_room(world: &mut World) {
     }
 }
 
+/// Whether all that is to go where `request` does, and is not done, is in one lane.
+fn is_in_one_lane(queue: &Queue<u64>, request: &Request) -> bool {
+    let goes_there = |slot: &Slot<u64>| {
+        let to = slot.job.to();
+        to == request.to && (to != To::Gpu || slot.job.gpu == request.gpu)
+    };
+    let has = |list: &&List| list.iter(&queue.slots).any(goes_there);
+    queue.lanes.iter().filter(has).count() == 1
+}
+
 fn submits(scene: &Scene, me: usize) {
     for n in 0..EACH {
         scene.pause(me, None);
@@ -336,10 +398,12 @@ fn submits(scene: &Scene, me: usize) {
             break;
         }
         let user = (me - SUBMITS[0]) as u64 * EACH + n;
-        let to = [To::Device, To::Host, To::Gpu][world.dice.below(3)];
-        let at = world.dice.below(6) as u64;
+        let to = [To::Device, To::Host, To::Gpu, To::Gpu][world.dice.below(4)];
+        let at = world.dice.below(12) as u64;
+        let gpus = world.gpus.into();
         let request = Request {
             after: world.dice.one_in(6),
+            gpu: [world.dice.below(gpus) as u8; 16],
             ..request(at, [1, 2, 12][world.dice.below(3)], to, user)
         };
         make_room(&mut world);
@@ -348,14 +412,18 @@ fn submits(scene: &Scene, me: usize) {
         world.submitted += 1;
         world.fates[user as usize] = Fate {
             blocks: request.blocks(),
-            lane: request.lane() as usize,
+            place: Some(place(&request)),
             after: request.after,
             number,
             submitted: true,
             ..Fate::default()
         };
+        if !is_in_one_lane(&world.queue, &request) {
+            world.tell("Q-lane: it is in another lane than what goes there, too");
+        }
+        let waiting = world.queue.waiting();
         drop(world);
-        for lane in Lane::ALL {
+        for lane in waiting.iter() {
             scene.pause(me, None);
             if !lacks(Part::SubmitWakes) {
                 wake(&mut scene.lock(), lane);
@@ -404,7 +472,7 @@ fn reaps(scene: &Scene, me: usize) {
     scene.leave(me);
 }
 
-fn suspends(scene: &Scene) {
+fn suspends(scene: &Scene, _: usize) {
     for _ in 0..3 {
         scene.pause(SUSPENDS, Some(|world, _| world.entered == 0));
         scene.lock().is_asleep = true;
@@ -415,21 +483,20 @@ fn suspends(scene: &Scene) {
 }
 
 /// The VA space ends, which nobody uses in a call then.
-fn ends(scene: &Scene) {
+fn ends(scene: &Scene, _: usize) {
     let after = scene.lock().ends_after;
     for _ in 0..after {
         scene.pause(ENDS, None);
     }
     scene.lock().queue.end();
-    // As `Work::stop` of both.
-    for lane in Lane::ALL {
+    // As `Work::stop` of each.
+    for lane in 0..LANES {
         scene.pause(ENDS, None);
-        scene.lock().queued[lane as usize] = false;
-        let stopped: Ready = match lane {
-            Lane::Out => |world, _| !world.running[0],
-            Lane::In => |world, _| !world.running[1],
-        };
-        scene.pause(ENDS, Some(stopped));
+        let mut world = scene.lock();
+        world.queued[lane] = false;
+        world.stops = lane;
+        drop(world);
+        scene.pause(ENDS, Some(|world, _| !world.running[world.stops]));
     }
     let mut world = scene.lock();
     if world.queued.contains(&true) || world.running.contains(&true) {
@@ -444,20 +511,32 @@ fn ends(scene: &Scene) {
 fn explore(seed: u64, lack: Option<Part>) -> Result<u32, String> {
     let mut dice = Dice::new(seed);
     let (ending, fails) = (dice.one_in(3), dice.one_in(2));
-    let ends_after = dice.below(120);
+    let ends_after = dice.below(60);
+    let (gpus, at_work) = (
+        [OWN, 2 * OWN][dice.below(2)],
+        1 + dice.below(AT_WORK as usize),
+    );
+    let sticks = gpus == OWN && dice.one_in(2);
     let mut alive = [true; THREADS];
     alive[ENDS] = ending;
     let scene = Scene {
         world: Mutex::new(World {
-            queue: Queue::new(),
+            queue: Queue {
+                own: OWN,
+                ..Queue::new()
+            },
             dice,
             now: SUBMITS[0],
             alive,
             waits: [None; THREADS],
             fates: vec![Fate::default(); 2 * EACH as usize],
             submitted: 0,
-            queued: [false; 2],
-            running: [false; 2],
+            queued: [false; LANES],
+            running: [false; LANES],
+            at_work,
+            stops: 0,
+            gpus: gpus as u8,
+            sticks,
             is_asleep: false,
             entered: 0,
             gone: false,
@@ -470,21 +549,18 @@ fn explore(seed: u64, lack: Option<Part>) -> Result<u32, String> {
     };
     thread::scope(|scope| {
         let scene = &scene;
-        let start = |me: usize, body: fn(&Scene)| {
+        let start = |me: usize, body: fn(&Scene, usize)| {
             scope.spawn(move || {
                 take_out(lack);
                 scene.wait_for_turn(me);
-                if catch_unwind(AssertUnwindSafe(|| body(scene))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| body(scene, me))).is_err() {
                     scene.stop("a thread panicked");
                 }
             });
         };
-        start(0, |scene| worker(scene, Lane::Out));
-        start(1, |scene| worker(scene, Lane::In));
-        start(SUBMITS[0], |scene| submits(scene, SUBMITS[0]));
-        start(SUBMITS[1], |scene| submits(scene, SUBMITS[1]));
-        start(REAPS[0], |scene| reaps(scene, REAPS[0]));
-        start(REAPS[1], |scene| reaps(scene, REAPS[1]));
+        (0..LANES).for_each(|me| start(me, worker));
+        SUBMITS.into_iter().for_each(|me| start(me, submits));
+        REAPS.into_iter().for_each(|me| start(me, reaps));
         start(SUSPENDS, suspends);
         if ending {
             start(ENDS, ends);

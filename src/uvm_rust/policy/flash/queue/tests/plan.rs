@@ -3,18 +3,19 @@
 //! Plans on the queue, as `uvm-dnn play` and libuvmrust make their requests: before each kernel for what leaves, then
 //! for what comes.
 //!
-//! Both lanes get on in an order that is drawn, a part of a request at a time. In all orders each kernel finds its data
-//! on the GPU, nothing comes there before what leaves has made the room, and in the end all is where it would be if
-//! one request were carried out after the other.
+//! There are two GPUs. All lanes get on in an order that is drawn, a part of a request at a time. In all orders each
+//! kernel finds its data on their GPUs, nothing comes there before what leaves has made the room, and in the end all is
+//! where it would be if one request were carried out after the other.
 
 use super::*;
-use crate::testing::Dice;
+use crate::testing::{model, Dice};
+use proptest::prelude::*;
 use std::ops::Range;
 
 /// Where a va_block's data are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Gpu,
+    Gpu(u8),
     Host,
     Ssd,
 }
@@ -24,6 +25,8 @@ pub(super) enum Place {
 pub(super) struct Memory {
     places: Vec<Place>,
     chosen: usize,
+    /// The GPU that is copied to, if one is.
+    gpu: u8,
     /// Where what is copied goes, within a part.
     to: Option<Place>,
     /// What is on its way there: it has not arrived before somebody waits for it.
@@ -48,8 +51,12 @@ impl Memory {
         }
     }
 
-    pub(super) fn copies_to(&mut self, place: Place) {
-        self.to = Some(place);
+    pub(super) fn copies_home(&mut self) {
+        self.to = Some(Place::Host);
+    }
+
+    pub(super) fn copies_to_gpu(&mut self) {
+        self.to = Some(Place::Gpu(self.gpu));
     }
 
     pub(super) fn choose(&mut self, base: u64, end: u64) -> Option<u64> {
@@ -76,15 +83,15 @@ impl Memory {
 
     pub(super) fn copy(&mut self) {
         match (self.to, self.places[self.chosen]) {
-            (Some(Place::Host), Place::Gpu) => {
+            (Some(Place::Host), Place::Gpu(_)) => {
                 self.copies.push((self.chosen, Place::Host));
                 self.link = self.link.max(self.now) + self.copy_takes;
             }
-            (Some(Place::Gpu), Place::Host | Place::Ssd) => {
-                let there = self.places.iter().filter(|p| **p == Place::Gpu).count();
-                let coming = self.copies.iter().filter(|(_, to)| *to == Place::Gpu);
+            (Some(gpu @ Place::Gpu(_)), Place::Host | Place::Ssd) => {
+                let there = self.places.iter().filter(|p| **p == gpu).count();
+                let coming = self.copies.iter().filter(|(_, to)| *to == gpu);
                 self.pushed += u32::from(there + coming.count() >= CAPACITY);
-                self.copies.push((self.chosen, Place::Gpu));
+                self.copies.push((self.chosen, gpu));
             }
             _ => {}
         }
@@ -105,8 +112,14 @@ impl Memory {
 
 /// Blocks that a GPU has room for.
 const CAPACITY: usize = 40;
-const TENSORS: usize = 10;
+const TENSORS: usize = 20;
 const KERNELS: usize = 12;
+const GPUS: usize = 2;
+
+/// The GPU that uses a tensor.
+fn gpu_of(tensor: usize) -> Place {
+    Place::Gpu((tensor % GPUS) as u8)
+}
 
 /// What is to be done before the kernels of a step, and what each uses.
 #[derive(Debug)]
@@ -118,7 +131,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// A plan that never asks for more than the GPU has, one request after the other: what leaves comes first.
+    /// A plan that never asks for more than a GPU has, one request after the other: what leaves comes first.
     fn draw(dice: &mut Dice) -> Self {
         let mut tensors = Vec::new();
         let mut next = 0;
@@ -142,7 +155,7 @@ impl Plan {
             let mut others: Vec<_> = (0..TENSORS).filter(|t| !wanted.contains(t)).collect();
             let mut after = there;
             wanted.iter().for_each(|t| after[*t] = true);
-            while plan.blocks_of(&after) > CAPACITY || dice.one_in(4) && !others.is_empty() {
+            while plan.is_too_much(&after) || dice.one_in(4) && !others.is_empty() {
                 let one = others.swap_remove(dice.below(others.len()));
                 // A request for what is elsewhere already does no harm.
                 if after[one] || dice.one_in(8) {
@@ -153,7 +166,7 @@ impl Plan {
             }
             for t in wanted {
                 if !there[t] || dice.one_in(8) {
-                    requests.push((t, Place::Gpu));
+                    requests.push((t, gpu_of(t)));
                 }
             }
             there = after;
@@ -163,9 +176,13 @@ impl Plan {
         plan
     }
 
-    fn blocks_of(&self, there: &[bool; TENSORS]) -> usize {
-        let blocks = self.tensors.iter().zip(there);
-        blocks.filter(|(_, t)| **t).map(|(b, _)| b.len()).sum()
+    /// Whether one of the GPUs has no room for so much.
+    fn is_too_much(&self, there: &[bool; TENSORS]) -> bool {
+        let mut blocks = [0; GPUS];
+        for (tensor, range) in self.tensors.iter().enumerate().filter(|(t, _)| there[*t]) {
+            blocks[tensor % GPUS] += range.len();
+        }
+        blocks.iter().any(|blocks| *blocks > CAPACITY)
     }
 
     fn blocks(&self) -> usize {
@@ -174,15 +191,16 @@ impl Plan {
 
     /// As libuvmrust asks for it; `after`: what comes waits for what leaves.
     fn request(&self, tensor: usize, place: Place, user: u64, after: bool) -> Request {
-        let (to, from_gpus) = match place {
-            Place::Gpu => (To::Gpu, false),
-            Place::Host => (To::Host, true),
-            Place::Ssd => (To::Device, true),
+        let (to, gpu) = match place {
+            Place::Gpu(gpu) => (To::Gpu, gpu),
+            Place::Host => (To::Host, 0),
+            Place::Ssd => (To::Device, 0),
         };
         let blocks = &self.tensors[tensor];
         Request {
-            from_gpus,
-            after: after && place == Place::Gpu,
+            from_gpus: to != To::Gpu,
+            gpu: [gpu; 16],
+            after: after && to == To::Gpu,
             ..request(blocks.start as u64, blocks.len() as u64, to, user)
         }
     }
@@ -194,12 +212,14 @@ struct Player<'a> {
     queue: Queue<u64>,
     memory: Memory,
     /// What each lane has in its hands.
-    hands: [Option<(Job, u64)>; 2],
+    hands: [Option<(Job, u64)>; Lane::COUNT],
     dice: Dice,
     /// In so many of 8 times the lane is the one in which bytes leave.
     leaves: usize,
     /// By number, in the order of submission: what is not done.
     pending: Vec<u64>,
+    /// Whether each leaves, by number.
+    outward: Vec<bool>,
     /// Whether what comes waits for what leaves.
     after: bool,
     /// Those whose number the first one divides fail, if they are of what leaves, at a step that the other draws.
@@ -216,10 +236,11 @@ impl<'a> Player<'a> {
             plan,
             queue: Queue::new(),
             memory: Memory::new(plan.blocks()),
-            hands: [None; 2],
+            hands: [None; Lane::COUNT],
             leaves: [1, 4, 7][dice.below(3)],
             dice,
             pending: Vec::new(),
+            outward: Vec::new(),
             after: true,
             fails: None,
             steps: Vec::new(),
@@ -231,7 +252,10 @@ impl<'a> Player<'a> {
         let user = self.submitted;
         self.submitted += 1;
         grow(&mut self.queue, 1);
-        let request = self.plan.request(tensor, place, user, self.after);
+        let leaves = |user: &u64| self.outward[*user as usize];
+        let after = self.after && self.pending.iter().any(leaves);
+        let request = self.plan.request(tensor, place, user, after);
+        self.outward.push(request.leaves());
         assert!(self.queue.submit(&request, Some(user)));
         self.pending.push(user);
         self.steps.push(0);
@@ -265,6 +289,7 @@ impl<'a> Player<'a> {
                 memory: core::mem::take(&mut self.memory),
                 ..Nothing::default()
             };
+            machine.memory.gpu = job.gpu[0];
             let moved = job.step(&mut machine);
             self.memory = machine.memory;
             self.steps[user as usize] += 1;
@@ -288,9 +313,13 @@ impl<'a> Player<'a> {
         };
         while waits(self) {
             let leaves = self.dice.below(8) < self.leaves;
-            let lane = if leaves { Lane::Out } else { Lane::In };
+            let way = if leaves { Way::Out } else { Way::In };
+            let mut lanes: Vec<_> = self.queue.waiting().iter().collect();
+            let drawn = self.dice.below(lanes.len());
+            lanes.rotate_left(drawn);
+            lanes.sort_by_key(|lane| lane.way() != way);
             assert!(
-                self.turn(lane) || self.turn(lane.other()),
+                lanes.into_iter().any(|lane| self.turn(lane)),
                 "nobody goes on: {:?}",
                 self.pending
             );
@@ -306,7 +335,7 @@ impl<'a> Player<'a> {
         for (requests, uses) in plan.before.iter().zip(&plan.uses) {
             for &(tensor, place) in requests {
                 let user = self.submit(tensor, place);
-                if place == Place::Gpu {
+                if matches!(place, Place::Gpu(_)) {
                     came[tensor] = Some(user);
                 }
                 if one_by_one {
@@ -320,7 +349,7 @@ impl<'a> Player<'a> {
                 let blocks = plan.tensors[tensor].clone();
                 let places = &self.memory.places[blocks];
                 assert!(
-                    places.iter().all(|place| *place == Place::Gpu),
+                    places.iter().all(|place| *place == gpu_of(tensor)),
                     "tensor {tensor} is used before it has arrived: {places:?}"
                 );
             }
@@ -385,7 +414,7 @@ fn what_is_written_hides_what_is_copied_ahead() {
     for (copy_takes, write_takes) in [(3, 5), (5, 3), (4, 4)] {
         let mut m = Nothing {
             memory: Memory {
-                places: vec![Place::Gpu; (PARTS * of_a_part) as usize],
+                places: vec![Place::Gpu(0); (PARTS * of_a_part) as usize],
                 copy_takes,
                 write_takes,
                 ..Memory::default()
