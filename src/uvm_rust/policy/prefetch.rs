@@ -61,7 +61,7 @@ pub mod worker;
 pub use blocks::Shape;
 pub use feed::{Correlator, Feed};
 pub use share::Share;
-pub use types::{Config, ExecId, Next, Prefetch, Stats, UmBlock, Walk};
+pub use types::{Config, ExecId, FromSsd, Next, Prefetch, Stats, UmBlock, Walk};
 
 use crate::mem::OutOfMemory;
 use kernels::{Before, Evidence, Kernels, Slot};
@@ -520,7 +520,7 @@ impl Predictor {
             block,
             kernel,
             ahead,
-            fetched: false,
+            ssd: FromSsd::Not,
         })
     }
 

@@ -7,7 +7,7 @@ use super::chosen::Chosen;
 use super::dev::{Dev, Set};
 use super::fetch::{fetch_for, For, Ready};
 use super::room::Room;
-use super::tier::{asking, current, device, fetched, kick_workers, must_wait, OwnerHandle};
+use super::tier::{asking, current, device, fetched, kick_workers, lacks_room, OwnerHandle};
 use super::{bindings, FETCHERS, PREFETCHERS, READERS};
 use crate::ffi::seam::PmLock;
 use crate::ffi::space;
@@ -175,8 +175,8 @@ impl Machine for Asked {
         };
         // SAFETY: the block is locked and known, and its VA space locked; the tier is there.
         unsafe {
-            let (asked, _) = block::asked(self.at.known(), self.reads_for);
-            must_wait(self.owner)
+            let (asked, whom) = block::asked(self.at.known(), self.reads_for);
+            whom.is_some_and(|whom| lacks_room(self.owner, whom))
                 && Room::of(block, null_mut())
                     .is_some_and(|mut room| needs_host(&mut room, To::Host, &asked))
         }

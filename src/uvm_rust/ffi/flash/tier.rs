@@ -658,6 +658,16 @@ pub(super) unsafe fn must_wait(owner: OwnerHandle) -> bool {
     }
 }
 
+/// Whether who reads for `asks` leaves host memory to others.
+///
+/// # Safety
+///
+/// The owner is there.
+pub(super) unsafe fn lacks_room(owner: OwnerHandle, asks: Asks) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { owner.with(|state, live| state.lacks_room(live, owner, asks)) }
+}
+
 /// The tenant writes nothing any more; what it has to pay is kept for whoever is the same tenant next.
 ///
 /// # Safety

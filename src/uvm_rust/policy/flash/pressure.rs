@@ -91,7 +91,7 @@ impl Pressure {
 
     /// Whether a worker tries another va_block while `host` pages are in use.
     pub fn goes_on(&self, host: u64, now: u64) -> bool {
-        host > self.low() && !self.is_resting(now)
+        self.is_above_low(host) && !self.is_resting(now)
     }
 
     /// How many of `workers` to wake. After a rest it is one, to see.
@@ -114,6 +114,11 @@ impl Pressure {
     /// Whether `host` pages are more than may be in use, so that whoever makes more may wait.
     pub fn is_short(&self, host: u64) -> bool {
         host > self.limit
+    }
+
+    /// Whether `host` pages are so many that workers spill some.
+    pub fn is_above_low(&self, host: u64) -> bool {
+        host > self.low()
     }
 
     /// Whether a tenant's pages may be spilled: it has its share of what spills leave. Who has less

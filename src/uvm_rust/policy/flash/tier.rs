@@ -346,6 +346,17 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         attached.is_some_and(|attached| attached.pressure.is_short(self.host_pages))
     }
 
+    /// Whether who reads for `asks` leaves host memory to others. A prefetch, which is a guess, does so from the low mark
+    /// on: workers would spill for it what is in use.
+    pub fn lacks_room<R>(&self, records: &mut R, owner: O, asks: Asks) -> bool
+    where
+        R: Records<Block = B, Owner = O>,
+    {
+        let attached = self.attached.as_ref();
+        let is_spilled = || attached.is_some_and(|a| a.pressure.is_above_low(self.host_pages));
+        asks == Asks::Prefetch && is_spilled() || self.must_wait(records, owner)
+    }
+
     // The queues of what may be spilled.
 
     fn enqueue<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {

@@ -22,7 +22,7 @@
 
 use super::lane::Lane;
 use super::ring::Ring;
-use super::{Config, ExecId, Next, Predictor, Prefetch, Share, Stats, UmBlock};
+use super::{Config, ExecId, FromSsd, Next, Predictor, Prefetch, Share, Stats, UmBlock};
 use crate::mem::OutOfMemory;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -116,7 +116,8 @@ pub struct Correlator {
     held: Option<Prefetch>,
     /// No prefetch until the next kernel.
     holding: bool,
-    /// Blocks that are to come from the SSD first, of which the first was looked at longest ago.
+    /// Blocks that are to come from the SSD first, of which the first was looked at longest ago. Those of a kernel that is
+    /// over are among them as long as they are on their way, as the device reads no less for that.
     coming: Ring<Prefetch>,
     /// How many of them are to be looked at, from the first one on.
     to_look: usize,
@@ -184,17 +185,20 @@ impl Correlator {
             Some(Prefetch { ahead, ..p })
         };
         self.held = self.held.and_then(nearer);
-        self.keep_coming(nearer);
+        self.change_coming(|p| match p.ssd {
+            FromSsd::Over => Some(p),
+            _ => Some(nearer(p).unwrap_or(p.over())),
+        });
+        self.to_look = self.coming.len();
     }
 
-    /// Keeps of what is to come from the SSD what `change` makes of it. All of that is looked at again.
-    fn keep_coming(&mut self, change: impl Fn(Prefetch) -> Option<Prefetch>) {
+    /// Keeps of what is to come from the SSD what `change` makes of it, in the same order.
+    fn change_coming(&mut self, mut change: impl FnMut(Prefetch) -> Option<Prefetch>) {
         for _ in 0..self.coming.len() {
-            if let Some(prefetch) = self.coming.pop().and_then(&change) {
+            if let Some(prefetch) = self.coming.pop().and_then(&mut change) {
                 self.coming.push(prefetch);
             }
         }
-        self.to_look = self.coming.len();
     }
 
     /// The next block to prefetch, looking at `steps` blocks or kernels at most.
@@ -205,8 +209,7 @@ impl Correlator {
         if let Some(left) = self.to_look.checked_sub(1) {
             self.to_look = left;
             if let Some(p) = self.coming.pop() {
-                let fetched = true;
-                return Next::Prefetch(Prefetch { fetched, ..p });
+                return Next::Prefetch(p);
             }
         }
         if self.held.is_some() && self.is_behind && !self.may_fetch() {
@@ -218,30 +221,56 @@ impl Correlator {
         }
     }
 
+    /// How many blocks are on their way from the SSD.
+    #[cfg(test)]
+    pub(super) fn on_their_way(&self) -> usize {
+        self.coming.len()
+    }
+
     /// Whether one more block may be on its way from the SSD.
     pub fn may_fetch(&self) -> bool {
         self.coming.len() < FETCHES
     }
 
     /// Pages of `prefetch` are to come from the SSD first. It comes again when a read has ended
-    /// ([`Feed::read_ended`]), unless its kernel is over by then.
+    /// ([`Feed::read_ended`]), or a kernel begins; with its own kernel over, to see whether they are still on their way.
     pub fn comes(&mut self, prefetch: Prefetch) {
-        // A block may be predicted for two kernels.
-        if !self.coming.iter().any(|p| p.block == prefetch.block) {
+        let prefetch = match prefetch.ssd {
+            FromSsd::Not => prefetch.coming(),
+            _ => prefetch,
+        };
+        if !self.joins(prefetch) {
             self.coming.push(prefetch);
         }
     }
 
+    /// Whether the block of `prefetch` is on its way already, as it was predicted for another kernel as well. Then it
+    /// is on its way for this one, too, also if the other is over.
+    fn joins(&mut self, prefetch: Prefetch) -> bool {
+        let mut joins = false;
+        self.change_coming(|p| {
+            let same = p.block == prefetch.block;
+            joins |= same;
+            Some(match p.ssd {
+                FromSsd::Over if same => prefetch,
+                _ => p,
+            })
+        });
+        joins
+    }
+
     /// So many blocks are on their way from the SSD that `prefetch` is not asked for yet: it comes next, once one of
-    /// them is over.
+    /// them is over. If its own block is among them, it is on its way already.
     pub fn fall_behind(&mut self, prefetch: Prefetch) {
-        self.held = Some(prefetch);
-        self.is_behind = true;
+        if !self.joins(prefetch.coming()) {
+            self.held = Some(prefetch);
+            self.is_behind = true;
+        }
     }
 
     /// `prefetch` comes again, before others. One that was to come from the SSD keeps its place among those.
     fn keep(&mut self, prefetch: Prefetch) {
-        if prefetch.fetched {
+        if prefetch.ssd != FromSsd::Not {
             self.comes(prefetch);
             self.to_look = self.coming.len();
         } else {
@@ -267,8 +296,8 @@ impl Correlator {
         feed.kernels.front().is_none()
     }
 
-    /// `prefetch` was not begun, as another kernel was announced meanwhile: it comes first once that is learnt, unless
-    /// its own kernel is over.
+    /// `prefetch` was not begun, as another kernel was announced meanwhile, or the worker had to stop: it comes first once
+    /// that is learnt, unless its own kernel is over.
     pub fn put_back(&mut self, prefetch: Prefetch) {
         self.keep(prefetch);
     }
@@ -276,7 +305,9 @@ impl Correlator {
     /// Addresses `first` to `last` went away.
     pub fn forget(&mut self, first: UmBlock, last: UmBlock) {
         self.held = None;
-        self.keep_coming(|p| (p.block < first || last < p.block).then_some(p));
+        // No read of what is freed is under way.
+        self.change_coming(|p| (p.block < first || last < p.block).then_some(p));
+        self.to_look = self.coming.len();
         self.predictor.forget(first, last);
     }
 

@@ -153,7 +153,7 @@ fn a_late_prefetch_does_not_disturb_the_chain() {
             block: b(10),
             kernel: ExecId(1),
             ahead: 0,
-            fetched: false
+            ssd: FromSsd::Not
         })
     );
     p.on_fault(b(10)).unwrap();
@@ -163,7 +163,7 @@ fn a_late_prefetch_does_not_disturb_the_chain() {
             block: b(11),
             kernel: ExecId(1),
             ahead: 0,
-            fetched: false
+            ssd: FromSsd::Not
         })
     );
 }

@@ -85,8 +85,35 @@ pub struct Prefetch {
     pub kernel: ExecId,
     /// How many kernels ahead that is; 0 is the current one.
     pub ahead: u32,
-    /// It was to come from the SSD when it was handed out before.
-    pub fetched: bool,
+    /// How far it has come on its way from the SSD.
+    pub ssd: FromSsd,
+}
+
+/// How far a prefetch has come whose block is on the SSD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FromSsd {
+    /// It is not on its way.
+    #[default]
+    Not,
+    /// Pages of the block were on their way when it was handed out before.
+    Comes,
+    /// Its kernel is over, and pages of the block were on their way. The block keeps its place among those that are until
+    /// they have come, and is not brought.
+    Over,
+}
+
+impl Prefetch {
+    /// The same, of whose block pages are on their way.
+    pub(super) fn coming(self) -> Self {
+        let ssd = FromSsd::Comes;
+        Self { ssd, ..self }
+    }
+
+    /// The same, which is not to be brought any more once it has come.
+    pub(super) fn over(self) -> Self {
+        let ssd = FromSsd::Over;
+        Self { ssd, ..self }
+    }
 }
 
 /// What one call of `Predictor::next` found.

@@ -178,6 +178,27 @@ fn who_has_less_than_its_share_neither_waits_nor_is_spilled() {
     assert!(!r.must_wait(rich));
 }
 
+/// What a guess would bring is not worth what workers spill for it.
+#[test]
+fn a_prefetch_leaves_the_last_eighth_to_others() {
+    let mut r = Rig::default();
+    let (owner, blocks) = r.with(&[87]);
+    let mut lack = |pages| {
+        r.tier.detach();
+        r.tier.attach(1, 100, 1);
+        r.note(blocks[0], pages);
+        let asks = [Asks::Prefetch, Asks::Call, Asks::Fault];
+        asks.map(|asks| r.tier.lacks_room(&mut r.live, owner, asks))
+    };
+    // An eighth of 100 is 12.
+    assert_eq!(lack(88), [false; 3]);
+    assert_eq!(lack(89), [true, false, false]);
+    assert_eq!(lack(100), [true, false, false]);
+    assert_eq!(lack(101), [true; 3]);
+    r.tier.detach();
+    assert!(!r.tier.lacks_room(&mut r.live, owner, Asks::Prefetch));
+}
+
 /// All faults ask under one lock, so each tenant must not make all of them slower.
 #[test]
 fn a_fault_looks_at_as_many_tenants_however_many_there_are() {

@@ -190,7 +190,7 @@ fn coming(n: u32, ahead: u32) -> Prefetch {
 fn looked_at(c: &mut Correlator) -> Vec<u32> {
     let mut seen = Vec::new();
     while let Next::Prefetch(p) = c.next(100) {
-        assert!(p.fetched);
+        assert_eq!(p.ssd, FromSsd::Comes);
         seen.push(p.block.0);
         c.comes(p);
     }
@@ -221,7 +221,7 @@ fn what_comes_from_the_ssd_is_looked_at_when_a_read_has_ended() {
     c.forget(block(3), block(4));
     assert_eq!(looked_at(&mut c), [2, 1]);
     c.hold(Prefetch {
-        fetched: true,
+        ssd: FromSsd::Comes,
         ..coming(5, 0)
     });
     feed.read_ended();
@@ -247,13 +247,7 @@ fn one_too_many_waits_for_a_place() {
     c.fall_behind(coming(99, 0));
     feed.read_ended();
     c.absorb(&feed, 100);
-    assert_eq!(
-        c.next(100),
-        Next::Prefetch(Prefetch {
-            fetched: true,
-            ..coming(0, 0)
-        })
-    );
+    assert_eq!(c.next(100), Next::Prefetch(coming(0, 0).coming()));
     // The first has come.
     for _ in 1..FETCHES {
         let Next::Prefetch(p) = c.next(100) else {
@@ -264,28 +258,58 @@ fn one_too_many_waits_for_a_place() {
     assert_eq!(c.next(100), Next::Prefetch(coming(99, 0)));
 }
 
+/// The device reads it all the same, so that no other takes its place.
 #[test]
-fn what_comes_late_is_dropped_with_its_kernel() {
+fn what_comes_late_keeps_its_place_until_it_has_come() {
     let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
     let far = far_prefetch(&mut c, &feed);
-    c.comes(Prefetch {
-        ahead: 0,
-        ..coming(7, 0)
-    });
+    (1..FETCHES as u32).for_each(|n| c.comes(coming(n + 70, 0)));
     c.comes(far);
+    assert!(!c.may_fetch());
     feed.announce(ExecId(2));
     c.absorb(&feed, 1000);
+    assert!(!c.may_fetch(), "as many are on their way as were");
+    for n in 1..FETCHES as u32 {
+        let over = coming(n + 70, 0).over();
+        assert_eq!(c.next(100), Next::Prefetch(over));
+        c.comes(over);
+    }
     let nearer = Prefetch {
         ahead: far.ahead - 1,
-        fetched: true,
-        ..far
+        ..far.coming()
     };
     assert_eq!(c.next(100), Next::Prefetch(nearer));
-    // An unknown kernel: what was foreseen does not come.
+    // An unknown kernel: what was foreseen does not come, and what is over stays so.
     c.comes(nearer);
     feed.announce(ExecId(9));
     c.absorb(&feed, 1000);
-    feed.read_ended();
-    c.absorb(&feed, 1000);
+    for _ in 0..FETCHES {
+        let Next::Prefetch(p) = c.next(100) else {
+            panic!("not all are looked at");
+        };
+        assert_eq!(p.ssd, FromSsd::Over);
+    }
+    assert!(c.may_fetch());
     assert_eq!(prefetched(&mut c), [0u32; 0]);
+}
+
+#[test]
+fn what_is_over_and_predicted_again_is_brought() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    (0..FETCHES as u32).for_each(|n| c.comes(coming(n, 0)));
+    feed.announce(ExecId(9));
+    c.absorb(&feed, 1000);
+    // With a place of its own, and with none left: it has one.
+    c.comes(coming(2, 5));
+    c.fall_behind(coming(3, 6));
+    let seen: Vec<_> = (0..FETCHES).map(|_| c.next(100)).collect();
+    for (n, next) in (0..).zip(seen) {
+        let expected = match n {
+            2 => coming(2, 5).coming(),
+            3 => coming(3, 6).coming(),
+            _ => coming(n, 0).over(),
+        };
+        assert_eq!(next, Next::Prefetch(expected));
+    }
+    assert_eq!(c.next(100), Next::Idle, "none waits for a place");
 }

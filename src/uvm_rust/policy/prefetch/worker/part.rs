@@ -48,6 +48,10 @@ pub(super) enum Part {
     SsdWindow,
     /// W-ssd: what was read goes to the GPU.
     SsdComes,
+    /// W-ssd: what is not to be brought any more keeps its place until it has been read.
+    SsdOver,
+    /// W-ssd: so does what the worker has to leave.
+    SsdKept,
     /// W-own: policy is asked about a block that is brought.
     PolicyIn,
     /// W-own: and about one that is pushed out.
@@ -113,6 +117,8 @@ impl Part {
         Self::SsdOnce,
         Self::SsdWindow,
         Self::SsdComes,
+        Self::SsdOver,
+        Self::SsdKept,
         Self::PolicyIn,
         Self::PolicyOut,
         Self::Watermark,

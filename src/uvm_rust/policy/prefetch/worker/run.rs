@@ -13,7 +13,7 @@ use super::{
 };
 use crate::policy::evict::Chunk;
 use crate::policy::mask::PageMask;
-use crate::policy::prefetch::{Next, Prefetch, UmBlock};
+use crate::policy::prefetch::{FromSsd, Next, Prefetch, UmBlock};
 
 /// Bytes of a UM block.
 const BLOCK_SIZE: u64 = UmBlock::SIZE;
@@ -76,6 +76,8 @@ struct Brought {
     /// Something was begun that has to be settled.
     begun: bool,
     waits_for: Ssd,
+    /// Somebody reads pages of it from the SSD, or is to, whether or not it waits for them.
+    comes: bool,
 }
 
 impl Brought {
@@ -85,6 +87,7 @@ impl Brought {
             pages: 0,
             begun: false,
             waits_for: Ssd::Nothing,
+            comes: false,
         }
     }
 
@@ -103,6 +106,7 @@ impl Brought {
                 Ssd::Nothing => self.waits_for,
                 waits_for => waits_for,
             },
+            comes: self.comes || part.comes,
         }
     }
 }
@@ -176,12 +180,20 @@ impl<'a, M: Machine> Run<'a, M> {
             }
             if self.said.replace(step.now) != Some(step.now) {
                 if self.enter().is_err() {
+                    if let Next::Prefetch(prefetch) = step.next {
+                        self.put_back(prefetch, &Brought::only(Outcome::Unfit));
+                    }
                     return Turn::Stopped;
                 }
                 self.mark_now(step.now);
             }
             match step.next {
                 Next::More => {}
+                Next::Prefetch(prefetch) if prefetch.ssd == FromSsd::Over => {
+                    if self.look_whether_over(prefetch).is_err() {
+                        return Turn::Stopped;
+                    }
+                }
                 Next::Prefetch(prefetch) => {
                     let until = step.now.wrapping_add(prefetch.ahead);
                     if self.bring(prefetch, until).is_err() {
@@ -320,46 +332,11 @@ impl<'a, M: Machine> Run<'a, M> {
 
     /// Brings what is predicted, which has to stay up to kernel number `until`.
     fn bring(&mut self, prefetch: Prefetch, until: u32) -> Result<(), Stop> {
-        self.ready()?;
-        if self.worker.lacks(Part::WaitsToMove) && !self.may_begin() {
-            self.wait_faults()?;
-        }
-        let mut at = prefetch.block.address();
-        let last = at + (BLOCK_SIZE - 1);
         let mut all = Brought::only(Outcome::Unfit);
-        // Several va_blocks, where ranges are smaller than 2 MiB or not aligned.
-        while at <= last {
-            let Some(found) = self.machine.next_block(at, last) else {
-                break;
-            };
-            let may_move = found.hindrances.may_move()
-                || self.worker.lacks(Part::PolicyIn) && !found.hindrances.no_block;
-            let part = if may_move {
-                self.bring_block(all.begun, until, prefetch.fetched)
-            } else {
-                Some(Brought::only(Outcome::Unfit))
-            };
-            let Some(part) = part else {
-                // The locks were let go for it, so that the same memory is looked for again.
-                if self.wait_faults()? {
-                    continue;
-                }
-                self.machine.tables(|c, _, _| c.put_back(prefetch));
-                return Ok(());
-            };
-            all = all.and(part);
-            // What the SSD did not give says nothing of the va_blocks beside it.
-            let failed = part.outcome == Outcome::Failed && part.begun;
-            if failed || part.outcome == Outcome::NoRoom {
-                break;
-            }
-            if found.next <= at {
-                if M::CHECKS {
-                    self.machine.broken("W-bound: the same memory twice");
-                }
-                break;
-            }
-            at = found.next;
+        let brought = self.bring_all(prefetch, until, &mut all);
+        if !matches!(brought, Ok(true)) {
+            self.put_back(prefetch, &all);
+            return brought.map(|_| ());
         }
         let waits = self.put_aside(prefetch, &all);
         if all.begun {
@@ -371,6 +348,61 @@ impl<'a, M: Machine> Run<'a, M> {
             self.machine.brought(all.outcome, all.pages);
         }
         Ok(())
+    }
+
+    /// Brings the va_blocks of a UM block, and adds to `all` what became of them. False if the prefetch is to come again,
+    /// as another kernel was announced.
+    fn bring_all(
+        &mut self,
+        prefetch: Prefetch,
+        until: u32,
+        all: &mut Brought,
+    ) -> Result<bool, Stop> {
+        self.ready()?;
+        if self.worker.lacks(Part::WaitsToMove) && !self.may_begin() {
+            self.wait_faults()?;
+        }
+        let mut at = prefetch.block.address();
+        let last = at + (BLOCK_SIZE - 1);
+        let is_coming = prefetch.ssd != FromSsd::Not;
+        // Several va_blocks, where ranges are smaller than 2 MiB or not aligned.
+        while at <= last {
+            let Some(found) = self.machine.next_block(at, last) else {
+                break;
+            };
+            let may_move = found.hindrances.may_move()
+                || self.worker.lacks(Part::PolicyIn) && !found.hindrances.no_block;
+            let part = if may_move {
+                self.bring_block(all.begun, until, is_coming)
+            } else {
+                let comes = is_coming && self.is_on_its_way(&found);
+                let unfit = Brought::only(Outcome::Unfit);
+                Some(Brought { comes, ..unfit })
+            };
+            let Some(part) = part else {
+                // The locks were let go for it, so that the same memory is looked for again.
+                if self.wait_faults()? {
+                    continue;
+                }
+                return Ok(false);
+            };
+            *all = all.and(part);
+            // What the SSD did not give says nothing of the va_blocks beside it.
+            let failed = part.outcome == Outcome::Failed && part.begun;
+            if failed || part.outcome == Outcome::NoRoom {
+                // Those beside it were not looked at.
+                all.comes |= is_coming;
+                break;
+            }
+            if found.next <= at {
+                if M::CHECKS {
+                    self.machine.broken("W-bound: the same memory twice");
+                }
+                break;
+            }
+            at = found.next;
+        }
+        Ok(true)
     }
 
     /// Brings the va_block that was chosen, under the next number, which others of its UM block

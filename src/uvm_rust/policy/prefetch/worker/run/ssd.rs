@@ -2,9 +2,9 @@
 
 //! Blocks that are on the SSD (W-ssd): they are asked for, and come again once they have been read.
 
-use super::super::{Machine, Outcome, Pages, Stored};
-use super::{Attempt, Brought, Part, Run};
-use crate::policy::prefetch::Prefetch;
+use super::super::{Found, Machine, Outcome, Pages, Stored, To};
+use super::{Attempt, Brought, Part, Run, Stop, BLOCK_SIZE};
+use crate::policy::prefetch::{FromSsd, Prefetch};
 
 /// What a block waits for before all of it can be brought.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,17 +16,81 @@ pub(super) enum Ssd {
     Turn,
 }
 
+impl Brought {
+    /// The prefetch that this became of: pages of its block may be on their way from now on.
+    fn of(&self, prefetch: Prefetch) -> Prefetch {
+        match self.waits_for {
+            Ssd::Read => prefetch.coming(),
+            _ => prefetch,
+        }
+    }
+}
+
 impl<M: Machine> Run<'_, M> {
+    /// A block that the worker had to leave comes again. What was asked for of it stays on its way.
+    pub(super) fn put_back(&mut self, prefetch: Prefetch, all: &Brought) {
+        if !self.worker.lacks(Part::SsdKept) || prefetch.ssd == FromSsd::Not {
+            let prefetch = all.of(prefetch);
+            self.machine.tables(|c, _, _| c.put_back(prefetch));
+        }
+    }
+
+    /// W-ssd: a block that is not to be brought any more keeps its place among those that are on their way, as long as
+    /// some of it is.
+    pub(super) fn look_whether_over(&mut self, prefetch: Prefetch) -> Result<(), Stop> {
+        let comes = self.comes(prefetch);
+        if !matches!(comes, Ok(false)) && !self.worker.lacks(Part::SsdOver) {
+            self.machine.tables(|c, _, _| c.comes(prefetch));
+        }
+        comes.map(|_| ())
+    }
+
+    /// Whether somebody reads pages of a block, or is to.
+    fn comes(&mut self, prefetch: Prefetch) -> Result<bool, Stop> {
+        self.ready()?;
+        let mut at = prefetch.block.address();
+        let last = at + (BLOCK_SIZE - 1);
+        while at <= last {
+            let Some(found) = self.machine.next_block(at, last) else {
+                break;
+            };
+            if self.is_on_its_way(&found) {
+                return Ok(true);
+            }
+            // It is further on, or the machine breaks its contract.
+            at = found.next.max(at + 1);
+        }
+        Ok(false)
+    }
+
+    /// Whether somebody reads pages of the va_block that was chosen, or is to.
+    pub(super) fn is_on_its_way(&mut self, found: &Found) -> bool {
+        if found.hindrances.no_block {
+            return false;
+        }
+        self.machine.lock(To::Gpu);
+        let stored = self.machine.stored();
+        self.machine.unlock();
+        !stored.coming.is_empty()
+    }
+
     /// W-room, W-ssd: a block of which not all could be brought comes again, when there may be room or when it has been
     /// read. Returns whether it waits for the SSD, and will be counted then.
     pub(super) fn put_aside(&mut self, prefetch: Prefetch, all: &Brought) -> bool {
+        let prefetch = all.of(prefetch);
         match (all.outcome, all.waits_for) {
             (Outcome::NoRoom, _) if self.worker.lacks(Part::HoldsBack) => false,
             (Outcome::NoRoom, _) => {
                 self.machine.tables(|c, _, _| c.hold(prefetch));
                 false
             }
-            (_, Ssd::Nothing) => false,
+            (_, Ssd::Nothing) => {
+                // Pages of it are on their way that are not to be brought any more.
+                if all.comes && prefetch.ssd != FromSsd::Not && !self.worker.lacks(Part::SsdOver) {
+                    self.machine.tables(|c, _, _| c.comes(prefetch.over()));
+                }
+                false
+            }
             (_, Ssd::Read) => {
                 if !self.worker.lacks(Part::SsdComes) {
                     self.machine.tables(|c, _, _| c.comes(prefetch));
@@ -47,6 +111,7 @@ impl<M: Machine> Run<'_, M> {
             return Stored::default();
         }
         let stored = self.machine.stored();
+        attempt.so_far.comes = !stored.coming.is_empty();
         let mut idle = stored.idle;
         if !self.worker.lacks(Part::SsdFits) {
             idle = self.fit(idle, pages);

@@ -58,9 +58,11 @@ fn cast(w: &World, chunks: u32, has_ssd: bool) -> Vec<Pin<Box<dyn Future<Output 
         });
     }
     if has_ssd {
-        others.push(Box::pin(spills(w, 8 + w.below(40))));
+        // More is on the SSD than may be on its way, and comes slowly.
+        let much = w.chance(2);
+        others.push(Box::pin(spills(w, 8 + w.below(40), much)));
         for _ in 0..2 {
-            others.push(Box::pin(reads(w, 60)));
+            others.push(Box::pin(reads(w, 60, if much { 400 } else { 12 })));
         }
     }
     others

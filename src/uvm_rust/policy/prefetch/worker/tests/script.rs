@@ -174,8 +174,8 @@ fn it_stops(lack: Option<Part>) {
     s.enters = [true, false].into();
     s.faults = [true].into();
     assert_eq!(w.turn(&mut s), Turn::Stopped);
-    // The first block was chosen by the turn that could not begin it.
-    let looks = [Enter, NextBlock(11), Lock(To::Gpu), Unlock, Leave];
+    // The first block was chosen by the turn that could not begin it, and comes again.
+    let looks = [Enter, NextBlock(10), Lock(To::Gpu), Unlock, Leave];
     assert_eq!(s.did, [&looks[..], &[WaitFaults]].concat());
     s.did.clear();
     s.stopping = true;
@@ -806,6 +806,14 @@ pub(super) const ALL: &[(&str, Test)] = &[
     (
         "what_is_coming_is_waited_for",
         ssd::what_is_coming_is_waited_for,
+    ),
+    (
+        "what_is_over_keeps_its_place",
+        ssd::what_is_over_keeps_its_place,
+    ),
+    (
+        "what_has_to_wait_keeps_its_place",
+        ssd::what_has_to_wait_keeps_its_place,
     ),
     ("what_did_not_come_is_left", ssd::what_did_not_come_is_left),
     ("only_fit_pages_come", ssd::only_fit_pages_come),

@@ -25,6 +25,7 @@ pub(super) fn fresh(space: usize, um: u32) -> Block {
         pages: Pages::default(),
         stored: PageMask::EMPTY,
         coming: PageMask::EMPTY,
+        asked: false,
         failed: false,
         chunk: None,
     }
@@ -111,6 +112,7 @@ async fn serve(w: &World, b: usize) {
     p.discarded = PageMask::EMPTY;
     // What the SSD has is read for the fault.
     s.blocks[b].stored = PageMask::EMPTY;
+    s.blocks[b].asked = false;
     s.requeue(b);
     if let (OURS, Some(chunk)) = (s.blocks[b].space, s.blocks[b].chunk) {
         s.came_for[chunk as usize] = s.running;
@@ -233,14 +235,19 @@ async fn touch(w: &World, b: usize) {
     s.blocks[b].locked = false;
 }
 
-/// What is in host memory goes to the SSD, of some va_blocks, `times` times.
-pub(super) async fn spills(w: &World, times: usize) {
+/// What is in host memory goes to the SSD, of some va_blocks, `times` times; or `of_all`, and what is on the GPU as well.
+pub(super) async fn spills(w: &World, times: usize, of_all: bool) {
     for _ in 0..times {
-        let b = w.below(w.now().blocks.len());
-        lock(w, b).await;
-        w.pause().await;
-        {
-            let block = &mut w.now().blocks[b];
+        let n = w.now().blocks.len();
+        let from = w.below(n);
+        for b in from..if of_all { n } else { from + 1 } {
+            lock(w, b).await;
+            w.pause().await;
+            let s = &mut *w.now();
+            if of_all && s.blocks[b].space == OURS {
+                s.drop_chunk(b);
+            }
+            let block = &mut s.blocks[b];
             let left = block.pages.populated - block.pages.there;
             block.pages.populated -= left;
             block.stored |= left;
@@ -252,10 +259,11 @@ pub(super) async fn spills(w: &World, times: usize) {
     }
 }
 
-/// One who reads what the worker has asked for, `times` times. Some of it does not come, and some cannot be read.
-pub(super) async fn reads(w: &World, times: usize) {
+/// One who reads what the worker has asked for, `times` times, at most so many steps apart. Some of it does not come, and
+/// some cannot be read.
+pub(super) async fn reads(w: &World, times: usize, apart: usize) {
     for _ in 0..times {
-        for _ in 0..w.below(12) {
+        for _ in 0..w.below(apart) {
             w.pause().await;
         }
         let next = w.now().reads.pop();
@@ -273,6 +281,7 @@ pub(super) async fn reads(w: &World, times: usize) {
         }
         block.failed |= fails && !came.is_empty();
         block.coming = PageMask::EMPTY;
+        block.asked = false;
         block.locked = false;
         w.feed.read_ended();
         s.woken = true;

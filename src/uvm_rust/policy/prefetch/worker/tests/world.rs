@@ -4,7 +4,7 @@
 //! service, and copies that take their time. Each call of the worker lets others run first.
 
 use super::super::*;
-use super::correlator;
+use super::{correlator, FETCHES};
 use crate::policy::evict::{self, Queue};
 use crate::policy::prefetch::{ExecId, UmBlock};
 use crate::testing::{Exploration, SpaceLock};
@@ -43,6 +43,9 @@ pub(super) struct Block {
     /// Pages that are on the SSD, and those of them that somebody is to read.
     pub(super) stored: PageMask,
     pub(super) coming: PageMask,
+    /// The worker has asked for them, and this was not tried yet, and no fault has brought them. A block that is spilled
+    /// again before its reader comes is read once more than is counted.
+    pub(super) asked: bool,
     /// A read has failed.
     pub(super) failed: bool,
     pub(super) chunk: Option<Chunk>,
@@ -647,7 +650,13 @@ impl Machine for Model<'_> {
         };
         let s = &mut *self.w.now();
         s.blocks[b].coming |= *pages;
+        s.blocks[b].asked = true;
         s.reads.push(b);
+        // What is freed is not read.
+        let is_read = |b: &&Block| b.alive && b.asked && b.stored.intersects(&b.coming);
+        if s.blocks.iter().filter(is_read).count() > FETCHES {
+            s.blame("too many blocks are on their way from the SSD".into());
+        }
         self.asked += 1;
         true
     }

@@ -87,11 +87,92 @@ pub(super) fn what_is_coming_is_waited_for(lack: Option<Part>) {
     }
     s.did.clear();
     s.kernel(2, false);
-    (s.pages, s.stored) = ([AWAY].into(), [coming(4)].into());
+    // Blocks 10 and 11 have come meanwhile.
+    (s.pages, s.stored) = (
+        [AWAY].into(),
+        [Stored::default(), Stored::default(), coming(4)].into(),
+    );
     w.turn(&mut s);
-    assert_eq!(s.blocks()[0], 20);
+    assert_eq!(s.blocks()[..3], [10, 11, 20]);
     read_ended(&mut s, &w);
     assert_eq!((s.blocks(), outcomes(&s)), (vec![20], vec![MOVED]));
+}
+
+/// Nothing is brought of a kernel that is over, or that is unfit by now, and nothing takes its place before it was read.
+pub(super) fn what_is_over_keeps_its_place(lack: Option<Part>) {
+    let (mut s, w) = (Script::trained(), worker(true, 0, lack));
+    (s.pages, s.stored) = (vec![AWAY; 2].into(), vec![coming(4); 2].into());
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    s.did.clear();
+    s.kernel(9, false);
+    s.stored = vec![coming(4); 2].into();
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    let look = |n| [NextBlock(n), Lock(To::Gpu), Unlock];
+    let both = [&[Enter][..], &look(10), &look(11), &[Leave]].concat();
+    assert_eq!((&s.did, s.correlator.on_their_way()), (&both, 2));
+    // The first has come, and nothing is brought.
+    s.stored = [Stored::default(), coming(4)].into();
+    assert_eq!(read_ended(&mut s, &w), both);
+    assert_eq!(s.correlator.on_their_way(), 1);
+    assert_eq!(
+        read_ended(&mut s, &w),
+        [&[Enter][..], &look(11), &[Leave]].concat()
+    );
+    assert_eq!(s.correlator.on_their_way(), 0);
+    // Policy keeps it, and what is on its way is unfit by now: neither is brought, and both are still read.
+    for unfit in [true, false] {
+        let (mut s, w) = asked(lack);
+        if unfit {
+            let discarded = Pages {
+                discarded: pages(4),
+                ..AWAY
+            };
+            s.pages = [discarded].into();
+        } else {
+            let hindrances = Hindrances {
+                lite: true,
+                ..Hindrances::default()
+            };
+            let next = UmBlock(11).address();
+            s.found = [Some(Found { hindrances, next })].into();
+        }
+        s.stored = [coming(4)].into();
+        read_ended(&mut s, &w);
+        assert_eq!(outcomes(&s).len(), 1);
+        assert_eq!(s.correlator.on_their_way(), 1);
+        read_ended(&mut s, &w);
+        assert_eq!((s.blocks(), outcomes(&s)), (vec![10], vec![]));
+        assert_eq!(s.correlator.on_their_way(), 0);
+    }
+}
+
+/// A suspend comes, or there is no room for what is in memory: what is on its way stays among those that are.
+pub(super) fn what_has_to_wait_keeps_its_place(lack: Option<Part>) {
+    let (mut s, w) = asked(lack);
+    for enters in [vec![false], vec![true, false]] {
+        s.enters = enters.into();
+        s.feed.read_ended();
+        // The second time it is the locks' end that it stops at.
+        s.stopping = s.enters.len() == 2;
+        assert_eq!(w.turn(&mut s), Turn::Stopped);
+        assert_eq!(s.correlator.on_their_way(), 1);
+        s.stopping = false;
+    }
+    s.did.clear();
+    s.enters.clear();
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!((s.blocks(), outcomes(&s)), (vec![10], vec![MOVED]));
+    // Half of the block is asked for, and the GPU gets no memory for the other half.
+    let mut s = Script::trained();
+    let half = Pages {
+        populated: pages(2),
+        ..AWAY
+    };
+    (s.pages, s.stored) = ([half].into(), [idle(pages(4) - pages(2))].into());
+    s.migrates = [Migrated::NoRoom].into();
+    w.turn(&mut s);
+    assert_eq!(outcomes(&s)[0], Brought(Outcome::NoRoom, 0));
+    assert_eq!(s.correlator.on_their_way(), 1);
 }
 
 /// It is asked for once: there may be no memory for it. What cannot be read is not asked for at all, nor what nobody reads.
