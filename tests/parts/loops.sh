@@ -10,7 +10,7 @@
 cd "$TOP"
 mkdir -p out/test/rust
 file=out/test/rust/loops.storms loops=target/release/loops
-DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=1800 scripts/vm.sh "
+DRIVER=rust NOLOAD=1 VIDMEM=64M VM_TIMEOUT=${VM_TIMEOUT:-1800} scripts/vm.sh "
 	storms() {
 		echo \"# \$1\"
 		UVM_ARGS=\"\$UVM_ARGS \$1\" bash scripts/vm-load.sh rust && $loops \$2 $file && bash scripts/vm-load.sh unload

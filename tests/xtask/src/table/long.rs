@@ -190,6 +190,28 @@ pub fn debug(setting: &Setting, amount: Amount) -> Vec<Part> {
             &[small, "VM_TIMEOUT=3000", vm::PREFETCH],
             vm::PREFETCH_SUITE.to_owned(),
         ),
+        lane(
+            "kselftest",
+            &[without, small, "VM_TIMEOUT=6000"],
+            "make --silent -C tests/kselftest run".to_owned(),
+        ),
+        lane(
+            "library",
+            &[without, small, "VM_TIMEOUT=4000"],
+            format!("{SUITE}/library"),
+        ),
+        Part::lane("debug/loops", &["tests/parts/loops.sh", "--storms", "10"]).with(&[
+            "KERNEL=debug",
+            "VM_MEM=4G",
+            without,
+            "VM_TIMEOUT=6000",
+        ]),
+        Part::lane("debug/plans", &vm::PLANS).with(&[
+            "KERNEL=debug",
+            "VM_MEM=4G",
+            without,
+            "VM_TIMEOUT=6000",
+        ]),
         on_ssd("flash", &[without, "VM_TIMEOUT=4000"], flash),
         on_ssd(
             "flash-kmemleak",

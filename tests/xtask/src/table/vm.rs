@@ -433,13 +433,19 @@ pub fn flash_lane(setting: &Setting, amount: Amount) -> Part {
     )
 }
 
+/// Plans of the simulator's for a step of BERT, carried out by the driver.
+pub const PLANS: [&str; 3] = [
+    "bash",
+    "-c",
+    "rm -f out/plans.json && scripts/plans.sh out/plans.json bert-base",
+];
+
 /// The SSD tier: the suite, and the programs of `make ssd-demo`.
 pub fn flash(setting: &Setting, amount: Amount) -> Vec<Part> {
     let demo = format!(
         "{SUITE}/flash --demo out/ssd-short.json --ops 300{}",
         seed(setting)
     );
-    let plans = "rm -f out/plans.json && scripts/plans.sh out/plans.json bert-base";
     vec![
         flash_lane(setting, amount),
         ssd(
@@ -454,6 +460,6 @@ pub fn flash(setting: &Setting, amount: Amount) -> Vec<Part> {
             &["scripts/overlap.sh", "out/overlap-short.json"],
         )
         .with(&["MIB=64", "VM_TIMEOUT=600"]),
-        Part::lane("rust/plans", &["bash", "-c", plans]).with(&["VM_TIMEOUT=1500"]),
+        Part::lane("rust/plans", &PLANS).with(&["VM_TIMEOUT=1500"]),
     ]
 }
