@@ -633,7 +633,7 @@ struct uvm_rust_flash_request {
  * submitted; so do those with UVM_RUST_FLASH_TO_HOST and without UVM_RUST_FLASH_FROM_GPUS; and so do all
  * others. Two of different ones of these are carried out at the same time, as far as there are threads for
  * that, unless they share a va_block (2 MiB of addresses, aligned): then the one that was submitted first is
- * done before the other begins.
+ * done before the other begins. With more than eight GPUs at a time, what goes to some of them is in one order.
  *
  * A request with UVM_RUST_FLASH_AFTER begins only when all requests of the file descriptor that were submitted
  * before it have ended, well or not, whichever their memory and their @queue: for what comes to a GPU that is

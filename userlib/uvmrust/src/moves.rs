@@ -14,7 +14,8 @@
 //!
 //! The driver's queue carries out what leaves and what comes at the same time. So that no prefetch
 //! overtakes what leaves there either, one behind such a move begins when all before it have ended
-//! ([`Given::after`]). What leaves may overtake what comes, which makes room all the sooner. What is left
+//! ([`Given::after`]). What leaves may overtake what comes, which makes room all the sooner. Prefetches to different
+//! GPUs have no order: a move from one GPU to another makes no room in time. What is left
 //! to the thread waits for nothing that the driver's queue has, nor does that wait for the thread.
 //!
 //! Moves are advice. What does not succeed is counted, and the memory is where it was.

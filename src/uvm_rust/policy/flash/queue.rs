@@ -16,7 +16,8 @@
 //! be told to come after all others ([`Request::after`]), as what leaves makes the room for it.
 //!
 //! There is one lane for what leaves, as there is one device. A GPU has a lane as long as something waits to go
-//! there: the first one that is free. Where none is, it goes into the lane of the rest.
+//! there: the first one that is free. Where none is, it goes into the lane of the rest, and so does what goes to that GPU
+//! after it, as long as it is there.
 //!
 //! A worker moves one part of a request at a time ([`super::moves`]), and then stands in line again, so that a
 //! tenant's VA spaces and lanes have turns: no more than [`AT_WORK`] are at work for a tenant on each [`Way`].
@@ -288,8 +289,8 @@ impl<E> Queue<E> {
         first.filter(|_| list.length > 0)
     }
 
-    /// The lane for a request (Q-lane). While a request waits in the lane of the rest, no GPU gets a lane: its earlier
-    /// requests may be there.
+    /// The lane for a request (Q-lane). A GPU that has one in the lane of the rest gets no lane of its own before that
+    /// is done.
     fn lane_of(&self, request: &Request) -> Lane {
         if request.leaves() {
             return Lane::Out;
@@ -301,7 +302,8 @@ impl<E> Queue<E> {
         let mine = |lane: &Lane| self.first(*lane).is_some_and(is_its);
         let is_free = |lane: &Lane| self.first(*lane).is_none();
         let own = if lacks(Part::LaneEach) { 0 } else { self.own };
-        let gets = is_free(&Lane::Rest) || lacks(Part::RestFirst);
+        let mut rest = self.lanes[Lane::Rest as usize].iter(&self.slots);
+        let gets = !rest.any(|slot| slot.job.gpu == request.gpu) || lacks(Part::RestFirst);
         Lane::of_gpus(own)
             .find(mine)
             .or_else(|| Lane::of_gpus(own).find(is_free).filter(|_| gets))

@@ -43,13 +43,16 @@ fn a_gpu_has_a_lane_while_something_is_to_go_there() {
         assert_eq!(has(&q, *lane), [user]);
     }
     assert_eq!(has(&q, Lane::Rest), [8, 9]);
-    // A lane is free now, but the GPU has a request among the rest.
+    // A lane is free now, but GPU 8 has a request among the rest.
     carry_out(&mut q, Lane::Gpu3).unwrap();
     for (gpu, user) in [(8, 10), (3, 11), (0, 12)] {
         assert!(q.submit(&to_gpu(gpu, 10 * user, user), None));
     }
-    assert_eq!(has(&q, Lane::Rest), [8, 9, 10, 11]);
+    assert_eq!(has(&q, Lane::Rest), [8, 9, 10]);
+    // GPU 3 has none there, however long others have.
+    assert_eq!(has(&q, Lane::Gpu3), [11]);
     assert_eq!(has(&q, Lane::Gpu0), [0, 12]);
+    carry_out(&mut q, Lane::Gpu3).unwrap();
     while carry_out(&mut q, Lane::Rest).is_some() {}
     for (gpu, user) in [(20, 13), (8, 14), (20, 15)] {
         assert!(q.submit(&to_gpu(gpu, 10 * user, user), None));

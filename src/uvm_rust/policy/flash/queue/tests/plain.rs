@@ -57,7 +57,6 @@ impl Plain {
         let is_used = |lane: Lane| self.waiting.iter().any(|(of, _)| *of == lane);
         match self.waiting.iter().find(at) {
             Some((mine, _)) => *mine,
-            None if is_used(Lane::Rest) => Lane::Rest,
             None => (Lane::of_gpus(own).find(|lane| !is_used(*lane))).unwrap_or(Lane::Rest),
         }
     }
