@@ -227,6 +227,17 @@ impl Correlator {
         self.coming.len()
     }
 
+    /// The blocks that are looked at when a read has ended, and not before.
+    #[cfg(test)]
+    pub(super) fn waits_for_reads(&self) -> std::vec::Vec<UmBlock> {
+        let to_look = if self.holding {
+            usize::MAX
+        } else {
+            self.to_look
+        };
+        self.coming.iter().skip(to_look).map(|p| p.block).collect()
+    }
+
     /// Whether one more block may be on its way from the SSD.
     pub fn may_fetch(&self) -> bool {
         self.coming.len() < FETCHES
@@ -235,10 +246,7 @@ impl Correlator {
     /// Pages of `prefetch` are to come from the SSD first. It comes again when a read has ended
     /// ([`Feed::read_ended`]), or a kernel begins; with its own kernel over, to see whether they are still on their way.
     pub fn comes(&mut self, prefetch: Prefetch) {
-        let prefetch = match prefetch.ssd {
-            FromSsd::Not => prefetch.coming(),
-            _ => prefetch,
-        };
+        let prefetch = prefetch.coming();
         if !self.joins(prefetch) {
             self.coming.push(prefetch);
         }
@@ -251,8 +259,9 @@ impl Correlator {
         self.change_coming(|p| {
             let same = p.block == prefetch.block;
             joins |= same;
-            Some(match p.ssd {
-                FromSsd::Over if same => prefetch,
+            Some(match (p.ssd, prefetch.ssd) {
+                (FromSsd::Over, _) if same => prefetch,
+                (_, FromSsd::Asked) if same => p.asked(),
                 _ => p,
             })
         });

@@ -230,6 +230,17 @@ fn what_comes_from_the_ssd_is_looked_at_when_a_read_has_ended() {
 }
 
 #[test]
+fn what_was_asked_for_once_stays_so() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    c.comes(coming(1, 0));
+    c.comes(coming(1, 0).asked());
+    c.comes(coming(1, 0));
+    feed.read_ended();
+    c.absorb(&feed, 100);
+    assert_eq!(c.next(100), Next::Prefetch(coming(1, 0).asked()));
+}
+
+#[test]
 fn one_too_many_waits_for_a_place() {
     let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
     for n in 0..FETCHES as u32 {
