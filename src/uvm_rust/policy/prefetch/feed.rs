@@ -253,17 +253,22 @@ impl Correlator {
     }
 
     /// Whether the block of `prefetch` is on its way already, as it was predicted for another kernel as well. Then it
-    /// is on its way for this one, too, also if the other is over.
+    /// is on its way for the later one of both, up to which it is to stay, also if the other is over.
     fn joins(&mut self, prefetch: Prefetch) -> bool {
         let mut joins = false;
         self.change_coming(|p| {
             let same = p.block == prefetch.block;
             joins |= same;
-            Some(match (p.ssd, prefetch.ssd) {
-                (FromSsd::Over, _) if same => prefetch,
-                (_, FromSsd::Asked) if same => p.asked(),
-                _ => p,
-            })
+            if !same {
+                return Some(p);
+            }
+            let later = if p.ssd == FromSsd::Over || prefetch.ahead > p.ahead {
+                prefetch
+            } else {
+                p
+            };
+            let was_asked = [p.ssd, prefetch.ssd].contains(&FromSsd::Asked);
+            Some(if was_asked { later.asked() } else { later })
         });
         joins
     }
