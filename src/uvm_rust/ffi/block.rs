@@ -370,6 +370,12 @@ impl LockedBlock<'_> {
         unsafe { flash::ask_for_prefetch(self.as_ptr(), pages) }
     }
 
+    /// Has the VA space's prefetcher told whenever a read of the block from a device ends.
+    pub(crate) fn tell_of_reads(&mut self) {
+        // SAFETY: it is locked.
+        unsafe { flash::tell_of_reads(self.as_ptr()) };
+    }
+
     /// The root chunk of the page at `address` on a GPU, if it has one there.
     pub(crate) fn chunk(&self, gpu: GpuHandle<'_>, address: u64) -> Option<u32> {
         let span = self.block.span();

@@ -262,6 +262,10 @@ impl Machine for Turning<'_> {
             && self.with_gpu(|block, _| block.ask_for_prefetch(pages)) == Some(true)
     }
 
+    fn tell_of_reads(&mut self) {
+        self.with_gpu(|block, _| block.tell_of_reads());
+    }
+
     fn chunk(&mut self) -> Option<u32> {
         self.with_gpu(|block, gpu| block.chunk(gpu, block.span().first))?
     }

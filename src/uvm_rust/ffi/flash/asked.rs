@@ -10,8 +10,6 @@ use super::room::Room;
 use super::tier::{asking, current, device, fetched, kick_workers, lacks_room, OwnerHandle};
 use super::{bindings, FETCHERS, PREFETCHERS, READERS};
 use crate::ffi::seam::PmLock;
-use crate::ffi::space;
-use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::{Charging, Kind, Work};
 use crate::policy::flash::asked::{serve, Machine};
 use crate::policy::flash::fetch::Fetched;
@@ -230,14 +228,10 @@ impl Machine for Asked {
         let Some(block) = self.at.alive() else {
             return;
         };
-        // SAFETY: the block is locked and alive, so its VA space is there, whose prefetcher goes after all of its blocks.
+        // SAFETY: the block is locked, and alive and known.
         unsafe {
-            if block::tried(self.at.known(), failed) {
-                let state = space::of(space_of_block(block));
-                if let Some(process) = state.and_then(|state| state.process()) {
-                    process.read_ended();
-                }
-            }
+            block::tried(self.at.known(), failed);
+            block::read_ended(block);
         }
     }
 

@@ -12,6 +12,7 @@ use super::tier::{BlockHandle, OwnerHandle, Record};
 use super::{bindings, PREFETCHERS};
 use crate::driver::flash::Flash;
 use crate::ffi::discard::{read, short, write};
+use crate::ffi::space;
 use crate::ffi::time::now_us;
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::Charging;
@@ -475,6 +476,47 @@ pub(in crate::ffi) unsafe fn ask_for_prefetch(
     true
 }
 
+/// Has the VA space's prefetcher told whenever a read of a va_block ends, until nobody reads or is to read more of it.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held.
+pub(in crate::ffi) unsafe fn tell_of_reads(of: *mut uvm_va_block_struct) {
+    // SAFETY: by this function's contract; what is known of a dead block is gone.
+    unsafe {
+        let block = known_of(of);
+        if !block.is_null() {
+            own(block).wants.tell_prefetch();
+        }
+    }
+}
+
+/// A read of a va_block has ended, or it was tried to read what was asked for: tells the VA space's prefetcher, if that
+/// waits for it.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held, and it is alive, so that its VA space is there, whose prefetcher goes after all of
+/// its blocks.
+pub(super) unsafe fn read_ended(of: *mut uvm_va_block_struct) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        let block = known_of(of);
+        if block.is_null() {
+            return;
+        }
+        let own = own(block);
+        let state = own.state.as_ref().map(|state| &state.pages);
+        if !own.wants.tells_prefetch(state) {
+            return;
+        }
+        let space = space::of(space_of_block(of));
+        if let Some(process) = space.and_then(|space| space.process()) {
+            process.read_ended();
+        }
+    }
+}
+
 /// Gives up the copies of `pages`, and returns how many there were.
 pub(super) fn give_up(state: &mut State, pages: &PageMask) -> u32 {
     let (block, flash) = state.split();
@@ -637,20 +679,17 @@ pub(super) unsafe fn arrived(block: *mut uvm_rust_flash_block, pages: &PageMask)
     }
 }
 
-/// It was tried to fetch what was asked for, which may have failed. Returns whether the VA space's prefetcher is to be
-/// told.
+/// It was tried to fetch what was asked for, which may have failed.
 ///
 /// # Safety
 ///
 /// `block` is as [`own`] asks.
-#[must_use]
-pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) -> bool {
+pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
     // SAFETY: by this function's contract.
     let own = unsafe { own(block) };
     let state = own.state.as_ref().map(|state| &state.pages);
     own.wants.tried(failed, state);
     own.waits = None;
-    own.wants.tells_prefetch(state)
 }
 
 /// A read begins, of so many pages for faults: those wait no more of which all is being read.

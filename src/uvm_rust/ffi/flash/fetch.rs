@@ -6,7 +6,9 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::bindings;
-use super::block::{arrived, begins, count, device_of, give_up, known_of, memory_of, used};
+use super::block::{
+    arrived, begins, count, device_of, give_up, known_of, memory_of, read_ended, used,
+};
 use super::dev::{Dev, Others, Set};
 use super::io::{Io, Urgency};
 use super::tier::{current, is_attached, note_copies};
@@ -158,6 +160,7 @@ impl Machine for Fetching {
                 bindings::uvm_seam_flash_arrived(self.block, &as_c(pages));
             }
             arrived(self.known(), pages);
+            read_ended(self.block);
             note_copies(self.known());
             count(self.block, true);
         }

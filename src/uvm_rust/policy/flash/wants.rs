@@ -57,7 +57,7 @@ pub struct Wants {
     asked: PageMask,
     /// For whom somebody fetches them, or is going to.
     fetched_for: Option<Asks>,
-    /// A prefetch has asked for pages, and has not been told yet that this was tried.
+    /// A prefetch waits for pages that somebody reads or is to read, and is told when a read has ended or was tried.
     is_prefetched: bool,
     /// Pages that were asked for and could not be fetched, which no fault has found out yet.
     failed: PageMask,
@@ -94,13 +94,19 @@ impl Wants {
         }
     }
 
-    /// Whether a prefetch is to be told that what was asked for of a block with this `state` was tried. It is told again
-    /// as long as somebody else reads some of that.
+    /// A prefetch waits for what others read, or are to read. It is told of that, too.
+    pub fn tell_prefetch(&mut self) {
+        self.is_prefetched = true;
+    }
+
+    /// Whether a prefetch is to be told that a read of a block with this `state` has ended, whoever made it, or that it was
+    /// tried to read what was asked for. It is told again as long as somebody reads, or is to read, more of the block.
     #[must_use]
     pub fn tells_prefetch(&mut self, state: Option<&BlockPages>) -> bool {
-        let reads = |state: &BlockPages| state.in_flight().intersects(&state.on_flash());
+        let is_left = |state: &BlockPages| !self.stored(state).coming.is_empty();
+        let is_left = state.is_some_and(is_left);
         let tells = self.is_prefetched;
-        self.is_prefetched &= state.is_some_and(reads);
+        self.is_prefetched &= is_left;
         tells
     }
 

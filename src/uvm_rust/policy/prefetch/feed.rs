@@ -227,6 +227,17 @@ impl Correlator {
         self.coming.len()
     }
 
+    /// The blocks that are looked at when a read has ended, and not before.
+    #[cfg(test)]
+    pub(super) fn waits_for_reads(&self) -> std::vec::Vec<UmBlock> {
+        let to_look = if self.holding {
+            usize::MAX
+        } else {
+            self.to_look
+        };
+        self.coming.iter().skip(to_look).map(|p| p.block).collect()
+    }
+
     /// Whether one more block may be on its way from the SSD.
     pub fn may_fetch(&self) -> bool {
         self.coming.len() < FETCHES
@@ -235,26 +246,29 @@ impl Correlator {
     /// Pages of `prefetch` are to come from the SSD first. It comes again when a read has ended
     /// ([`Feed::read_ended`]), or a kernel begins; with its own kernel over, to see whether they are still on their way.
     pub fn comes(&mut self, prefetch: Prefetch) {
-        let prefetch = match prefetch.ssd {
-            FromSsd::Not => prefetch.coming(),
-            _ => prefetch,
-        };
+        let prefetch = prefetch.coming();
         if !self.joins(prefetch) {
             self.coming.push(prefetch);
         }
     }
 
     /// Whether the block of `prefetch` is on its way already, as it was predicted for another kernel as well. Then it
-    /// is on its way for this one, too, also if the other is over.
+    /// is on its way for the later one of both, up to which it is to stay, also if the other is over.
     fn joins(&mut self, prefetch: Prefetch) -> bool {
         let mut joins = false;
         self.change_coming(|p| {
             let same = p.block == prefetch.block;
             joins |= same;
-            Some(match p.ssd {
-                FromSsd::Over if same => prefetch,
-                _ => p,
-            })
+            if !same {
+                return Some(p);
+            }
+            let later = if p.ssd == FromSsd::Over || prefetch.ahead > p.ahead {
+                prefetch
+            } else {
+                p
+            };
+            let was_asked = [p.ssd, prefetch.ssd].contains(&FromSsd::Asked);
+            Some(if was_asked { later.asked() } else { later })
         });
         joins
     }

@@ -95,8 +95,10 @@ pub enum FromSsd {
     /// It is not on its way.
     #[default]
     Not,
-    /// Pages of the block were on their way when it was handed out before.
+    /// Others read pages of the block. Nothing was asked for.
     Comes,
+    /// Pages of the block were asked for. That is done once.
+    Asked,
     /// Its kernel is over, and pages of the block were on their way. The block keeps its place among those that are until
     /// they have come, and is not brought.
     Over,
@@ -105,7 +107,18 @@ pub enum FromSsd {
 impl Prefetch {
     /// The same, of whose block pages are on their way.
     pub(super) fn coming(self) -> Self {
-        let ssd = FromSsd::Comes;
+        match self.ssd {
+            FromSsd::Not => Self {
+                ssd: FromSsd::Comes,
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// The same, of whose block pages were asked for.
+    pub(super) fn asked(self) -> Self {
+        let ssd = FromSsd::Asked;
         Self { ssd, ..self }
     }
 

@@ -43,7 +43,7 @@
 //!   asked for, if the block has a chunk or there is room for it (W-room). That is done with the va_block's lock held, which
 //!   protects what is asked for, and nobody waits for a read with it. What somebody reads, or is to read, is not asked
 //!   for; nor is a block of which a read has failed, and a prediction asks once: what did not come is left to those who
-//!   use it. At most [`super::feed::FETCHES`] blocks are on their way at a time. One more is not asked for before one of these has
+//!   use it. The worker hears of the end of each read of such a block, also of those that others make. At most [`super::feed::FETCHES`] blocks are on their way at a time. One more is not asked for before one of these has
 //!   come or was tried in vain, whether or not its kernel is over and whatever else the worker does in between.
 //! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
 //!   not asked for, and whose policy lets it go, and none once there are chunks enough. It is so once its lock is held. Which kernel runs, the chunks
@@ -281,6 +281,10 @@ pub trait Machine {
     fn fetch(&mut self, _pages: &PageMask) -> bool {
         false
     }
+
+    /// Has [`Feed::read_ended`] called, and the worker woken, whenever a read of it ends, whoever makes it, until nobody reads
+    /// or is to read pages of it any more. The va_block's lock is held.
+    fn tell_of_reads(&mut self) {}
 
     /// The root chunk that its first page is in, on the GPU.
     fn chunk(&mut self) -> Option<Chunk>;

@@ -394,8 +394,13 @@ fn a_prefetch_asks_for_what_nobody_has_asked_for() {
     assert!(!wants.tells_prefetch(Some(&state)), "once it is over");
     assert_eq!(wants.stored(&state), stored(pages(60, 100), none));
     assert!(wants.ask(&pages(60, 70), Asks::Call));
+    assert!(!wants.tells_prefetch(Some(&state)), "it did not ask");
+    // It waits for what the call has asked for: it hears of another's read that ends, and of this one.
+    wants.tell_prefetch();
+    assert!(wants.tells_prefetch(Some(&state)));
     wants.tried(false, Some(&state));
-    assert!(!wants.tells_prefetch(None), "it did not ask");
+    assert!(wants.tells_prefetch(Some(&state)));
+    assert!(!wants.tells_prefetch(None), "nobody reads any more");
     // A read of a page fails: nothing of the block is asked for until the page is read, or forgotten.
     let read = state.begin_read(&mut t, &pages(60, 70)).unwrap().unwrap();
     let _ = state.put_off(&read, (&pages(60, 61), &none), 0);

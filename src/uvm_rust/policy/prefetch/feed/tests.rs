@@ -230,6 +230,32 @@ fn what_comes_from_the_ssd_is_looked_at_when_a_read_has_ended() {
 }
 
 #[test]
+fn what_was_asked_for_once_stays_so() {
+    let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+    c.comes(coming(1, 0));
+    c.comes(coming(1, 0).asked());
+    c.comes(coming(1, 0));
+    feed.read_ended();
+    c.absorb(&feed, 100);
+    assert_eq!(c.next(100), Next::Prefetch(coming(1, 0).asked()));
+}
+
+/// It is to stay up to the last of the kernels that it was predicted for, in whatever order that came.
+#[test]
+fn of_two_predictions_the_later_kernel_counts() {
+    for (first, second) in [(1, 7), (7, 1)] {
+        let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
+        c.comes(coming(1, first));
+        c.comes(coming(1, second));
+        assert_eq!(c.on_their_way(), 1);
+        feed.read_ended();
+        c.absorb(&feed, 100);
+        let later = coming(1, 7).coming();
+        assert_eq!(c.next(100), Next::Prefetch(later), "{first} {second}");
+    }
+}
+
+#[test]
 fn one_too_many_waits_for_a_place() {
     let (mut c, feed) = (correlator(), Feed::new(64, 1024).unwrap());
     for n in 0..FETCHES as u32 {

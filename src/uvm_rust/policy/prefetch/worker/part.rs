@@ -46,6 +46,8 @@ pub(super) enum Part {
     SsdOnce,
     /// W-ssd: so many blocks are on their way at most.
     SsdWindow,
+    /// W-ssd: the worker hears of reads that others make.
+    SsdTold,
     /// W-ssd: what was read goes to the GPU.
     SsdComes,
     /// W-ssd: what is not to be brought any more keeps its place until it has been read.
@@ -116,6 +118,7 @@ impl Part {
         Self::SsdRoom,
         Self::SsdOnce,
         Self::SsdWindow,
+        Self::SsdTold,
         Self::SsdComes,
         Self::SsdOver,
         Self::SsdKept,

@@ -102,11 +102,20 @@ impl Brought {
             },
             pages: self.pages + part.pages,
             begun: self.begun || part.begun,
-            waits_for: match part.waits_for {
-                Ssd::Nothing => self.waits_for,
-                waits_for => waits_for,
+            waits_for: match (self.waits_for, part.waits_for) {
+                (waits_for, Ssd::Nothing) => waits_for,
+                (Ssd::Asked, _) => Ssd::Asked,
+                (_, waits_for) => waits_for,
             },
             comes: self.comes || part.comes,
+        }
+    }
+
+    /// What was asked for of the va_block is on its way, though the rest of the attempt is to be made anew.
+    fn and_asked(self, part: &Self) -> Self {
+        match part.waits_for {
+            waits_for @ Ssd::Asked => Self { waits_for, ..self },
+            _ => self,
         }
     }
 }
@@ -120,8 +129,8 @@ struct Attempt {
     asked: bool,
     /// Whether it was looked what an SSD has of the block.
     looked: bool,
-    /// Whether the block was to come from the SSD before, and so is not asked for again.
-    fetched: bool,
+    /// Whether the block was asked for before, and so is not asked for again.
+    was_asked: bool,
     /// The pages of the last attempt.
     before: Option<PageMask>,
     /// Up to which kernel the block is expected.
@@ -373,7 +382,7 @@ impl<'a, M: Machine> Run<'a, M> {
             let may_move = found.hindrances.may_move()
                 || self.worker.lacks(Part::PolicyIn) && !found.hindrances.no_block;
             let part = if may_move {
-                self.bring_block(all.begun, until, is_coming)
+                self.bring_block(all, until, prefetch.ssd == FromSsd::Asked)
             } else {
                 let comes = is_coming && self.is_on_its_way(&found);
                 let unfit = Brought::only(Outcome::Unfit);
@@ -390,8 +399,8 @@ impl<'a, M: Machine> Run<'a, M> {
             // What the SSD did not give says nothing of the va_blocks beside it.
             let failed = part.outcome == Outcome::Failed && part.begun;
             if failed || part.outcome == Outcome::NoRoom {
-                // Those beside it were not looked at.
-                all.comes |= is_coming;
+                // Those behind it were not looked at.
+                all.comes |= is_coming && found.next <= last;
                 break;
             }
             if found.next <= at {
@@ -406,14 +415,14 @@ impl<'a, M: Machine> Run<'a, M> {
     }
 
     /// Brings the va_block that was chosen, under the next number, which others of its UM block
-    /// may have been `begun` under. `None` if faults have to be waited for first.
-    fn bring_block(&mut self, begun: bool, until: u32, fetched: bool) -> Option<Brought> {
+    /// may have been begun under. `None` if faults have to be waited for first. `all`: what became of these.
+    fn bring_block(&mut self, all: &mut Brought, until: u32, was_asked: bool) -> Option<Brought> {
         let mut attempt = Attempt {
             so_far: Brought::only(Outcome::Resident),
-            number: begun,
+            number: all.begun,
             asked: false,
             looked: false,
-            fetched,
+            was_asked,
             before: None,
             until,
             waits: false,
@@ -421,7 +430,11 @@ impl<'a, M: Machine> Run<'a, M> {
         self.machine.lock(To::Gpu);
         while self.try_to_bring(&mut attempt) {}
         self.machine.unlock();
-        (!attempt.waits).then_some(attempt.so_far)
+        if attempt.waits {
+            *all = all.and_asked(&attempt.so_far);
+            return None;
+        }
+        Some(attempt.so_far)
     }
 
     /// Whether another attempt has to follow, as the lock of the va_block was let go.
@@ -496,7 +509,7 @@ impl<'a, M: Machine> Run<'a, M> {
         let wanted = self.fit(pages.populated, pages);
         let missing = wanted - pages.there;
         let stored = self.stored(pages, attempt);
-        let once = attempt.fetched && !self.worker.lacks(Part::SsdOnce);
+        let once = attempt.was_asked && !self.worker.lacks(Part::SsdOnce);
         let asks = !stored.idle.is_empty() && !once;
         if missing.is_empty() && !asks {
             let did_not_come = stored.failed || !stored.idle.is_empty();

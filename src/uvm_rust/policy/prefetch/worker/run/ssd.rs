@@ -10,8 +10,10 @@ use crate::policy::prefetch::{FromSsd, Prefetch};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ssd {
     Nothing,
-    /// Pages of the block are on their way from the SSD.
+    /// Others read pages of the block.
     Read,
+    /// Pages of the block were asked for.
+    Asked,
     /// Pages of the block are on the SSD, and so many other blocks are on their way that they were not asked for.
     Turn,
 }
@@ -21,6 +23,7 @@ impl Brought {
     fn of(&self, prefetch: Prefetch) -> Prefetch {
         match self.waits_for {
             Ssd::Read => prefetch.coming(),
+            Ssd::Asked => prefetch.asked(),
             _ => prefetch,
         }
     }
@@ -39,8 +42,12 @@ impl<M: Machine> Run<'_, M> {
     /// some of it is.
     pub(super) fn look_whether_over(&mut self, prefetch: Prefetch) -> Result<(), Stop> {
         let comes = self.comes(prefetch);
-        if !matches!(comes, Ok(false)) && !self.worker.lacks(Part::SsdOver) {
-            self.machine.tables(|c, _, _| c.comes(prefetch));
+        match comes {
+            Ok(true) if !self.worker.lacks(Part::SsdOver) => {
+                self.machine.tables(|c, _, _| c.comes(prefetch));
+            }
+            Ok(_) => {}
+            Err(Stop) => self.put_back(prefetch, &Brought::only(Outcome::Unfit)),
         }
         comes.map(|_| ())
     }
@@ -69,9 +76,9 @@ impl<M: Machine> Run<'_, M> {
             return false;
         }
         self.machine.lock(To::Gpu);
-        let stored = self.machine.stored();
+        let comes = !self.look_at_ssd().coming.is_empty();
         self.machine.unlock();
-        !stored.coming.is_empty()
+        comes
     }
 
     /// W-room, W-ssd: a block of which not all could be brought comes again, when there may be room or when it has been
@@ -91,7 +98,7 @@ impl<M: Machine> Run<'_, M> {
                 }
                 false
             }
-            (_, Ssd::Read) => {
+            (_, Ssd::Read | Ssd::Asked) => {
                 if !self.worker.lacks(Part::SsdComes) {
                     self.machine.tables(|c, _, _| c.comes(prefetch));
                 }
@@ -104,13 +111,22 @@ impl<M: Machine> Run<'_, M> {
         }
     }
 
+    /// W-ssd: what an SSD has of the locked va_block. The worker hears of the end of each read that it may wait for.
+    fn look_at_ssd(&mut self) -> Stored {
+        let stored = self.machine.stored();
+        if !stored.coming.is_empty() && !self.worker.lacks(Part::SsdTold) {
+            self.machine.tell_of_reads();
+        }
+        stored
+    }
+
     /// W-ssd: what an SSD has of those pages of the locked va_block that a prefetch may bring. The first attempt looks; what
     /// happens to the block after that is seen when it comes again.
     pub(super) fn stored(&mut self, pages: &Pages, attempt: &mut Attempt) -> Stored {
         if core::mem::replace(&mut attempt.looked, true) || self.worker.lacks(Part::AsksSsd) {
             return Stored::default();
         }
-        let stored = self.machine.stored();
+        let stored = self.look_at_ssd();
         attempt.so_far.comes = !stored.coming.is_empty();
         let mut idle = stored.idle;
         if !self.worker.lacks(Part::SsdFits) {
@@ -129,7 +145,9 @@ impl<M: Machine> Run<'_, M> {
         let comes = !stored.coming.is_empty();
         if (asks || comes) && !self.may_fetch {
             attempt.so_far.waits_for = Ssd::Turn;
-        } else if asks && self.machine.fetch(&stored.idle) || comes {
+        } else if asks && self.machine.fetch(&stored.idle) {
+            attempt.so_far.waits_for = Ssd::Asked;
+        } else if comes {
             attempt.so_far.waits_for = Ssd::Read;
         }
     }

@@ -11,8 +11,8 @@
 //! each has the seed after the last one's. A failure names its own.
 
 use super::threads::{
-    away, close, fresh, is_marked, neighbour, policies, program, reads, spills, storm, suspend,
-    touches, unmap,
+    away, close, fresh, is_marked, neighbour, policies, program, reads, reads_of_others, spills,
+    storm, suspend, touches, unmap,
 };
 use super::world::{Model, World, OURS, THEIRS};
 use super::*;
@@ -58,6 +58,7 @@ fn cast(w: &World, chunks: u32, has_ssd: bool) -> Vec<Pin<Box<dyn Future<Output 
         });
     }
     if has_ssd {
+        others.push(Box::pin(reads_of_others(w, w.below(60))));
         // More is on the SSD than may be on its way, and comes slowly.
         let much = w.chance(2);
         others.push(Box::pin(spills(w, 8 + w.below(40), much)));
@@ -91,7 +92,11 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
         if let Some(wrong) = w.now().wrong.take() {
             return Err(wrong);
         }
-        if model.others.is_empty() && !w.now().woken {
+        let woken = w.now().woken;
+        if let Some(um) = waits_in_vain(&w).filter(|_| !woken) {
+            return Err(format!("it waits for a read of {um} that has ended"));
+        }
+        if model.others.is_empty() && !woken {
             return finish(&w, model, seen);
         }
         model.step();
@@ -104,6 +109,20 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
         }
     }
     Err("no end".to_string())
+}
+
+/// A block that is not looked at again before another read ends, and of which nobody reads anything.
+fn waits_in_vain(w: &World) -> Option<u32> {
+    let s = w.now();
+    let is_read = |um: u32| {
+        let mut blocks = s.blocks.iter();
+        blocks.any(|b| b.alive && b.space == OURS && b.um == um && !b.coming().is_empty())
+    };
+    let waits = w.tables.borrow().waits_for_reads();
+    waits
+        .into_iter()
+        .map(|block| block.0)
+        .find(|um| !is_read(*um))
 }
 
 /// What must be when all has ended.

@@ -815,6 +815,7 @@ pub(super) const ALL: &[(&str, Test)] = &[
         "what_has_to_wait_keeps_its_place",
         ssd::what_has_to_wait_keeps_its_place,
     ),
+    ("the_rest_is_asked_for", ssd::the_rest_is_asked_for),
     ("what_did_not_come_is_left", ssd::what_did_not_come_is_left),
     ("only_fit_pages_come", ssd::only_fit_pages_come),
     ("what_has_no_room_stays", ssd::what_has_no_room_stays),

@@ -3,7 +3,7 @@
 //! Everybody else: what runs while the worker does. Each `await` is a point where a lock is let go,
 //! or waited for.
 
-use super::world::{holder, Block, World, OURS, THEIRS};
+use super::world::{holder, Block, State, World, OURS, THEIRS};
 use super::*;
 
 /// Pages of a va_block of the model.
@@ -24,8 +24,10 @@ pub(super) fn fresh(space: usize, um: u32) -> Block {
         hindrances: Hindrances::default(),
         pages: Pages::default(),
         stored: PageMask::EMPTY,
-        coming: PageMask::EMPTY,
-        asked: false,
+        asked: PageMask::EMPTY,
+        read: PageMask::EMPTY,
+        counts: false,
+        told: false,
         failed: false,
         chunk: None,
     }
@@ -111,13 +113,26 @@ async fn serve(w: &World, b: usize) {
     p.there = p.populated;
     p.discarded = PageMask::EMPTY;
     // What the SSD has is read for the fault.
-    s.blocks[b].stored = PageMask::EMPTY;
-    s.blocks[b].asked = false;
+    let is_read = !core::mem::take(&mut s.blocks[b].stored).is_empty();
+    s.blocks[b].counts = false;
+    if is_read {
+        read_ended(w, s, b);
+    }
     s.requeue(b);
     if let (OURS, Some(chunk)) = (s.blocks[b].space, s.blocks[b].chunk) {
         s.came_for[chunk as usize] = s.running;
     }
     s.blocks[b].locked = false;
+}
+
+/// A read of the locked va_block has ended, whoever made it, or was tried.
+fn read_ended(w: &World, s: &mut State, b: usize) {
+    let block = &mut s.blocks[b];
+    if block.told {
+        block.told = !block.coming().is_empty();
+        w.feed.read_ended();
+        s.woken = true;
+    }
 }
 
 /// Gets a chunk for the locked va_block, if it needs one; whether it has one now.
@@ -274,17 +289,45 @@ pub(super) async fn reads(w: &World, times: usize, apart: usize) {
         let s = &mut *w.now();
         let block = &mut s.blocks[b];
         // What was faulted on meanwhile is not there any more.
-        let came = block.coming & block.stored;
+        let came = block.asked & block.stored;
         if comes && !fails {
             block.stored -= came;
             block.pages.populated |= came;
         }
         block.failed |= fails && !came.is_empty();
-        block.coming = PageMask::EMPTY;
-        block.asked = false;
+        block.asked = PageMask::EMPTY;
+        (block.counts, block.locked) = (false, false);
+        read_ended(w, s, b);
+    }
+}
+
+/// Others read some of what is on the SSD, `times` times: a call, or a fault beside it.
+pub(super) async fn reads_of_others(w: &World, times: usize) {
+    for _ in 0..times {
+        let b = w.below(w.now().blocks.len());
+        lock(w, b).await;
+        let pages = some_pages(w);
+        let reads = {
+            let block = &mut w.now().blocks[b];
+            let reads = pages & block.stored - block.coming();
+            block.read |= reads;
+            block.locked = false;
+            reads
+        };
+        for _ in 0..w.below(60) {
+            w.pause().await;
+        }
+        lock(w, b).await;
+        let s = &mut *w.now();
+        let block = &mut s.blocks[b];
+        let came = reads & block.stored;
+        block.stored -= came;
+        block.pages.populated |= came;
+        block.read -= reads;
         block.locked = false;
-        w.feed.read_ended();
-        s.woken = true;
+        if !reads.is_empty() {
+            read_ended(w, s, b);
+        }
     }
 }
 

@@ -40,12 +40,15 @@ pub(super) struct Block {
     pub(super) locked: bool,
     pub(super) hindrances: Hindrances,
     pub(super) pages: Pages,
-    /// Pages that are on the SSD, and those of them that somebody is to read.
+    /// Pages that are on the SSD, those of them that the worker has asked for, and those that others read.
     pub(super) stored: PageMask,
-    pub(super) coming: PageMask,
-    /// The worker has asked for them, and this was not tried yet, and no fault has brought them. A block that is spilled
+    pub(super) asked: PageMask,
+    pub(super) read: PageMask,
+    /// The worker has asked for some, and this was not tried yet, and no fault has brought them. A block that is spilled
     /// again before its reader comes is read once more than is counted.
-    pub(super) asked: bool,
+    pub(super) counts: bool,
+    /// The worker is told when a read of it ends.
+    pub(super) told: bool,
     /// A read has failed.
     pub(super) failed: bool,
     pub(super) chunk: Option<Chunk>,
@@ -84,6 +87,13 @@ pub(super) struct State {
     /// The va_blocks of which the worker has asked for pages.
     pub(super) reads: Vec<usize>,
     pub(super) wrong: Option<String>,
+}
+
+impl Block {
+    /// Pages that somebody reads, or is to.
+    pub(super) fn coming(&self) -> PageMask {
+        self.stored & (self.asked | self.read)
+    }
 }
 
 impl State {
@@ -391,7 +401,7 @@ impl<'a> Model<'a> {
             return s.blame("it asks for nothing".into());
         };
         let p = &block.pages;
-        let fit = block.stored - block.coming - p.thrashing - p.discarded;
+        let fit = block.stored - block.coming() - p.thrashing - p.discarded;
         let wrong = [
             (!self.entered || !self.locked, "without locks"),
             (block.space != OURS, "for another's memory"),
@@ -629,7 +639,7 @@ impl Machine for Model<'_> {
         let Some(block) = self.block.map(|b| &s.blocks[b]) else {
             return Stored::default();
         };
-        let coming = block.stored & block.coming;
+        let coming = block.coming();
         self.aside += u64::from(!block.stored.is_empty());
         Stored {
             idle: if block.failed {
@@ -649,16 +659,23 @@ impl Machine for Model<'_> {
             return false;
         };
         let s = &mut *self.w.now();
-        s.blocks[b].coming |= *pages;
-        s.blocks[b].asked = true;
+        s.blocks[b].asked |= *pages;
+        (s.blocks[b].counts, s.blocks[b].told) = (true, true);
         s.reads.push(b);
         // What is freed is not read.
-        let is_read = |b: &&Block| b.alive && b.asked && b.stored.intersects(&b.coming);
+        let is_read = |b: &&Block| b.alive && b.counts && b.stored.intersects(&b.asked);
         if s.blocks.iter().filter(is_read).count() > FETCHES {
             s.blame("too many blocks are on their way from the SSD".into());
         }
         self.asked += 1;
         true
+    }
+
+    fn tell_of_reads(&mut self) {
+        match self.block.filter(|_| self.locked) {
+            Some(b) => self.w.now().blocks[b].told = true,
+            None => self.blame("it is told of reads of nothing, or without a lock".into()),
+        }
     }
 
     fn chunk(&mut self) -> Option<Chunk> {

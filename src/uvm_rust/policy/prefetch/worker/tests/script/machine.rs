@@ -86,6 +86,8 @@ pub(super) struct Script {
     /// Whether somebody reads what is asked for, each time; somebody does, when this is used up.
     pub(super) fetches: VecDeque<bool>,
     pub(super) settles: VecDeque<bool>,
+    /// How often the worker asked to be told of reads.
+    pub(super) hears: usize,
     /// The chunk that the block turns out to be in.
     pub(super) chunk: Option<Chunk>,
     /// What happens the next time that the worker waits for faults, or locks or moves a block.
@@ -120,6 +122,7 @@ impl Script {
             stored: VecDeque::new(),
             fetches: VecDeque::new(),
             settles: VecDeque::new(),
+            hears: 0,
             chunk: None,
             event: None,
             to: To::Gpu,
@@ -288,6 +291,11 @@ impl Machine for Script {
     fn fetch(&mut self, pages: &PageMask) -> bool {
         self.did.push(Fetch(pages.count()));
         self.fetches.pop_front().unwrap_or(true)
+    }
+
+    fn tell_of_reads(&mut self) {
+        assert_eq!(self.did.last(), Some(&Lock(To::Gpu)));
+        self.hears += 1;
     }
 
     fn chunk(&mut self) -> Option<Chunk> {

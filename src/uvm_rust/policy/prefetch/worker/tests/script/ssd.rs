@@ -79,7 +79,8 @@ pub(super) fn what_is_coming_is_waited_for(lack: Option<Part>) {
     (s.pages, s.stored) = (vec![AWAY; 3].into(), vec![coming(4); 3].into());
     assert_eq!(w.turn(&mut s), Turn::Idle);
     assert_eq!(s.count(|did| matches!(did, Fetch(_))), 0);
-    assert_eq!(outcomes(&s), [MOVED; 3]);
+    // It is not the worker's read, of whose end it hears all the same.
+    assert_eq!((outcomes(&s), s.hears), (vec![MOVED; 3], 3));
     for _ in 0..2 {
         (s.pages, s.stored) = (vec![AWAY; 3].into(), vec![coming(4); 3].into());
         read_ended(&mut s, &w);
@@ -96,6 +97,25 @@ pub(super) fn what_is_coming_is_waited_for(lack: Option<Part>) {
     assert_eq!(s.blocks()[..3], [10, 11, 20]);
     read_ended(&mut s, &w);
     assert_eq!((s.blocks(), outcomes(&s)), (vec![20], vec![MOVED]));
+}
+
+/// What others read says nothing of the rest, for which nobody has asked yet.
+pub(super) fn the_rest_is_asked_for(lack: Option<Part>) {
+    let (mut s, w) = (Script::trained(), worker(true, 0, lack));
+    (s.pages, s.stored) = ([AWAY].into(), [coming(2)].into());
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    let rest = Pages {
+        populated: pages(2),
+        ..AWAY
+    };
+    for asks in [1, 0] {
+        (s.pages, s.stored) = ([rest].into(), [idle(pages(4) - pages(2))].into());
+        read_ended(&mut s, &w);
+        assert_eq!(
+            (s.blocks(), s.count(|did| *did == Fetch(2))),
+            (vec![10], asks)
+        );
+    }
 }
 
 /// Nothing is brought of a kernel that is over, or that is unfit by now, and nothing takes its place before it was read.
@@ -162,6 +182,23 @@ pub(super) fn what_has_to_wait_keeps_its_place(lack: Option<Part>) {
     s.enters.clear();
     assert_eq!(w.turn(&mut s), Turn::Idle);
     assert_eq!((s.blocks(), outcomes(&s)), (vec![10], vec![MOVED]));
+    // Half of the block is asked for, and the other half waits for faults, for so long that another kernel is announced.
+    let mut s = Script::trained();
+    let half = Pages {
+        populated: pages(2),
+        ..AWAY
+    };
+    (s.pages, s.stored) = ([half].into(), [idle(pages(4) - pages(2))].into());
+    s.faults = [true].into();
+    s.event = Some((
+        When::Waiting,
+        Box::new(|s| {
+            s.stored = [coming(4)].into();
+            s.kernel(2, false);
+        }),
+    ));
+    w.turn(&mut s);
+    assert_eq!(s.correlator.on_their_way(), 1);
     // Half of the block is asked for, and the GPU gets no memory for the other half.
     let mut s = Script::trained();
     let half = Pages {
