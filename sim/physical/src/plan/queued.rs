@@ -35,7 +35,7 @@ pub fn plan(profile: &Profile<'_>, all: bool) -> Plan {
     let mut memory = profile.live.clone();
     for g in &gaps {
         for j in g.from..g.from + g.slots {
-            memory[j % n] -= g.bytes;
+            memory[j % n] = memory[j % n].saturating_sub(g.bytes);
         }
     }
     for g in gaps {
