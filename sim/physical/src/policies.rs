@@ -193,11 +193,9 @@ pub fn make(
             Box::new(DeepUm::new(ids, deepum_config())?)
         }
         _ => match NAMES.iter().find(|n| **n == name) {
-            Some(&name @ ("g10-gds" | "flashneuron")) => {
-                Box::new(Planned::faultless(name, plan()?, Tier::Ssd))
-            }
             Some(name) if FAULTLESS.contains(name) => {
-                Box::new(Planned::faultless(name, plan()?, Tier::Host))
+                let to = [Tier::Ssd, Tier::Host][usize::from(*name == "g10-host")];
+                Box::new(Planned::faultless(name, plan()?, to))
             }
             Some(name) => Box::new(Planned::new(name, plan()?, Tier::Host)),
             None => {

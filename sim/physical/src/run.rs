@@ -417,11 +417,7 @@ fn lowest(pages: PageMask, n: u32) -> PageMask {
 /// percent. Where that was discarded it is not any more: eagerly discarded pages are not resident
 /// for the driver, and lazily discarded ones are made resident like all others.
 fn tree_prefetch(resident: PageMask, faulted: PageMask, threshold: u64) -> PageMask {
-    let shape = Shape {
-        max: Region::WHOLE,
-        offset: 0,
-        leaves: PAGES,
-    };
+    let shape = Shape::WHOLE;
     let mut leaves = resident | faulted;
     tree::grow(&mut leaves, shape, Region::WHOLE, BIG, &faulted, None);
     let threshold = threshold.min(100) as u32;

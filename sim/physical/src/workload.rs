@@ -184,14 +184,9 @@ impl Workload {
     /// Scales each kernel's duration by a factor from 1 - `share` to 1 + `share`,
     /// at random; the same for the same `seed`.
     pub fn add_noise(&mut self, share: f64, seed: u64) {
-        // SplitMix64: any seed will do, and no crate is needed for it.
-        let mut state = seed;
+        let mut random = Random(seed);
         for k in &mut self.kernels {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            let unit = ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64;
+            let unit = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
             k.ns = (k.ns as f64 * (1.0 + share * (2.0 * unit - 1.0))) as u64;
         }
     }
@@ -228,6 +223,20 @@ impl Workload {
         }
         let alive = running_sums(&change[..self.kernels.len()]);
         alive.map(|bytes| (base + bytes) as u64).collect()
+    }
+}
+
+/// Numbers at random, the same for the same seed (SplitMix64: any seed will do, and no crate is needed for it).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 }
 

@@ -24,31 +24,43 @@ pub(super) struct Gap {
 pub(super) struct Gaps {
     /// By tensor, then by start.
     pub all: Vec<Gap>,
-    /// Numbers of gaps by start; those of kernel k from `first[k]` on.
-    by_start: Vec<u32>,
-    first: Vec<u32>,
-    /// Tensors that each kernel writes; those of kernel k from `writes_from[k]` on.
-    writes: Vec<u32>,
-    writes_from: Vec<u32>,
+    /// Numbers of the gaps that start with each kernel.
+    pub starting: Groups,
+    /// Tensors that each kernel writes.
+    pub written: Groups,
 }
 
-/// Sorts numbers of things into groups: `group(i)` for each `i` below `count`.
-fn grouped(groups: usize, count: usize, group: impl Fn(usize) -> usize) -> (Vec<u32>, Vec<u32>) {
-    let mut first = vec![0u32; groups + 1];
-    for i in 0..count {
-        first[group(i) + 1] += 1;
+/// Numbers in groups.
+pub(super) struct Groups {
+    sorted: Vec<u32>,
+    /// Where each group begins, and the end.
+    first: Vec<u32>,
+}
+
+impl Groups {
+    /// The numbers below `count`, each in the group that `group` gives.
+    fn new(groups: usize, count: usize, group: impl Fn(usize) -> usize) -> Self {
+        let mut first = vec![0u32; groups + 1];
+        for i in 0..count {
+            first[group(i) + 1] += 1;
+        }
+        for g in 0..groups {
+            first[g + 1] += first[g];
+        }
+        let mut at = first[..groups].to_vec();
+        let mut sorted = vec![0u32; count];
+        for i in 0..count {
+            let slot = &mut at[group(i)];
+            sorted[*slot as usize] = i as u32;
+            *slot += 1;
+        }
+        Self { sorted, first }
     }
-    for g in 0..groups {
-        first[g + 1] += first[g];
+
+    /// Those in group `g`.
+    pub fn of(&self, g: usize) -> &[u32] {
+        &self.sorted[self.first[g] as usize..self.first[g + 1] as usize]
     }
-    let mut at = first[..groups].to_vec();
-    let mut sorted = vec![0u32; count];
-    for i in 0..count {
-        let slot = &mut at[group(i)];
-        sorted[*slot as usize] = i as u32;
-        *slot += 1;
-    }
-    (sorted, first)
 }
 
 impl Gaps {
@@ -56,11 +68,10 @@ impl Gaps {
     pub fn of(step: &Step) -> Self {
         let n = step.kernel_ns.len();
         let uses = &step.uses;
-        let (by_tensor, from) =
-            grouped(step.tensors.len(), uses.len(), |i| uses[i].tensor as usize);
+        let by_tensor = Groups::new(step.tensors.len(), uses.len(), |i| uses[i].tensor as usize);
         let mut all = Vec::new();
         for (t, tensor) in step.tensors.iter().enumerate() {
-            let own = &by_tensor[from[t] as usize..from[t + 1] as usize];
+            let own = by_tensor.of(t);
             if tensor.pages == 0 || own.is_empty() {
                 continue;
             }
@@ -91,27 +102,17 @@ impl Gaps {
                 }
             }
         }
-        let (by_start, first) = grouped(n, all.len(), |i| all[i].start as usize);
-        let written: Vec<&Use> = uses.iter().filter(|u| u.write).collect();
-        let (order, writes_from) = grouped(n, written.len(), |i| written[i].kernel as usize);
-        let writes = order.iter().map(|&i| written[i as usize].tensor).collect();
+        let starting = Groups::new(n, all.len(), |i| all[i].start as usize);
+        let writes: Vec<&Use> = uses.iter().filter(|u| u.write).collect();
+        let mut written = Groups::new(n, writes.len(), |i| writes[i].kernel as usize);
+        for i in &mut written.sorted {
+            *i = writes[*i as usize].tensor;
+        }
         Self {
             all,
-            by_start,
-            first,
-            writes,
-            writes_from,
+            starting,
+            written,
         }
-    }
-
-    /// The gaps that start with kernel `k`.
-    pub fn starting(&self, k: usize) -> &[u32] {
-        &self.by_start[self.first[k] as usize..self.first[k + 1] as usize]
-    }
-
-    /// The tensors that kernel `k` writes.
-    pub fn written(&self, k: usize) -> &[u32] {
-        &self.writes[self.writes_from[k] as usize..self.writes_from[k + 1] as usize]
     }
 
     /// The gaps of tensor `t`.

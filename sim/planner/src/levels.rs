@@ -135,112 +135,50 @@ impl Levels {
         limit: i64,
         mut holds: impl FnMut(usize, i64) -> bool,
     ) -> bool {
-        let mut from = from;
-        while let Some((i, level)) = self.next_above(from, to, limit) {
-            if holds(i, level) {
-                return true;
-            }
-            from = i + 1;
-        }
-        false
-    }
-
-    /// The first kernel from `from` to before `to` that has more than `limit`, and its number.
-    fn next_above(&self, from: usize, to: usize, limit: i64) -> Option<(usize, i64)> {
-        let to = to.min(self.own.len());
-        let mut from = from;
-        while from < to {
-            let group = from / GROUP;
-            let node = self.leaves + group;
-            let above = self.above(node);
-            if self.top[node].saturating_add(above) > limit {
-                let more = above + self.more[node];
-                let end = ((group + 1) * GROUP).min(to);
-                let found = (from..end).find(|&i| self.own[i] + more > limit);
-                if let Some(i) = found {
-                    return Some((i, self.own[i] + more));
-                }
-            }
-            from = self.next_group_above(group, above, limit)? * GROUP;
-        }
-        None
-    }
-
-    /// The first group after `group` in which a number is more than `limit`; the nodes above
-    /// `group` have `above` more.
-    fn next_group_above(&self, group: usize, mut above: i64, limit: i64) -> Option<usize> {
-        let mut node = self.leaves + group;
-        loop {
-            // To the next node on the right, from the lowest that has one.
-            while node % 2 == 1 {
-                node /= 2;
-                if node <= 1 {
-                    return None;
-                }
-                above -= self.more[node];
-            }
-            node += 1;
-            if self.top[node].saturating_add(above) > limit {
-                break;
-            }
-        }
-        while node < self.leaves {
-            above += self.more[node];
-            node *= 2;
-            if self.top[node].saturating_add(above) <= limit {
-                node += 1;
-            }
-        }
-        Some(node - self.leaves)
+        let first = self.find((1, self.leaves), 0, (from, to), limit, false, &mut holds);
+        first.is_some()
     }
 
     /// The last kernel from `from` to before `to` that has more than `limit`.
     pub fn last_above(&self, from: usize, to: usize, limit: i64) -> Option<usize> {
-        let mut to = to.min(self.own.len());
-        while from < to {
-            let group = (to - 1) / GROUP;
-            let node = self.leaves + group;
-            let above = self.above(node);
-            if self.top[node].saturating_add(above) > limit {
-                let more = above + self.more[node];
-                let mut own = (from.max(group * GROUP)..to).rev();
-                if let Some(i) = own.find(|&i| self.own[i] + more > limit) {
-                    return Some(i);
-                }
-            }
-            to = (self.last_group_above(group, above, limit)? + 1) * GROUP;
-        }
-        None
+        self.find((1, self.leaves), 0, (from, to), limit, true, &mut |_, _| {
+            true
+        })
     }
 
-    /// The last group before `group` in which a number is more than `limit`; the nodes above
-    /// `group` have `above` more.
-    fn last_group_above(&self, group: usize, mut above: i64, limit: i64) -> Option<usize> {
-        let mut node = self.leaves + group;
-        loop {
-            // To the next node on the left, from the lowest that has one.
-            while node % 2 == 0 {
-                node /= 2;
-                if node <= 1 {
-                    return None;
-                }
-                above -= self.more[node];
-            }
-            if node == 1 {
-                return None;
-            }
-            node -= 1;
-            if self.top[node].saturating_add(above) > limit {
-                break;
-            }
+    /// The first kernel, or the `last`, below `node` that is within `range`, has more than `limit` and fulfils
+    /// `holds`. `groups`: how many are below the node, which the nodes above it have `above` more than.
+    fn find(
+        &self,
+        (node, groups): (usize, usize),
+        above: i64,
+        range: (usize, usize),
+        limit: i64,
+        last: bool,
+        holds: &mut impl FnMut(usize, i64) -> bool,
+    ) -> Option<usize> {
+        // The first kernel below the node, and that after the last.
+        let begin = (node * groups - self.leaves) * GROUP;
+        let (from, to) = (range.0.max(begin), range.1.min(begin + groups * GROUP));
+        if from >= to || self.top[node].saturating_add(above) <= limit {
+            return None;
         }
-        while node < self.leaves {
-            above += self.more[node];
-            node = 2 * node + 1;
-            if self.top[node].saturating_add(above) <= limit {
-                node -= 1;
-            }
+        let more = above + self.more[node];
+        if groups > 1 {
+            let halves = [2 * node + usize::from(last), 2 * node + usize::from(!last)];
+            let below = |node| self.find((node, groups / 2), more, range, limit, last, holds);
+            return halves.into_iter().find_map(below);
         }
-        Some(node - self.leaves)
+        let to = to.min(self.own.len());
+        let is_it = |&i: &usize| {
+            let level = self.own[i] + more;
+            level > limit && holds(i, level)
+        };
+        let mut kernels = from..to;
+        if last {
+            kernels.rfind(is_it)
+        } else {
+            kernels.find(is_it)
+        }
     }
 }

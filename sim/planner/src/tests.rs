@@ -96,7 +96,7 @@ fn stack(layers: &[(u64, u64, u64)]) -> Step {
 }
 
 fn requests(p: &Plan) -> Vec<Request> {
-    p.requests.iter().copied().collect()
+    p.requests.to_vec()
 }
 
 fn made(step: &Step, machine: &Machine, tuning: Tuning) -> Plan {

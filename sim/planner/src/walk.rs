@@ -269,8 +269,8 @@ impl<'a> Walk<'a> {
         if at > 0 {
             self.written(at);
         }
-        for i in 0..self.gaps.starting(k).len() {
-            let gap = self.gaps.starting(k)[i];
+        for i in 0..self.gaps.starting.of(k).len() {
+            let gap = self.gaps.starting.of(k)[i];
             let next = at - k + self.gaps.all[gap as usize].next as usize;
             self.begin(Idle {
                 next,
@@ -302,8 +302,8 @@ impl<'a> Walk<'a> {
     /// The kernel before `at` has made copies stale.
     fn written(&mut self, at: usize) {
         let k = (at - 1) % self.n;
-        for i in 0..self.gaps.written(k).len() {
-            let t = self.gaps.written(k)[i];
+        for i in 0..self.gaps.written.of(k).len() {
+            let t = self.gaps.written.of(k)[i];
             self.copies[t as usize] = None;
             if self.machine.keep_clean {
                 self.offer_early(t, at);
@@ -364,9 +364,7 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        while let Some(idle) = self.put_back.pop() {
-            self.clean.push(idle);
-        }
+        self.clean.extend(self.put_back.drain(..));
     }
 
     /// Keeps the ways out busy during kernel `at`.
@@ -392,9 +390,7 @@ impl<'a> Walk<'a> {
                 Answer::Never => self.poor.push(idle),
             }
         }
-        while let Some(idle) = self.put_back.pop() {
-            self.idle.push(idle);
-        }
+        self.idle.extend(self.put_back.drain(..));
     }
 
     /// Evicts `idle` if it is worth it and a way is free before `end`.

@@ -101,6 +101,13 @@ pub fn prefetch(
 }
 
 impl Shape {
+    /// The tree of a whole va_block that begins where a big page does.
+    pub const WHOLE: Self = Self {
+        max: Region::WHOLE,
+        offset: 0,
+        leaves: PAGES,
+    };
+
     /// The pages under leaves `first` to `outer` - 1, as upstream clamps them.
     fn pages(self, first: u16, outer: u16) -> Region {
         let (first, outer) = (first + self.max.first(), outer + self.max.first());

@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::plan::What;
 use crate::policy::Tier;
 use crate::workload::Layout;
+use crate::workload::Random;
 use crate::workload::Workload;
 
 /// Changes that are worth a run, at most.
@@ -43,7 +44,7 @@ pub struct Changes {
     pub tries: usize,
     kernels: usize,
     idle: Vec<Idle>,
-    state: u64,
+    random: Random,
 }
 
 impl Changes {
@@ -76,7 +77,7 @@ impl Changes {
             tries: (TOUCHES / touches.max(1)).min(CHANGES),
             kernels,
             idle,
-            state: 1,
+            random: Random(1),
         }
     }
 
@@ -119,13 +120,8 @@ impl Changes {
         Some(plan)
     }
 
-    /// A number below `n`, at random (SplitMix64, as for [`Workload::add_noise`]).
     fn below(&mut self, n: usize) -> usize {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+        (self.random.next() % n.max(1) as u64) as usize
     }
 
     /// The kernel before which a request is made so many kernels after the last use.

@@ -58,16 +58,9 @@ pub fn plan(profile: &Profile<'_>) -> Result<Plan, RunError> {
     }
     offloaded.sort_by_key(|g| g.next);
     for g in offloaded {
-        let end = g.from + g.slots;
         let written = starts[g.from] + profile.copy_ns(g.bytes, Tier::Ssd, false);
-        let mut at = end;
-        while at > turn + 1
-            && starts[at - 1] > written
-            && memory[at - 1] + g.bytes <= profile.capacity
-        {
-            at -= 1;
-            memory[at] += g.bytes;
-        }
+        let earliest = starts.partition_point(|&s| s <= written).max(turn + 1);
+        let at = profile.as_early(&mut memory, g.bytes, earliest, g.from + g.slots);
         profile.schedule(&mut plan, g, Tier::Ssd, at);
     }
     Ok(plan)

@@ -231,20 +231,13 @@ impl<'a> Planner<'a> {
 
     /// Moves each prefetch, in order of need, as early as memory allows.
     pub fn prefetch_eagerly(&mut self) {
-        let n = self.memory.len();
         let mut order: Vec<usize> = (0..self.chosen.len()).collect();
         order.sort_by_key(|&i| (self.chosen[i].prefetch, i));
         for i in order {
-            let c = self.chosen[i];
-            let g = self.profile.gaps[c.gap];
-            let mut at = c.prefetch;
-            while at > g.from + c.out + 1
-                && self.memory[(at - 1) % n] + g.bytes <= self.profile.capacity
-            {
-                at -= 1;
-                self.memory[at % n] += g.bytes;
-            }
-            self.chosen[i].prefetch = at;
+            let (profile, c) = (self.profile, &mut self.chosen[i]);
+            let g = &profile.gaps[c.gap];
+            let gone = g.from + c.out + 1;
+            c.prefetch = profile.as_early(&mut self.memory, g.bytes, gone, c.prefetch);
         }
     }
 

@@ -226,6 +226,18 @@ impl<'a> Profile<'a> {
         plan
     }
 
+    /// The earliest slot from `earliest` on in which `bytes` may come in that slot `end` needs: in `memory`, what is
+    /// planned so far, there is room from then on, and they take it.
+    pub fn as_early(&self, memory: &mut [u64], bytes: u64, earliest: usize, end: usize) -> usize {
+        let n = memory.len();
+        let mut at = end;
+        while at > earliest && memory[(at - 1) % n] + bytes <= self.capacity {
+            at -= 1;
+            memory[at % n] += bytes;
+        }
+        at
+    }
+
     /// Adds to `plan`: `gap`'s tensor leaves for `tier` at once and is fetched from
     /// slot `prefetch` on (counted from the gap's own step).
     pub fn schedule(&self, plan: &mut Plan, gap: &Gap, tier: Tier, prefetch: usize) {

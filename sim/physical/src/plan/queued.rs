@@ -32,23 +32,15 @@ pub fn plan(profile: &Profile<'_>, all: bool) -> Plan {
     let leaves = |g: &&Gap| g.slots >= DISTANCE && (turn(g).is_some() || is_long(g));
     let mut gaps: Vec<&Gap> = profile.gaps.iter().filter(leaves).collect();
     gaps.sort_by_key(|g| (g.from + g.slots, g.tensor));
-    let mut memory: Vec<i64> = profile.live.iter().map(|&l| l as i64).collect();
+    let mut memory = profile.live.clone();
     for g in &gaps {
         for j in g.from..g.from + g.slots {
-            memory[j % n] -= g.bytes as i64;
+            memory[j % n] = memory[j % n].saturating_sub(g.bytes);
         }
     }
-    let room = profile.capacity as i64;
     for g in gaps {
-        let end = g.from + g.slots;
         let earliest = turn(g).unwrap_or(g.from + g.slots / 2).max(g.from) + 1;
-        let mut at = end;
-        while at > earliest && memory[(at - 1) % n] + g.bytes as i64 <= room {
-            at -= 1;
-        }
-        for j in at..end {
-            memory[j % n] += g.bytes as i64;
-        }
+        let at = profile.as_early(&mut memory, g.bytes, earliest, g.from + g.slots);
         profile.schedule(&mut plan, g, Tier::Host, at);
     }
     plan

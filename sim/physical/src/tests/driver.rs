@@ -8,11 +8,8 @@
 //! (`src/nvidia-uvm-c/evict`, `discard`, `fault`) and upstream around them, for one process and one GPU.
 
 use std::collections::BTreeSet;
-use std::hash::BuildHasher;
-use std::hash::Hasher;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use uvm_policy::discard::BlockState;
 use uvm_policy::discard::Facts;
 use uvm_policy::discard::Memory;
@@ -34,6 +31,12 @@ use super::*;
 use crate::run::collect;
 use crate::run::service;
 use crate::workload::Touch;
+
+#[path = "../../../../tests/model.rs"]
+#[allow(dead_code)] // Miri, which runs fewer steps, runs none of these.
+mod random;
+
+use random::model;
 
 /// The address of the one VA space.
 const SPACE: Holder = 0xffff_8881_0000_8000;
@@ -104,11 +107,7 @@ impl Driver {
     /// `uvm_va_block_service_locked` for the faults of a batch on one va_block, with what
     /// `uvm_perf_prefetch_get_hint_va_block` adds.
     fn fault(&mut self, b: u32, faulted: PageMask) {
-        let shape = tree::Shape {
-            max: Region::WHOLE,
-            offset: 0,
-            leaves: PAGES,
-        };
+        let shape = tree::Shape::WHOLE;
         let mut leaves = self.blocks[b as usize].resident | faulted;
         tree::grow(&mut leaves, shape, Region::WHOLE, BIG, &faulted, None);
         let along = tree::prefetch(&leaves, shape, &faulted, Region::WHOLE, THRESHOLD);
@@ -444,17 +443,11 @@ impl Pair<'_> {
     }
 }
 
+/// A history that fails is long, and so is what it is shrunk to otherwise.
 fn config(cases: u32) -> ProptestConfig {
-    let seed = std::env::var("UVM_TEST_SEED").ok();
-    let seed = seed.and_then(|s| s.parse().ok());
-    let seed = seed.unwrap_or_else(|| std::hash::RandomState::new().build_hasher().finish());
-    println!("UVM_TEST_SEED={seed}");
     ProptestConfig {
-        cases,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(seed),
         max_shrink_iters: 3000,
-        ..ProptestConfig::default()
+        ..model(cases)
     }
 }
 

@@ -164,11 +164,7 @@ proptest! {
 
 #[test]
 fn one_fault_brings_its_big_page() {
-    let shape = Shape {
-        max: Region::WHOLE,
-        offset: 0,
-        leaves: PAGES,
-    };
+    let shape = Shape::WHOLE;
     let mut faulted = PageMask::EMPTY;
     faulted.set(40);
     let mut leaves = faulted;
