@@ -22,8 +22,8 @@
 //!
 //! Of the others the most urgent class that somebody waits in comes first. A class that has waited for [`AGE_US`] without
 //! beginning anything comes before all others, and of several such classes the one that has waited longest. So each class
-//! begins something in that time and as many operations as there are classes, whatever the rest asks for. Whoever is
-//! next and does not come for its turn, as its thread gets no CPU, is passed over after [`YIELD_US`].
+//! begins something in that time and as many operations as there are classes, whatever the rest asks for. A class of
+//! which nobody has looked for its turn for [`YIELD_US`], as no thread of it gets CPU, holds nobody up until somebody looks.
 //!
 //! Nobody waits for ever. In a storm of faults, operations for others have a share of the device, as one of them may be
 //! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
@@ -40,8 +40,8 @@
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
-//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Whoever has
-//!   found room for [`YIELD_US`] that nobody used begins all the same. Within a class nobody comes first.
+//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Classes of which
+//!   nobody has looked for [`YIELD_US`] do not count. Within a class nobody comes first.
 //! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
 //!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes.
 
@@ -67,7 +67,8 @@ pub const PATIENCE_MOST_US: u64 = 4 * PATIENCE_US;
 /// in microseconds.
 pub const AGE_US: u64 = 250_000;
 
-/// How long the one that is next may leave its turn to nobody, in microseconds.
+/// How long nobody of a class may look for its turn, in microseconds, until the class holds nobody up. Who waits looks
+/// every 2 ms, if its thread gets CPU.
 pub const YIELD_US: u64 = 20_000;
 
 /// Whom an operation is for, if not for a fault: the first comes first.
@@ -93,6 +94,8 @@ pub struct Arbiter {
     lines: AtomicU64,
     /// When an operation of each class began last, or the first came of those that wait in it; in microseconds.
     since_us: [AtomicU64; Class::ALL.len()],
+    /// When somebody of each class looked last, in microseconds.
+    looked_us: [AtomicU64; Class::ALL.len()],
     /// Pages that were read for faults that had waited, since an operation for others began.
     read: AtomicU64,
     /// When an operation for others began last, or the first of the faults came that wait; in microseconds.
@@ -131,9 +134,6 @@ pub struct Turn {
     class: Class,
     /// It is counted in the line of its class.
     in_line: bool,
-    /// When it found room that was another class's, in microseconds, and how many operations had begun by then. None has
-    /// begun since.
-    passed: Option<(u64, u64)>,
     /// When it was next and found that too many operations are under way, in microseconds, and the arbiter's state then.
     deep: Option<(u64, Now)>,
     /// How long it has waited for them without one of them ending; and how long in all.
@@ -148,6 +148,7 @@ impl Arbiter {
             now: AtomicU64::new(0),
             lines: AtomicU64::new(0),
             since_us: [const { AtomicU64::new(0) }; Class::ALL.len()],
+            looked_us: [const { AtomicU64::new(0) }; Class::ALL.len()],
             read: AtomicU64::new(0),
             closed_us: AtomicU64::new(0),
             most: AtomicU64::new(0),
@@ -183,17 +184,20 @@ impl Arbiter {
     pub fn others_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
         let seen = Now::from(self.now.load(Acquire));
         turn.look(now_us, seen);
+        if let Some(looked) = self.looked_us.get(turn.class as usize) {
+            // One that overtakes another makes it a moment too early, which is no matter.
+            looked.store(now_us, Relaxed);
+        }
         // A look at these that is a moment too early or late is one that came a moment earlier or later.
         let theirs = self.read.load(Relaxed) < SHARE_PAGES
             && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
-        let is_next = self.is_next(turn.class, now_us) || turn.is_passed_over(now_us, seen);
+        let is_next = self.is_next(turn.class, now_us);
         let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
             let mut now = Now::from(now);
             let depth = if turn.is_patient() { DEPTH } else { 2 * DEPTH };
             let too_deep = now.running >= depth;
             let has_room = !too_deep && (now.waiting == 0 || !theirs);
             turn.deep = (too_deep && is_next).then_some((now_us, now));
-            turn.finds_room(has_room && !is_next, now_us, now);
             now.running += 1;
             now.begun += 1;
             (has_room && is_next).then(|| now.into())
@@ -231,7 +235,7 @@ impl Arbiter {
     /// Whether an operation of this class is next (D-order).
     fn is_next(&self, class: Class, now_us: u64) -> bool {
         let lines = Lines(self.lines.load(Relaxed));
-        let waits = |of: &Class| lines.of(*of) > 0;
+        let waits = |of: &Class| lines.of(*of) > 0 && self.is_looking(*of, now_us);
         // The first of those that have waited equally long is the most urgent one.
         let oldest = Class::ALL
             .into_iter()
@@ -243,6 +247,12 @@ impl Arbiter {
             Some((_, oldest)) => oldest == class,
             None => !Class::ALL.into_iter().any(|of| of < class && waits(&of)),
         }
+    }
+
+    /// Whether somebody of this class has looked of late.
+    fn is_looking(&self, class: Class, now_us: u64) -> bool {
+        let looked = self.looked_us.get(class as usize);
+        looked.is_some_and(|looked| now_us.saturating_sub(looked.load(Relaxed)) < YIELD_US)
     }
 
     fn since(&self, class: Class) -> u64 {
@@ -362,18 +372,6 @@ impl Turn {
             class,
             ..Self::default()
         }
-    }
-
-    /// Notes whether there `is` room that is another class's.
-    fn finds_room(&mut self, is: bool, now_us: u64, now: Now) {
-        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
-        self.passed = is.then(|| since.unwrap_or((now_us, now.begun)));
-    }
-
-    /// Whether whoever is next has left room to nobody for long.
-    fn is_passed_over(&self, now_us: u64, now: Now) -> bool {
-        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
-        since.is_some_and(|(since, _)| now_us.saturating_sub(since) >= YIELD_US)
     }
 
     /// Looks again: if it was next, the time since the last look was waited for those that were under way then. As long

@@ -251,27 +251,41 @@ fn a_class_that_has_waited_long_comes_before_all_others() {
 }
 
 #[test]
-fn who_does_not_come_for_its_turn_is_passed_over() {
+fn who_does_not_look_holds_nobody_up() {
     let a = busy();
     let (mut absent, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
     assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut spill, 0));
-    // That there was no room was nobody's fault.
-    assert!(!a.others_begin(&mut spill, YIELD_US));
     a.others_end();
-    assert!(!a.others_begin(&mut spill, YIELD_US));
-    assert!(!a.others_begin(&mut spill, 2 * YIELD_US - 1));
-    assert!(a.others_begin(&mut spill, 2 * YIELD_US));
-    // Somebody else begins meanwhile: the next one waits as long anew.
-    let (mut spill, mut prefetch) = (Turn::new(Class::Spill), Turn::new(Class::Prefetch));
-    let then = 2 * YIELD_US;
+    assert!(!a.others_begin(&mut spill, YIELD_US - 1));
+    assert!(a.others_begin(&mut spill, YIELD_US));
+    // None of the others waits for it anew, however many they are.
+    for class in [Class::Prefetch, Class::Evict, Class::Spill] {
+        a.others_end();
+        assert!(a.others_begin(&mut Turn::new(class), YIELD_US + 1));
+    }
+    // It looks, finds no room, and is the first from then on.
+    assert!(!a.others_begin(&mut absent, 3 * YIELD_US));
     a.others_end();
-    assert!(!a.others_begin(&mut prefetch, then) && !a.others_begin(&mut spill, then + 1));
-    assert!(a.others_begin(&mut prefetch, then + YIELD_US));
+    let mut spill = Turn::new(Class::Spill);
+    assert!(!a.others_begin(&mut spill, 3 * YIELD_US + 1));
+    assert!(a.others_begin(&mut absent, 3 * YIELD_US + 1));
+    a.leave(spill);
+    assert_eq!(a.lines.load(Relaxed), 0);
+}
+
+#[test]
+fn a_class_that_has_waited_long_and_does_not_look_holds_nobody_up() {
+    let a = busy();
+    let (mut absent, mut fetch) = (Turn::new(Class::Spill), Turn::new(Class::Fetch));
+    assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut fetch, AGE_US));
     a.others_end();
-    assert!(!a.others_begin(&mut spill, then + 1 + YIELD_US));
-    // Whoever leaves holds nobody up.
-    a.leave(absent);
-    assert!(a.others_begin(&mut spill, then + 2 + YIELD_US));
+    assert!(
+        a.others_begin(&mut fetch, AGE_US),
+        "it has not looked of late"
+    );
+    // It comes at last, and before all others.
+    a.others_end();
+    assert!(a.others_begin(&mut absent, 2 * AGE_US));
 }
 
 /// Who waits behind another class does not know how long the device takes.
@@ -400,8 +414,6 @@ fn no_class_starves() {
 struct Waiting {
     turn: Turn,
     in_line: bool,
-    /// When it found room that it was not to have, and how many had begun by then.
-    passed: Option<(u64, u64)>,
 }
 
 /// The arbiter in plain numbers, one thread at a time.
@@ -413,6 +425,7 @@ struct Simple {
     read: u64,
     closed: u64,
     since: [u64; 4],
+    looked: [u64; 4],
     lines: [u64; 4],
 }
 
@@ -423,17 +436,16 @@ impl Simple {
         let depth = if patient { DEPTH } else { 2 * DEPTH };
         let theirs = self.read < SHARE_PAGES && now - self.closed < FAULTS_FIRST_US;
         let has_room = self.running < depth && !(self.faults > 0 && theirs);
+        self.looked[class] = now;
+        let waiting = |c: &usize| self.lines[*c] > 0 && now - self.looked[*c] < YIELD_US;
         let mut long: Vec<_> = (0..4)
-            .filter(|c| self.lines[*c] > 0 && now - self.since[*c] >= AGE_US)
+            .filter(|c| waiting(c) && now - self.since[*c] >= AGE_US)
             .collect();
         long.sort_by_key(|c| self.since[*c]);
-        let mut is_next = match long.first() {
+        let is_next = match long.first() {
             Some(first) => *first == class,
-            None => self.lines[..class].iter().all(|waiting| *waiting == 0),
+            None => !(0..class).any(|c| waiting(&c)),
         };
-        let passed = of.passed.filter(|(_, begun)| *begun == self.begun);
-        is_next |= passed.is_some_and(|(since, _)| now - since >= YIELD_US);
-        of.passed = (has_room && !is_next).then(|| passed.unwrap_or((now, self.begun)));
         let begins = has_room && is_next;
         if begins {
             self.running += 1;
@@ -479,7 +491,6 @@ fn it_is_what_a_slow_and_obvious_one_is() {
             3 if waiting.len() < 8 => waiting.push(Waiting {
                 turn: Turn::new(Class::ALL[d.below(4)]),
                 in_line: false,
-                passed: None,
             }),
             5 if !waiting.is_empty() && d.one_in(4) => {
                 let n = d.below(waiting.len());
