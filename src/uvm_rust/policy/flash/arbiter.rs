@@ -185,7 +185,8 @@ impl Arbiter {
         let seen = Now::from(self.now.load(Acquire));
         turn.look(now_us, seen);
         if let Some(looked) = self.looked_us.get(turn.class as usize) {
-            looked.fetch_max(now_us, Relaxed);
+            // One that overtakes another makes it a moment too early, which is no matter.
+            looked.store(now_us, Relaxed);
         }
         // A look at these that is a moment too early or late is one that came a moment earlier or later.
         let theirs = self.read.load(Relaxed) < SHARE_PAGES
