@@ -3,7 +3,7 @@
 //! A spill of va_blocks, as `policy/flash/spill.rs` sees it.
 
 use super::bindings;
-use super::block::{handle, known, known_of, pages_of, span, use_device, used};
+use super::block::{handle, known, known_of, only_host, pages_of, span, use_device, used};
 use super::chosen::Chosen;
 use super::dev::{Dev, Others};
 use super::io::Io;
@@ -277,11 +277,10 @@ impl Machine for Spilling<'_> {
         };
         // SAFETY: the block is locked and alive.
         let of = unsafe { pages_of(block, null_mut()) };
-        let host = of.host.set();
         Facts {
-            only_host: host - of.duplicated.set() - of.reached.set(),
+            only_host: only_host(&of),
             mapped: of.mapped.set(),
-            has_unused: !of.allocated.set().is_subset(&host),
+            has_unused: !of.allocated.set().is_subset(&of.host.set()),
         }
     }
 

@@ -77,7 +77,8 @@ pub enum Class {
     Fetch,
     /// A read of what was guessed.
     Prefetch,
-    /// A planned write, by a call that has locked nothing yet.
+    /// Planned writes, by a call that has locked nothing yet, and begins them in the first class. It only passes here
+    /// ([`Arbiter::may_pass`]).
     Evict,
     /// A write before there is want of host memory, or what makes room on the device.
     #[default]
@@ -91,7 +92,8 @@ pub struct Arbiter {
     now: AtomicU64,
     /// How many wait in each class, as [`Lines`] that are packed.
     lines: AtomicU64,
-    /// When an operation of each class began last, or the first came of those that wait in it; in microseconds.
+    /// When an operation of each class began last, or somebody passed; or when the first came of those that wait in it; in
+    /// microseconds.
     since_us: [AtomicU64; Class::ALL.len()],
     /// Pages that were read for faults that had waited, since an operation for others began.
     read: AtomicU64,
@@ -141,6 +143,17 @@ pub struct Turn {
     waited_in_all_us: u64,
 }
 
+/// What somebody has seen who looks whether it may begin.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// When that was, in microseconds.
+    now_us: u64,
+    /// The device is for faults, if some wait.
+    theirs: bool,
+    /// Nobody comes before it.
+    is_next: bool,
+}
+
 impl Arbiter {
     /// Makes the arbiter of a device that nobody asks for anything.
     pub const fn new() -> Self {
@@ -181,32 +194,54 @@ impl Arbiter {
     /// by [`Arbiter::others_end`]. Who may not begin waits in the line of its class until it does, or leaves it.
     #[must_use]
     pub fn others_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
+        let look = self.look(turn, now_us);
+        let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
+            let mut now = Now::from(now);
+            let begins = turn.finds(look, now);
+            now.running += 1;
+            now.begun += 1;
+            begins.then(|| now.into())
+        });
+        if begun.is_ok() {
+            self.read.store(0, Relaxed);
+            self.closed_us.store(now_us, Relaxed);
+        }
+        self.is_served(turn, begun.is_ok(), now_us)
+    }
+
+    /// Whether an operation for others might begin at the time `now_us`, in microseconds. None does, so nobody has less of
+    /// the device for it. Who may not pass waits in the line of its class until it does, or leaves it.
+    #[must_use]
+    pub fn may_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
+        let look = self.look(turn, now_us);
+        let passes = turn.finds(look, self.now.load(Acquire).into());
+        self.is_served(turn, passes, now_us)
+    }
+
+    /// Looks at all but how many operations are under way.
+    fn look(&self, turn: &mut Turn, now_us: u64) -> Look {
         let seen = Now::from(self.now.load(Acquire));
         turn.look(now_us, seen);
         // A look at these that is a moment too early or late is one that came a moment earlier or later.
         let theirs = self.read.load(Relaxed) < SHARE_PAGES
             && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
         let is_next = self.is_next(turn.class, now_us) || turn.is_passed_over(now_us, seen);
-        let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
-            let mut now = Now::from(now);
-            let depth = if turn.is_patient() { DEPTH } else { 2 * DEPTH };
-            let too_deep = now.running >= depth;
-            let has_room = !too_deep && (now.waiting == 0 || !theirs);
-            turn.deep = (too_deep && is_next).then_some((now_us, now));
-            turn.finds_room(has_room && !is_next, now_us, now);
-            now.running += 1;
-            now.begun += 1;
-            (has_room && is_next).then(|| now.into())
-        });
-        if begun.is_ok() {
-            self.read.store(0, Relaxed);
-            self.closed_us.store(now_us, Relaxed);
+        Look {
+            now_us,
+            theirs,
+            is_next,
+        }
+    }
+
+    /// Whoever looked goes on if it `is` served, or waits in line; returns which.
+    fn is_served(&self, turn: &mut Turn, is: bool, now_us: u64) -> bool {
+        if is {
             self.leave_line(turn);
             self.begins(turn.class, now_us);
         } else if !turn.in_line {
             self.join_line(turn, now_us);
         }
-        begun.is_ok()
+        is
     }
 
     /// Whoever this is waits in that class from now on, where it was not in line before.
@@ -250,7 +285,7 @@ impl Arbiter {
         since.map_or(0, |since| since.load(Relaxed))
     }
 
-    /// Of this class one begins, or the first comes to wait.
+    /// Of this class one begins, or passes; or the first comes to wait.
     fn begins(&self, class: Class, now_us: u64) {
         if let Some(since) = self.since_us.get(class as usize) {
             since.store(now_us, Relaxed);
@@ -362,6 +397,16 @@ impl Turn {
             class,
             ..Self::default()
         }
+    }
+
+    /// Whether it finds a place for what it looked for, with the device as it is `now`. Notes why it does not.
+    fn finds(&mut self, look: Look, now: Now) -> bool {
+        let depth = if self.is_patient() { DEPTH } else { 2 * DEPTH };
+        let too_deep = now.running >= depth;
+        let has_room = !too_deep && (now.waiting == 0 || !look.theirs);
+        self.deep = (too_deep && look.is_next).then_some((look.now_us, now));
+        self.finds_room(has_room && !look.is_next, look.now_us, now);
+        has_room && look.is_next
     }
 
     /// Notes whether there `is` room that is another class's.

@@ -205,6 +205,31 @@ fn begun(a: &Arbiter, turns: &mut Vec<Turn>, now_us: u64) -> Vec<Class> {
     begun
 }
 
+/// Who has a place in line and begins nothing costs nobody anything: neither room, nor what a storm of faults leaves to the
+/// rest, nor does a fault find it ahead.
+#[test]
+fn who_only_passes_takes_nothing() {
+    let (a, mut turn) = (Arbiter::new(), Turn::new(Class::Evict));
+    for _ in 0..2 * DEPTH {
+        assert!(a.may_pass(&mut turn, 0) && !turn.in_line);
+    }
+    (0..DEPTH).for_each(|_| assert!(begins(&a)));
+    assert!(!a.may_pass(&mut turn, 0) && turn.in_line, "no room");
+    (0..DEPTH).for_each(|_| a.others_end());
+    let mut fetch = Turn::new(Class::Fetch);
+    let waits = a.wait(1);
+    assert!(!a.may_pass(&mut turn, 1) && !a.others_begin(&mut fetch, 1));
+    a.begin(a.wait(1), SHARE_PAGES);
+    assert!(!a.may_pass(&mut turn, 2), "a read waits");
+    a.leave(fetch);
+    assert!(a.may_pass(&mut turn, 2) && !turn.in_line);
+    let then = 1 + FAULTS_FIRST_US;
+    assert!(a.may_pass(&mut turn, then) && begins(&a) && !begins(&a));
+    a.begin(waits, 1);
+    assert_eq!(a.most_ahead(), 1, "that one alone has begun");
+    assert_eq!(a.lines.load(Relaxed), 0);
+}
+
 /// An arbiter as many of whose operations are under way as may be.
 fn busy() -> Arbiter {
     let a = Arbiter::new();
