@@ -21,9 +21,11 @@
 //! finds no more than these few ahead of it.
 //!
 //! Of the others the most urgent class that somebody waits in comes first. A class that has waited for [`AGE_US`] without
-//! beginning anything comes before all others, and of several such classes the one that has waited longest. So each class
-//! begins something in that time and as many operations as there are classes, whatever the rest asks for. Whoever is
-//! next and does not come for its turn, as its thread gets no CPU, is passed over after [`YIELD_US`].
+//! beginning anything comes before all others, and of several such classes the one that has waited longest; but after
+//! one that was not the most urgent, the most urgent one begins. Where few begin, as faults come first or the device is slow, all
+//! classes have waited that long, and the most urgent one has half of what begins all the same. So each class
+//! begins something in that time and twice as many operations as there are less urgent classes, whatever the rest asks for.
+//! Whoever is next and does not come for its turn, as its thread gets no CPU, is passed over after [`YIELD_US`].
 //!
 //! Nobody waits for ever. In a storm of faults, operations for others have a share of the device, as one of them may be
 //! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
@@ -40,10 +42,12 @@
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
-//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Whoever has
-//!   found room for [`YIELD_US`] that nobody used begins all the same. Within a class nobody comes first.
+//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Of two that begin
+//!   one after the other, only one is ahead of somebody more urgent for its age; which one that is, is in the atomic number.
+//!   Whoever has found room for [`YIELD_US`] that nobody used begins all the same. Within a class nobody comes first.
 //! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
-//!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes.
+//!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes. So
+//!   no more than one operation of a less urgent class begins ahead of each of the first class that comes for its turn.
 
 use crate::policy::sync::{AtomicU64, Ordering::*};
 
@@ -109,8 +113,10 @@ struct Now {
     /// Va_blocks of which faults wait for pages that nobody has begun to read. There are fewer than 2^28, which are
     /// of 2 MiB.
     waiting: u64,
-    /// Operations for others that are under way: of a thread each, of which Linux has 2^22 at most.
+    /// Operations for others that are under way, which are few (D-depth).
     running: u64,
+    /// The last one that began was ahead of somebody more urgent, for its age.
+    aged: bool,
     /// Operations for others that have begun, modulo 2^14.
     begun: u64,
 }
@@ -150,8 +156,23 @@ struct Look {
     now_us: u64,
     /// The device is for faults, if some wait.
     theirs: bool,
-    /// Nobody comes before it.
-    is_next: bool,
+    /// Nobody waits in a class that is more urgent.
+    is_first: bool,
+    /// Of the classes that have waited long, the one that has waited longest.
+    oldest: Option<Class>,
+    /// Whoever is next has left room to nobody for long.
+    is_passed_over: bool,
+}
+
+/// Why somebody is next, if it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Others come before it.
+    No,
+    /// Nobody more urgent waits, or comes for its turn.
+    Urgent,
+    /// Its class has waited longest.
+    Aged,
 }
 
 impl Arbiter {
@@ -197,10 +218,11 @@ impl Arbiter {
         let look = self.look(turn, now_us);
         let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
             let mut now = Now::from(now);
-            let begins = turn.finds(look, now);
+            let found = turn.finds(look, now);
             now.running += 1;
             now.begun += 1;
-            begins.then(|| now.into())
+            now.aged = found == Next::Aged;
+            (found != Next::No).then(|| now.into())
         });
         if begun.is_ok() {
             self.read.store(0, Relaxed);
@@ -214,7 +236,7 @@ impl Arbiter {
     #[must_use]
     pub fn may_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
         let look = self.look(turn, now_us);
-        let passes = turn.finds(look, self.now.load(Acquire).into());
+        let passes = turn.finds(look, self.now.load(Acquire).into()) != Next::No;
         self.is_served(turn, passes, now_us)
     }
 
@@ -225,11 +247,21 @@ impl Arbiter {
         // A look at these that is a moment too early or late is one that came a moment earlier or later.
         let theirs = self.read.load(Relaxed) < SHARE_PAGES
             && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
-        let is_next = self.is_next(turn.class, now_us) || turn.is_passed_over(now_us, seen);
+        let lines = Lines(self.lines.load(Relaxed));
+        let waits = |of: &Class| lines.of(*of) > 0;
+        // The first of those that have waited equally long is the most urgent one.
+        let oldest = Class::ALL
+            .into_iter()
+            .filter(waits)
+            .map(|of| (self.since(of), of))
+            .filter(|(since, _)| now_us.saturating_sub(*since) >= AGE_US)
+            .min();
         Look {
             now_us,
             theirs,
-            is_next,
+            is_first: !Class::ALL.iter().any(|of| *of < turn.class && waits(of)),
+            oldest: oldest.map(|(_, oldest)| oldest),
+            is_passed_over: turn.is_passed_over(now_us, seen),
         }
     }
 
@@ -261,23 +293,6 @@ impl Arbiter {
     pub fn has_room_for_another(&self) -> bool {
         let now = Now::from(self.now.load(Acquire));
         self.lines.load(Relaxed) != 0 && now.waiting == 0 && now.running < DEPTH
-    }
-
-    /// Whether an operation of this class is next (D-order).
-    fn is_next(&self, class: Class, now_us: u64) -> bool {
-        let lines = Lines(self.lines.load(Relaxed));
-        let waits = |of: &Class| lines.of(*of) > 0;
-        // The first of those that have waited equally long is the most urgent one.
-        let oldest = Class::ALL
-            .into_iter()
-            .filter(waits)
-            .map(|of| (self.since(of), of))
-            .filter(|(since, _)| now_us.saturating_sub(*since) >= AGE_US)
-            .min();
-        match oldest {
-            Some((_, oldest)) => oldest == class,
-            None => !Class::ALL.into_iter().any(|of| of < class && waits(&of)),
-        }
     }
 
     fn since(&self, class: Class) -> u64 {
@@ -338,9 +353,10 @@ impl Arbiter {
 
 impl Now {
     const RUNNING_AT: u32 = 28;
+    const AGED_AT: u32 = 49;
     const BEGUN_AT: u32 = 50;
     const WAITING: u64 = (1 << Self::RUNNING_AT) - 1;
-    const RUNNING: u64 = (1 << (Self::BEGUN_AT - Self::RUNNING_AT)) - 1;
+    const RUNNING: u64 = (1 << (Self::AGED_AT - Self::RUNNING_AT)) - 1;
     const BEGUN: u64 = u64::MAX >> Self::BEGUN_AT;
 
     /// Operations for others that have ended, modulo 2^14.
@@ -379,6 +395,7 @@ impl From<u64> for Now {
         Self {
             waiting: now & Self::WAITING,
             running: now >> Self::RUNNING_AT & Self::RUNNING,
+            aged: now >> Self::AGED_AT & 1 != 0,
             begun: now >> Self::BEGUN_AT,
         }
     }
@@ -386,7 +403,9 @@ impl From<u64> for Now {
 
 impl From<Now> for u64 {
     fn from(now: Now) -> Self {
-        now.waiting | now.running << Now::RUNNING_AT | (now.begun & Now::BEGUN) << Now::BEGUN_AT
+        let aged = u64::from(now.aged) << Now::AGED_AT;
+        let begun = (now.begun & Now::BEGUN) << Now::BEGUN_AT;
+        now.waiting | now.running << Now::RUNNING_AT | aged | begun
     }
 }
 
@@ -399,14 +418,34 @@ impl Turn {
         }
     }
 
-    /// Whether it finds a place for what it looked for, with the device as it is `now`. Notes why it does not.
-    fn finds(&mut self, look: Look, now: Now) -> bool {
+    /// Why it may begin what it looked for, if it may, with the device as it is `now`. Notes why it may not.
+    fn finds(&mut self, look: Look, now: Now) -> Next {
+        let next = self.next(look, now);
+        let is_next = next != Next::No;
         let depth = if self.is_patient() { DEPTH } else { 2 * DEPTH };
         let too_deep = now.running >= depth;
         let has_room = !too_deep && (now.waiting == 0 || !look.theirs);
-        self.deep = (too_deep && look.is_next).then_some((look.now_us, now));
-        self.finds_room(has_room && !look.is_next, look.now_us, now);
-        has_room && look.is_next
+        self.deep = (too_deep && is_next).then_some((look.now_us, now));
+        self.finds_room(has_room && !is_next, look.now_us, now);
+        if has_room {
+            next
+        } else {
+            Next::No
+        }
+    }
+
+    /// Why it is next (D-order). Whether the last one was for its age is asked of the device as it is `now`: of two that
+    /// have looked at the same time, one begins.
+    fn next(&self, look: Look, now: Now) -> Next {
+        let oldest = look.oldest.filter(|_| !now.aged);
+        let is_next = oldest.map_or(look.is_first, |oldest| oldest == self.class);
+        if is_next && !look.is_first {
+            Next::Aged
+        } else if is_next || look.is_passed_over {
+            Next::Urgent
+        } else {
+            Next::No
+        }
     }
 
     /// Notes whether there `is` room that is another class's.

@@ -27,7 +27,7 @@
 //!   the turn is for makes the room that the copy would wait for.
 //! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked, if it has
 //!   something to write, which it has looked for and let all go again. Its writes begin with the VA space locked, and so
-//!   wait behind nobody but planned reads (`cause.rs`).
+//!   wait behind planned reads, and behind no more than one operation of others for each that begins of these (`cause.rs`).
 //! - **V-turn**: who has the turn keeps it until it has paid, and gives way to a suspend alone, also a worker. If one gave
 //!   it up for its rate, others would write before it each time and make it wait anew. Once it has paid, a worker that finds
 //!   the process' memory locked, or the device being detached, comes again, and others may write before it.

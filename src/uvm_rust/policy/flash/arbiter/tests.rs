@@ -265,14 +265,49 @@ fn a_class_that_has_waited_long_comes_before_all_others() {
     let then = AGE_US + 10;
     a.others_end();
     assert_eq!(begun(&a, &mut turns, then), [Class::Spill]);
+    // Then the most urgent one, and after that the next one of those.
+    a.others_end();
+    assert_eq!(begun(&a, &mut turns, then), [Class::Fetch]);
     a.others_end();
     assert_eq!(begun(&a, &mut turns, then), [Class::Evict]);
     // Of that class one has begun, and the other has not waited long since.
-    a.others_end();
-    assert_eq!(begun(&a, &mut turns, then + AGE_US - 1), [Class::Fetch]);
+    for _ in 0..2 {
+        turns.insert(0, Turn::new(Class::Fetch));
+        a.others_end();
+        assert_eq!(begun(&a, &mut turns, then + AGE_US - 1), [Class::Fetch]);
+    }
     a.others_end();
     assert_eq!(begun(&a, &mut turns, then + AGE_US), [Class::Evict]);
     assert!(turns.is_empty());
+}
+
+/// D-lock: where few begin, all have waited long. Who waits with a VA space locked has half of what begins, and nobody waits
+/// longer than that costs.
+#[test]
+fn who_has_a_va_space_locked_has_half_of_what_begins() {
+    let (a, mut now) = (Arbiter::new(), 0);
+    let waits = a.wait(now);
+    let mut turns: Vec<_> = Class::ALL.into_iter().rev().map(Turn::new).collect();
+    assert_eq!(begun(&a, &mut turns, now), []);
+    let mut order = Vec::new();
+    for _ in 0..12 {
+        now += FAULTS_FIRST_US;
+        let [class] = begun(&a, &mut turns, now)[..] else {
+            panic!("one at a time: {order:?}");
+        };
+        a.others_end();
+        order.push(class);
+        let mut turn = Turn::new(class);
+        assert!(!a.others_begin(&mut turn, now));
+        turns.insert(0, turn);
+    }
+    a.give_up(waits);
+    for two in order.windows(2) {
+        assert!(two.contains(&Class::Fetch), "{order:?}");
+    }
+    for six in order.windows(2 * (Class::ALL.len() - 1)) {
+        assert!(Class::ALL.iter().all(|of| six.contains(of)), "{order:?}");
+    }
 }
 
 #[test]
@@ -437,6 +472,8 @@ struct Simple {
     begun: u64,
     read: u64,
     closed: u64,
+    /// The last one that began was ahead of a more urgent one, as it had waited long.
+    aged: bool,
     since: [u64; 4],
     lines: [u64; 4],
 }
@@ -452,10 +489,12 @@ impl Simple {
             .filter(|c| self.lines[*c] > 0 && now - self.since[*c] >= AGE_US)
             .collect();
         long.sort_by_key(|c| self.since[*c]);
+        let is_first = self.lines[..class].iter().all(|waiting| *waiting == 0);
         let mut is_next = match long.first() {
-            Some(first) => *first == class,
-            None => self.lines[..class].iter().all(|waiting| *waiting == 0),
+            Some(first) if !self.aged => *first == class,
+            _ => is_first,
         };
+        let by_age = is_next && !is_first;
         let passed = of.passed.filter(|(_, begun)| *begun == self.begun);
         is_next |= passed.is_some_and(|(since, _)| now - since >= YIELD_US);
         of.passed = (has_room && !is_next).then(|| passed.unwrap_or((now, self.begun)));
@@ -463,6 +502,7 @@ impl Simple {
         if begins {
             self.running += 1;
             self.begun += 1;
+            self.aged = by_age;
             (self.read, self.closed, self.since[class]) = (0, now, now);
             self.lines[class] -= u64::from(of.in_line);
         } else if !of.in_line {
