@@ -302,8 +302,18 @@ impl Dev {
         cause: Cause,
         is_stopped: impl Fn() -> bool,
     ) -> Option<Others> {
-        let mut turn = Turn::new(cause.class());
+        Self::begin_as(dev, || cause, is_stopped)
+    }
+
+    /// The same for a cause that is asked for at each look.
+    pub(super) fn begin_as(
+        dev: &Arc<Self>,
+        cause: impl Fn() -> Cause,
+        is_stopped: impl Fn() -> bool,
+    ) -> Option<Others> {
+        let mut turn = Turn::new(cause().class());
         while !is_stopped() {
+            dev.arbiter.change_class(&mut turn, cause().class());
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return Some(begun);
             }
