@@ -30,7 +30,7 @@ pub(super) struct Gaps {
     pub written: Groups,
 }
 
-/// Numbers in groups.
+/// Numbers, each of which is in one of several groups.
 pub(super) struct Groups {
     sorted: Vec<u32>,
     /// Where each group begins, and the end.

@@ -177,6 +177,11 @@ pub(in crate::ffi) unsafe fn pages_of(
     pages
 }
 
+/// Those of a va_block's pages that only the host has.
+pub(super) fn only_host(of: &bindings::uvm_rust_pages) -> PageMask {
+    of.host.set() - of.duplicated.set() - of.reached.set()
+}
+
 pub(super) fn handle(block: &Block) -> BlockHandle {
     BlockHandle(NonNull::from(block))
 }

@@ -302,15 +302,44 @@ impl Dev {
         cause: Cause,
         is_stopped: impl Fn() -> bool,
     ) -> Option<Others> {
-        let mut turn = Turn::new(cause.class());
+        Self::begin_as(dev, || cause, is_stopped)
+    }
+
+    /// The same for a cause that is asked for at each look.
+    pub(super) fn begin_as(
+        dev: &Arc<Self>,
+        cause: impl Fn() -> Cause,
+        is_stopped: impl Fn() -> bool,
+    ) -> Option<Others> {
+        let mut turn = Turn::new(cause().class());
         while !is_stopped() {
+            dev.arbiter.change_class(&mut turn, cause().class());
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return Some(begun);
             }
         }
-        dev.arbiter.leave(turn);
-        dev.tell();
+        dev.leave(turn);
         None
+    }
+
+    /// Waits until an operation might begin for this cause, or `is_stopped` says that nobody wants it any more. None is
+    /// begun.
+    pub(super) fn pass_unless(&self, cause: Cause, is_stopped: impl Fn() -> bool) {
+        let mut turn = Turn::new(cause.class());
+        while !is_stopped() {
+            let progress = self.progress();
+            if self.arbiter.may_pass(&mut turn, now_us()) {
+                return;
+            }
+            self.wait(progress, LOOK_MS);
+        }
+        self.leave(turn);
+    }
+
+    /// Whoever this is begins nothing, and whoever waited behind it may be next.
+    fn leave(&self, turn: Turn) {
+        self.arbiter.leave(turn);
+        self.tell();
     }
 
     /// Begins one, or waits for a while.

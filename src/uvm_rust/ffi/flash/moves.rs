@@ -3,9 +3,8 @@
 //! Moving a range by call, as `policy/flash/moves.rs` sees it.
 
 use super::attach::Reading;
-use super::block::{ask, came, known_of, on_flash, pages_of, span};
+use super::block::{ask, came, known_of, on_flash, only_host, pages_of, span};
 use super::chosen::Chosen;
-use super::dev::Dev;
 use super::io::Io;
 use super::room::owner_of;
 use super::spill::move_out;
@@ -186,8 +185,9 @@ impl Machine for Moving<'_> {
         // SAFETY: see above.
         let dev = unsafe { device(current()) };
         let is_over = || self.by.is_stopped() || seam::suspends() || time::rest();
-        // It ends at once, as nothing is written yet.
-        drop(dev.and_then(|dev| Dev::begin_unless(&dev, Cause::Part, is_over)));
+        if let Some(dev) = dev {
+            dev.pass_unless(Cause::Part, is_over);
+        }
     }
 
     fn open(&mut self) -> bool {
@@ -268,6 +268,30 @@ impl Machine for Moving<'_> {
         };
         // SAFETY: the VA space is locked.
         unsafe { next_block(entered.space.as_ptr(), base, end) }.is_none()
+    }
+
+    fn has_to_write(&mut self, base: u64, end: u64) -> bool {
+        let Some(space) = self.entered().map(|entered| entered.space.as_ptr()) else {
+            return false;
+        };
+        let mut at = base;
+        while at <= end {
+            // SAFETY: the VA space is locked, which keeps the block; it is looked at with its lock, if it is alive.
+            unsafe {
+                let Some((block, pages, _)) = next_block(space, at, end) else {
+                    return false;
+                };
+                bindings::uvm_seam_block_lock(block);
+                let is_known = !known_of(block).is_null();
+                let only_host = is_known.then(|| only_host(&pages_of(block, null_mut())));
+                bindings::uvm_seam_block_unlock(block);
+                if only_host.is_some_and(|there| there.intersects(&pages)) {
+                    return true;
+                }
+                at = span(block).last.saturating_add(1);
+            }
+        }
+        false
     }
 
     fn prepare(&mut self) -> bool {

@@ -3,13 +3,13 @@
 //! A spill of va_blocks, as `policy/flash/spill.rs` sees it.
 
 use super::bindings;
-use super::block::{handle, known, known_of, pages_of, span, use_device, used};
+use super::block::{handle, known, known_of, only_host, pages_of, span, use_device, used};
 use super::chosen::Chosen;
 use super::dev::{Dev, Others};
 use super::io::Io;
 use super::tier::{
-    current, ended, goes_on_for, hope_for_all, is_short, oldest_copies, trim_in, victim, workers,
-    BlockHandle, Live, State,
+    current, ended, goes_on_for, hope_for_all, is_attached, is_short, oldest_copies, trim_in,
+    victim, workers, BlockHandle, Live, State,
 };
 use crate::driver::discard::status;
 use crate::driver::flash::{Counter, Tier};
@@ -277,11 +277,10 @@ impl Machine for Spilling<'_> {
         };
         // SAFETY: the block is locked and alive.
         let of = unsafe { pages_of(block, null_mut()) };
-        let host = of.host.set();
         Facts {
-            only_host: host - of.duplicated.set() - of.reached.set(),
+            only_host: only_host(&of),
             mapped: of.mapped.set(),
-            has_unused: !of.allocated.set().is_subset(&host),
+            has_unused: !of.allocated.set().is_subset(&of.host.set()),
         }
     }
 
@@ -395,17 +394,23 @@ impl Machine for Spilling<'_> {
         self.io.seal(&self.to.dev, piece)
     }
 
-    fn take_turn(&mut self) {
+    fn take_turn(&mut self) -> bool {
         let came = now_us();
-        let (tier, by_call) = (self.to.tier, self.by_call);
+        let (tier, dev, by_call) = (self.to.tier, &self.to.dev, self.by_call);
         let cause = || match by_call {
             // D-lock.
             true => Cause::PartWrite,
             // SAFETY: by the invariant of `To`.
-            false => Cause::Spill { is_short: unsafe { is_short(tier) } },
+            false => Cause::Spill {
+                is_short: unsafe { is_short(tier) },
+            },
         };
-        self.turn = Some(Dev::begin_for_others(&self.to.dev, cause));
+        // A call keeps the device attached. Who detaches it waits for the worker, and nobody else wants this write then.
+        // SAFETY: by the invariant of `To`.
+        let is_over = || !by_call && !unsafe { is_attached(tier, dev) };
+        self.turn = Dev::begin_as(dev, cause, is_over);
         self.waited_us = self.waited_us.saturating_add(now_us().saturating_sub(came));
+        self.turn.is_some()
     }
 
     fn end_turn(&mut self) {

@@ -15,28 +15,37 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// Somebody who trims a device. Invariant: there is a tier, and the device's file is open.
-struct Trimming<'a>(&'a Arc<Dev>);
+struct Trimming<'a> {
+    dev: &'a Arc<Dev>,
+    /// The device is let go, and nobody else wants anything of it.
+    is_last: bool,
+}
+
+/// Whether who lets a device go is being killed, or somebody suspends the system.
+fn is_hurried() -> bool {
+    seam::suspends() || time::rest()
+}
 
 impl Machine for Trimming<'_> {
     fn is_wanted(&mut self) -> bool {
         // SAFETY: the address is that of a static; a byte is read at once.
         let is_asked = unsafe { (&raw const bindings::uvm_rust_flash_trim).read_volatile() };
-        is_asked && self.0.forgets()
+        is_asked && self.dev.forgets()
     }
 
     fn is_idle(&mut self) -> bool {
         // Who suspends, or detaches, waits for this.
         // SAFETY: by the type's invariant.
         !seam::suspends()
-            && unsafe { is_attached(current(), self.0) && !goes_on_for(current(), self.0) }
+            && unsafe { is_attached(current(), self.dev) && !goes_on_for(current(), self.dev) }
     }
 
     fn is_hurried(&mut self) -> bool {
-        seam::suspends() || time::rest()
+        is_hurried()
     }
 
     fn tell(&mut self) {
-        self.0.tell();
+        self.dev.tell();
     }
 
     fn workers(&mut self) -> u32 {
@@ -49,19 +58,28 @@ impl Machine for Trimming<'_> {
     }
 
     fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {
-        f(&mut self.0.flash().table.lock())
+        f(&mut self.dev.flash().table.lock())
     }
 
     fn discard(&mut self, trim: &Trim) -> bool {
-        let turn = Dev::begin_for_others(self.0, || Cause::Trim);
+        let (dev, is_last) = (self.dev, self.is_last);
+        // Who detaches the device waits for this, and so does who suspends.
+        let is_over = || match is_last {
+            true => is_hurried(),
+            // SAFETY: by the type's invariant.
+            false => seam::suspends() || !unsafe { is_attached(current(), dev) },
+        };
+        let Some(turn) = Dev::begin_unless(dev, Cause::Trim, is_over) else {
+            return false;
+        };
         // SAFETY: no lock is held that I/O may need, and by the type's invariant the device is open; nobody else has
         // these slots (T-out).
-        let result = unsafe { super::io::discard(self.0.seam(), trim) };
+        let result = unsafe { super::io::discard(self.dev.seam(), trim) };
         drop(turn);
         if result == 0 {
             return true;
         }
-        self.0.forgets_nothing();
+        self.dev.forgets_nothing();
         if result == -crate::driver::ioctl::EOPNOTSUPP {
             pr_info!("flash: the device cannot be trimmed\n");
         } else {
@@ -73,7 +91,7 @@ impl Machine for Trimming<'_> {
     }
 
     fn count(&mut self, bytes: u64) {
-        self.0.counts(Counter::Trimmed, bytes);
+        self.dev.counts(Counter::Trimmed, bytes);
     }
 }
 
@@ -83,7 +101,10 @@ impl Machine for Trimming<'_> {
 ///
 /// There is a tier, and the device's file is open meanwhile; no lock is held.
 pub(super) unsafe fn turn(dev: &Arc<Dev>) -> Option<u64> {
-    trim::turn(&mut Trimming(dev))
+    trim::turn(&mut Trimming {
+        dev,
+        is_last: false,
+    })
 }
 
 /// Trims a device that is let go, and of which nobody needs anything.
@@ -92,5 +113,5 @@ pub(super) unsafe fn turn(dev: &Arc<Dev>) -> Option<u64> {
 ///
 /// As [`turn`], but for the lock of attaching.
 pub(super) unsafe fn last(dev: &Arc<Dev>) {
-    trim::last(&mut Trimming(dev));
+    trim::last(&mut Trimming { dev, is_last: true });
 }

@@ -21,9 +21,11 @@
 //! finds no more than these few ahead of it.
 //!
 //! Of the others the most urgent class that somebody waits in comes first. A class that has waited for [`AGE_US`] without
-//! beginning anything comes before all others, and of several such classes the one that has waited longest. So each class
-//! begins something in that time and as many operations as there are classes, whatever the rest asks for. A class of
-//! which nobody has looked for its turn for [`YIELD_US`], as no thread of it gets CPU, holds nobody up until somebody looks.
+//! beginning anything comes before all others, and of several such classes the one that has waited longest; but after
+//! one that was not the most urgent, the most urgent one begins. Where few begin, as faults come first or the device is slow, all
+//! classes have waited that long, and the most urgent one has half of what begins all the same. So each class
+//! begins something in that time and twice as many operations as there are less urgent classes, whatever the rest asks for.
+//! Whoever is next and does not come for its turn, as its thread gets no CPU, is passed over after [`YIELD_US`].
 //!
 //! Nobody waits for ever. In a storm of faults, operations for others have a share of the device, as one of them may be
 //! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
@@ -40,10 +42,12 @@
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
-//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Classes of which
-//!   nobody has looked for [`YIELD_US`] do not count. Within a class nobody comes first.
+//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Of two that begin
+//!   one after the other, only one is ahead of somebody more urgent for its age; which one that is, is in the atomic number.
+//!   Whoever has found room for [`YIELD_US`] that nobody used begins all the same. Within a class nobody comes first.
 //! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
-//!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes.
+//!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes. So
+//!   no more than one operation of a less urgent class begins ahead of each of the first class that comes for its turn.
 
 use crate::policy::sync::{AtomicU64, Ordering::*};
 
@@ -67,8 +71,7 @@ pub const PATIENCE_MOST_US: u64 = 4 * PATIENCE_US;
 /// in microseconds.
 pub const AGE_US: u64 = 250_000;
 
-/// How long nobody of a class may look for its turn, in microseconds, until the class holds nobody up. Who waits looks
-/// every 2 ms, if its thread gets CPU.
+/// How long the one that is next may leave its turn to nobody, in microseconds.
 pub const YIELD_US: u64 = 20_000;
 
 /// Whom an operation is for, if not for a fault: the first comes first.
@@ -78,7 +81,8 @@ pub enum Class {
     Fetch,
     /// A read of what was guessed.
     Prefetch,
-    /// A planned write, by a call that has locked nothing yet.
+    /// Planned writes, by a call that has locked nothing yet, and begins them in the first class. It only passes here
+    /// ([`Arbiter::may_pass`]).
     Evict,
     /// A write before there is want of host memory, or what makes room on the device.
     #[default]
@@ -92,10 +96,9 @@ pub struct Arbiter {
     now: AtomicU64,
     /// How many wait in each class, as [`Lines`] that are packed.
     lines: AtomicU64,
-    /// When an operation of each class began last, or the first came of those that wait in it; in microseconds.
+    /// When an operation of each class began last, or somebody passed; or when the first came of those that wait in it; in
+    /// microseconds.
     since_us: [AtomicU64; Class::ALL.len()],
-    /// When somebody of each class looked last, in microseconds.
-    looked_us: [AtomicU64; Class::ALL.len()],
     /// Pages that were read for faults that had waited, since an operation for others began.
     read: AtomicU64,
     /// When an operation for others began last, or the first of the faults came that wait; in microseconds.
@@ -110,8 +113,10 @@ struct Now {
     /// Va_blocks of which faults wait for pages that nobody has begun to read. There are fewer than 2^28, which are
     /// of 2 MiB.
     waiting: u64,
-    /// Operations for others that are under way: of a thread each, of which Linux has 2^22 at most.
+    /// Operations for others that are under way, which are few (D-depth).
     running: u64,
+    /// The last one that began was ahead of somebody more urgent, for its age.
+    aged: bool,
     /// Operations for others that have begun, modulo 2^14.
     begun: u64,
 }
@@ -134,11 +139,40 @@ pub struct Turn {
     class: Class,
     /// It is counted in the line of its class.
     in_line: bool,
+    /// When it found room that was another class's, in microseconds, and how many operations had begun by then. None has
+    /// begun since.
+    passed: Option<(u64, u64)>,
     /// When it was next and found that too many operations are under way, in microseconds, and the arbiter's state then.
     deep: Option<(u64, Now)>,
     /// How long it has waited for them without one of them ending; and how long in all.
     waited_us: u64,
     waited_in_all_us: u64,
+}
+
+/// What somebody has seen who looks whether it may begin.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// When that was, in microseconds.
+    now_us: u64,
+    /// The device is for faults, if some wait.
+    theirs: bool,
+    /// Nobody waits in a class that is more urgent.
+    is_first: bool,
+    /// Of the classes that have waited long, the one that has waited longest.
+    oldest: Option<Class>,
+    /// Whoever is next has left room to nobody for long.
+    is_passed_over: bool,
+}
+
+/// Why somebody is next, if it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Others come before it.
+    No,
+    /// Nobody more urgent waits, or comes for its turn.
+    Urgent,
+    /// Its class has waited longest.
+    Aged,
 }
 
 impl Arbiter {
@@ -148,7 +182,6 @@ impl Arbiter {
             now: AtomicU64::new(0),
             lines: AtomicU64::new(0),
             since_us: [const { AtomicU64::new(0) }; Class::ALL.len()],
-            looked_us: [const { AtomicU64::new(0) }; Class::ALL.len()],
             read: AtomicU64::new(0),
             closed_us: AtomicU64::new(0),
             most: AtomicU64::new(0),
@@ -182,35 +215,65 @@ impl Arbiter {
     /// by [`Arbiter::others_end`]. Who may not begin waits in the line of its class until it does, or leaves it.
     #[must_use]
     pub fn others_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
-        let seen = Now::from(self.now.load(Acquire));
-        turn.look(now_us, seen);
-        if let Some(looked) = self.looked_us.get(turn.class as usize) {
-            // One that overtakes another makes it a moment too early, which is no matter.
-            looked.store(now_us, Relaxed);
-        }
-        // A look at these that is a moment too early or late is one that came a moment earlier or later.
-        let theirs = self.read.load(Relaxed) < SHARE_PAGES
-            && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
-        let is_next = self.is_next(turn.class, now_us);
+        let look = self.look(turn, now_us);
         let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
             let mut now = Now::from(now);
-            let depth = if turn.is_patient() { DEPTH } else { 2 * DEPTH };
-            let too_deep = now.running >= depth;
-            let has_room = !too_deep && (now.waiting == 0 || !theirs);
-            turn.deep = (too_deep && is_next).then_some((now_us, now));
+            let found = turn.finds(look, now);
             now.running += 1;
             now.begun += 1;
-            (has_room && is_next).then(|| now.into())
+            now.aged = found == Next::Aged;
+            (found != Next::No).then(|| now.into())
         });
         if begun.is_ok() {
             self.read.store(0, Relaxed);
             self.closed_us.store(now_us, Relaxed);
+        }
+        self.is_served(turn, begun.is_ok(), now_us)
+    }
+
+    /// Whether an operation for others might begin at the time `now_us`, in microseconds. None does, so nobody has less of
+    /// the device for it. Who may not pass waits in the line of its class until it does, or leaves it.
+    #[must_use]
+    pub fn may_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
+        let look = self.look(turn, now_us);
+        let passes = turn.finds(look, self.now.load(Acquire).into()) != Next::No;
+        self.is_served(turn, passes, now_us)
+    }
+
+    /// Looks at all but how many operations are under way.
+    fn look(&self, turn: &mut Turn, now_us: u64) -> Look {
+        let seen = Now::from(self.now.load(Acquire));
+        turn.look(now_us, seen);
+        // A look at these that is a moment too early or late is one that came a moment earlier or later.
+        let theirs = self.read.load(Relaxed) < SHARE_PAGES
+            && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
+        let lines = Lines(self.lines.load(Relaxed));
+        let waits = |of: &Class| lines.of(*of) > 0;
+        // The first of those that have waited equally long is the most urgent one.
+        let oldest = Class::ALL
+            .into_iter()
+            .filter(waits)
+            .map(|of| (self.since(of), of))
+            .filter(|(since, _)| now_us.saturating_sub(*since) >= AGE_US)
+            .min();
+        Look {
+            now_us,
+            theirs,
+            is_first: !Class::ALL.iter().any(|of| *of < turn.class && waits(of)),
+            oldest: oldest.map(|(_, oldest)| oldest),
+            is_passed_over: turn.is_passed_over(now_us, seen),
+        }
+    }
+
+    /// Whoever looked goes on if it `is` served, or waits in line; returns which.
+    fn is_served(&self, turn: &mut Turn, is: bool, now_us: u64) -> bool {
+        if is {
             self.leave_line(turn);
             self.begins(turn.class, now_us);
         } else if !turn.in_line {
             self.join_line(turn, now_us);
         }
-        begun.is_ok()
+        is
     }
 
     /// Whoever this is waits in that class from now on, where it was not in line before.
@@ -232,35 +295,12 @@ impl Arbiter {
         self.lines.load(Relaxed) != 0 && now.waiting == 0 && now.running < DEPTH
     }
 
-    /// Whether an operation of this class is next (D-order).
-    fn is_next(&self, class: Class, now_us: u64) -> bool {
-        let lines = Lines(self.lines.load(Relaxed));
-        let waits = |of: &Class| lines.of(*of) > 0 && self.is_looking(*of, now_us);
-        // The first of those that have waited equally long is the most urgent one.
-        let oldest = Class::ALL
-            .into_iter()
-            .filter(waits)
-            .map(|of| (self.since(of), of))
-            .filter(|(since, _)| now_us.saturating_sub(*since) >= AGE_US)
-            .min();
-        match oldest {
-            Some((_, oldest)) => oldest == class,
-            None => !Class::ALL.into_iter().any(|of| of < class && waits(&of)),
-        }
-    }
-
-    /// Whether somebody of this class has looked of late.
-    fn is_looking(&self, class: Class, now_us: u64) -> bool {
-        let looked = self.looked_us.get(class as usize);
-        looked.is_some_and(|looked| now_us.saturating_sub(looked.load(Relaxed)) < YIELD_US)
-    }
-
     fn since(&self, class: Class) -> u64 {
         let since = self.since_us.get(class as usize);
         since.map_or(0, |since| since.load(Relaxed))
     }
 
-    /// Of this class one begins, or the first comes to wait.
+    /// Of this class one begins, or passes; or the first comes to wait.
     fn begins(&self, class: Class, now_us: u64) {
         if let Some(since) = self.since_us.get(class as usize) {
             since.store(now_us, Relaxed);
@@ -313,9 +353,10 @@ impl Arbiter {
 
 impl Now {
     const RUNNING_AT: u32 = 28;
+    const AGED_AT: u32 = 49;
     const BEGUN_AT: u32 = 50;
     const WAITING: u64 = (1 << Self::RUNNING_AT) - 1;
-    const RUNNING: u64 = (1 << (Self::BEGUN_AT - Self::RUNNING_AT)) - 1;
+    const RUNNING: u64 = (1 << (Self::AGED_AT - Self::RUNNING_AT)) - 1;
     const BEGUN: u64 = u64::MAX >> Self::BEGUN_AT;
 
     /// Operations for others that have ended, modulo 2^14.
@@ -354,6 +395,7 @@ impl From<u64> for Now {
         Self {
             waiting: now & Self::WAITING,
             running: now >> Self::RUNNING_AT & Self::RUNNING,
+            aged: now >> Self::AGED_AT & 1 != 0,
             begun: now >> Self::BEGUN_AT,
         }
     }
@@ -361,7 +403,9 @@ impl From<u64> for Now {
 
 impl From<Now> for u64 {
     fn from(now: Now) -> Self {
-        now.waiting | now.running << Now::RUNNING_AT | (now.begun & Now::BEGUN) << Now::BEGUN_AT
+        let aged = u64::from(now.aged) << Now::AGED_AT;
+        let begun = (now.begun & Now::BEGUN) << Now::BEGUN_AT;
+        now.waiting | now.running << Now::RUNNING_AT | aged | begun
     }
 }
 
@@ -372,6 +416,48 @@ impl Turn {
             class,
             ..Self::default()
         }
+    }
+
+    /// Why it may begin what it looked for, if it may, with the device as it is `now`. Notes why it may not.
+    fn finds(&mut self, look: Look, now: Now) -> Next {
+        let next = self.next(look, now);
+        let is_next = next != Next::No;
+        let depth = if self.is_patient() { DEPTH } else { 2 * DEPTH };
+        let too_deep = now.running >= depth;
+        let has_room = !too_deep && (now.waiting == 0 || !look.theirs);
+        self.deep = (too_deep && is_next).then_some((look.now_us, now));
+        self.finds_room(has_room && !is_next, look.now_us, now);
+        if has_room {
+            next
+        } else {
+            Next::No
+        }
+    }
+
+    /// Why it is next (D-order). Whether the last one was for its age is asked of the device as it is `now`: of two that
+    /// have looked at the same time, one begins.
+    fn next(&self, look: Look, now: Now) -> Next {
+        let oldest = look.oldest.filter(|_| !now.aged);
+        let is_next = oldest.map_or(look.is_first, |oldest| oldest == self.class);
+        if is_next && !look.is_first {
+            Next::Aged
+        } else if is_next || look.is_passed_over {
+            Next::Urgent
+        } else {
+            Next::No
+        }
+    }
+
+    /// Notes whether there `is` room that is another class's.
+    fn finds_room(&mut self, is: bool, now_us: u64, now: Now) {
+        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
+        self.passed = is.then(|| since.unwrap_or((now_us, now.begun)));
+    }
+
+    /// Whether whoever is next has left room to nobody for long.
+    fn is_passed_over(&self, now_us: u64, now: Now) -> bool {
+        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
+        since.is_some_and(|(since, _)| now_us.saturating_sub(since) >= YIELD_US)
     }
 
     /// Looks again: if it was next, the time since the last look was waited for those that were under way then. As long

@@ -3,8 +3,9 @@
 //! Why an operation of the device begins that is for no fault, and so in which class it waits ([`super::arbiter`]).
 //!
 //! What a call writes waits twice. Before a part of up to 16 MiB is locked, the call stands in line with the planned
-//! writes. The writes of that part then wait with the VA space's lock, behind which its writers and in the end the faults
-//! of all processes queue up, and so wait in the first class.
+//! writes, and passes without beginning anything. The writes of that part then wait with the VA space's lock, behind
+//! which its writers and in the end the faults of all processes queue up, and so wait in the first class, which has half
+//! of what begins, at least.
 
 use super::arbiter::Class;
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  run            part by part, until somebody suspends
-//!    write_part   the tenant's turn; what it wrote before is paid for; the device's planned writes; a buffer; the part
+//!    write_part   the tenant's turn; what it wrote before is paid for; a look; the device's planned writes; a buffer; the part
 //!      part       VA space; device; va_block after va_block
 //! ```
 //!
@@ -25,8 +25,9 @@
 //! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device. What is only copied
 //!   ahead is not begun by who has the turn where the host is full, nor tried again, but copied by itself later: what
 //!   the turn is for makes the room that the copy would wait for.
-//! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked. Its writes
-//!   begin with the VA space locked, and so wait behind nobody but planned reads (`cause.rs`).
+//! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked, if it has
+//!   something to write, which it has looked for and let all go again. Its writes begin with the VA space locked, and so
+//!   wait behind planned reads, and behind no more than one operation of others for each that begins of these (`cause.rs`).
 //! - **V-turn**: who has the turn keeps it until it has paid, and gives way to a suspend alone, also a worker. If one gave
 //!   it up for its rate, others would write before it each time and make it wait anew. Once it has paid, a worker that finds
 //!   the process' memory locked, or the device being detached, comes again, and others may write before it.
@@ -118,8 +119,8 @@ pub trait Machine {
     /// Sleeps for a moment; false if a signal has come.
     fn nap(&mut self) -> bool;
 
-    /// Waits, without any lock but the turn, until a planned write of the device may begin. None is begun: those of the
-    /// part follow. Whoever is to end, or to let the system suspend, does not wait on.
+    /// Waits, without any lock but the turn, until a planned write of the device might begin. None is begun, or counted as
+    /// one: those of the part follow. Whoever is to end, or to let the system suspend, does not wait on.
     fn stand_in_line(&mut self);
 
     /// Gets a buffer to write from; false without memory.
@@ -164,6 +165,9 @@ pub trait Machine {
 
     /// Whether none of a part has ever been touched: there is no va_block. `end` is in it.
     fn is_empty(&mut self, base: u64, end: u64) -> bool;
+
+    /// Whether some of what is from `base` to `end` (which is in it) is in host memory, and nowhere else.
+    fn has_to_write(&mut self, base: u64, end: u64) -> bool;
 
     /// Gets what a fetch needs; false without memory.
     fn prepare(&mut self) -> bool;
@@ -320,7 +324,7 @@ impl Run {
             .left
             .min(self.reach.saturating_sub(self.at % BLOCK_BYTES));
         self.looked = false;
-        if reach > 0 && is_empty(m, self.at, reach)? {
+        if reach > 0 && looks(m, self.at, reach, is_empty)? {
             self.looked = reach > LOOKED_AT / 2;
             self.passed(reach);
             self.reach = self.reach.saturating_mul(2).min(LOOKED_AT);
@@ -383,7 +387,9 @@ fn write_part<M: Machine>(
     m.take_turn()?;
     let moved = wait_to_write(m).and_then(|()| {
         // V-line.
-        m.stand_in_line();
+        if looks(m, base, length, M::has_to_write)? {
+            m.stand_in_line();
+        }
         if !m.open() {
             return Err(Failed::NoMemory);
         }
@@ -497,14 +503,23 @@ fn begin_home<M: Machine>(m: &mut M, base: u64, length: u64) -> Option<Moved> {
     (at > end).then_some(moved)
 }
 
-/// Whether none of a part was ever touched, all of which is managed memory.
-fn is_empty<M: Machine>(m: &mut M, base: u64, length: u64) -> Result<bool, Failed> {
+/// Looks whether something is so of a part, which has these first and last bytes.
+fn looks<M: Machine>(
+    m: &mut M,
+    base: u64,
+    length: u64,
+    is_so: impl FnOnce(&mut M, u64, u64) -> bool,
+) -> Result<bool, Failed> {
     enter(m)?;
-    let end = base.saturating_add(length.saturating_sub(1));
-    let is_empty = m.is_managed(base, length) && m.is_empty(base, end);
+    let is = is_so(m, base, base.saturating_add(length.saturating_sub(1)));
     m.leave_device();
     m.leave_space();
-    Ok(is_empty)
+    Ok(is)
+}
+
+/// Whether none of a part was ever touched, all of which is managed memory.
+fn is_empty<M: Machine>(m: &mut M, base: u64, end: u64) -> bool {
+    m.is_managed(base, (end - base).saturating_add(1)) && m.is_empty(base, end)
 }
 
 /// Locks the VA space, and keeps the device (V-order).

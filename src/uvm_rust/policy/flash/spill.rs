@@ -222,8 +222,8 @@ pub trait Machine: Copies {
     fn seal(&mut self, piece: &Piece) -> bool;
 
     /// Waits for a turn with the device ([`super::arbiter`]), also while a fault waits, which takes back what is
-    /// spilled and waits for no turn.
-    fn take_turn(&mut self);
+    /// spilled and waits for no turn. Returns false if nobody wants the write any more, as the device is being detached.
+    fn take_turn(&mut self) -> bool;
 
     /// Ends the turn that [`Machine::take_turn`] gave.
     fn end_turn(&mut self);
@@ -379,28 +379,28 @@ fn once<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -> Out
 fn written<M: Machine>(m: &mut M, spill: Spill) -> Outcome {
     let written = write(m, &spill);
     m.lock();
-    let outcome = end(m, spill, &written);
+    let outcome = end(m, spill, &written.unwrap_or(PageMask::EMPTY));
     m.unlock();
     m.tell(true);
-    // Before those are taken out that were used in the meantime: the device is not at fault for them.
-    if written.is_empty() {
-        Outcome::Failed
-    } else {
-        outcome
+    // Before those are taken out that were used in the meantime: the device is not at fault for them. Nor is it for what it
+    // was not given.
+    match written {
+        Some(written) if written.is_empty() => Outcome::Failed,
+        _ => outcome,
     }
 }
 
-/// Writes what is held of a spill, and lets it go. Returns the pages that the device took.
-fn write<M: Machine>(m: &mut M, spill: &Spill) -> PageMask {
+/// Writes what is held of a spill, and lets it go. Returns the pages that the device took; `None` if its turn never came.
+fn write<M: Machine>(m: &mut M, spill: &Spill) -> Option<PageMask> {
     let (mut sealed, mut good) = (PageMask::EMPTY, PageMask::EMPTY);
     for piece in spill.pieces() {
         if m.seal(piece) {
             sealed |= PageMask::from(piece.pages);
         }
     }
-    if !sealed.is_empty() {
-        // One turn is enough for all pieces, which are 2 MiB together.
-        m.take_turn();
+    // One turn is enough for all pieces, which are 2 MiB together.
+    let has_turn = !sealed.is_empty() && m.take_turn();
+    if has_turn {
         for piece in spill.pieces() {
             if sealed.intersects(&piece.pages.into()) && m.write(piece) {
                 good |= PageMask::from(piece.pages);
@@ -409,7 +409,7 @@ fn write<M: Machine>(m: &mut M, spill: &Spill) -> PageMask {
         m.end_turn();
     }
     m.written();
-    good
+    (has_turn || sealed.is_empty()).then_some(good)
 }
 
 /// What of `wanted` can be spilled.

@@ -48,7 +48,8 @@ pub trait Machine {
     /// Works on the device's table.
     fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T;
 
-    /// Has the device forget what is in these slots, and waits for it; false if it does not.
+    /// Has the device forget what is in these slots, and waits for it; false if it does not, or if somebody who does not
+    /// wait for that comes before its turn does.
     fn discard(&mut self, trim: &Trim) -> bool;
 
     /// Adds to the bytes that were trimmed.

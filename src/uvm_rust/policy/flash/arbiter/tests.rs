@@ -205,6 +205,31 @@ fn begun(a: &Arbiter, turns: &mut Vec<Turn>, now_us: u64) -> Vec<Class> {
     begun
 }
 
+/// Who has a place in line and begins nothing costs nobody anything: neither room, nor what a storm of faults leaves to the
+/// rest, nor does a fault find it ahead.
+#[test]
+fn who_only_passes_takes_nothing() {
+    let (a, mut turn) = (Arbiter::new(), Turn::new(Class::Evict));
+    for _ in 0..2 * DEPTH {
+        assert!(a.may_pass(&mut turn, 0) && !turn.in_line);
+    }
+    (0..DEPTH).for_each(|_| assert!(begins(&a)));
+    assert!(!a.may_pass(&mut turn, 0) && turn.in_line, "no room");
+    (0..DEPTH).for_each(|_| a.others_end());
+    let mut fetch = Turn::new(Class::Fetch);
+    let waits = a.wait(1);
+    assert!(!a.may_pass(&mut turn, 1) && !a.others_begin(&mut fetch, 1));
+    a.begin(a.wait(1), SHARE_PAGES);
+    assert!(!a.may_pass(&mut turn, 2), "a read waits");
+    a.leave(fetch);
+    assert!(a.may_pass(&mut turn, 2) && !turn.in_line);
+    let then = 1 + FAULTS_FIRST_US;
+    assert!(a.may_pass(&mut turn, then) && begins(&a) && !begins(&a));
+    a.begin(waits, 1);
+    assert_eq!(a.most_ahead(), 1, "that one alone has begun");
+    assert_eq!(a.lines.load(Relaxed), 0);
+}
+
 /// An arbiter as many of whose operations are under way as may be.
 fn busy() -> Arbiter {
     let a = Arbiter::new();
@@ -240,52 +265,73 @@ fn a_class_that_has_waited_long_comes_before_all_others() {
     let then = AGE_US + 10;
     a.others_end();
     assert_eq!(begun(&a, &mut turns, then), [Class::Spill]);
+    // Then the most urgent one, and after that the next one of those.
+    a.others_end();
+    assert_eq!(begun(&a, &mut turns, then), [Class::Fetch]);
     a.others_end();
     assert_eq!(begun(&a, &mut turns, then), [Class::Evict]);
     // Of that class one has begun, and the other has not waited long since.
-    a.others_end();
-    assert_eq!(begun(&a, &mut turns, then + AGE_US - 1), [Class::Fetch]);
+    for _ in 0..2 {
+        turns.insert(0, Turn::new(Class::Fetch));
+        a.others_end();
+        assert_eq!(begun(&a, &mut turns, then + AGE_US - 1), [Class::Fetch]);
+    }
     a.others_end();
     assert_eq!(begun(&a, &mut turns, then + AGE_US), [Class::Evict]);
     assert!(turns.is_empty());
 }
 
+/// D-lock: where few begin, all have waited long. Who waits with a VA space locked has half of what begins, and nobody waits
+/// longer than that costs.
 #[test]
-fn who_does_not_look_holds_nobody_up() {
-    let a = busy();
-    let (mut absent, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
-    assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut spill, 0));
-    a.others_end();
-    assert!(!a.others_begin(&mut spill, YIELD_US - 1));
-    assert!(a.others_begin(&mut spill, YIELD_US));
-    // None of the others waits for it anew, however many they are.
-    for class in [Class::Prefetch, Class::Evict, Class::Spill] {
+fn who_has_a_va_space_locked_has_half_of_what_begins() {
+    let (a, mut now) = (Arbiter::new(), 0);
+    let waits = a.wait(now);
+    let mut turns: Vec<_> = Class::ALL.into_iter().rev().map(Turn::new).collect();
+    assert_eq!(begun(&a, &mut turns, now), []);
+    let mut order = Vec::new();
+    for _ in 0..12 {
+        now += FAULTS_FIRST_US;
+        let [class] = begun(&a, &mut turns, now)[..] else {
+            panic!("one at a time: {order:?}");
+        };
         a.others_end();
-        assert!(a.others_begin(&mut Turn::new(class), YIELD_US + 1));
+        order.push(class);
+        let mut turn = Turn::new(class);
+        assert!(!a.others_begin(&mut turn, now));
+        turns.insert(0, turn);
     }
-    // It looks, finds no room, and is the first from then on.
-    assert!(!a.others_begin(&mut absent, 3 * YIELD_US));
-    a.others_end();
-    let mut spill = Turn::new(Class::Spill);
-    assert!(!a.others_begin(&mut spill, 3 * YIELD_US + 1));
-    assert!(a.others_begin(&mut absent, 3 * YIELD_US + 1));
-    a.leave(spill);
-    assert_eq!(a.lines.load(Relaxed), 0);
+    a.give_up(waits);
+    for two in order.windows(2) {
+        assert!(two.contains(&Class::Fetch), "{order:?}");
+    }
+    for six in order.windows(2 * (Class::ALL.len() - 1)) {
+        assert!(Class::ALL.iter().all(|of| six.contains(of)), "{order:?}");
+    }
 }
 
 #[test]
-fn a_class_that_has_waited_long_and_does_not_look_holds_nobody_up() {
+fn who_does_not_come_for_its_turn_is_passed_over() {
     let a = busy();
-    let (mut absent, mut fetch) = (Turn::new(Class::Spill), Turn::new(Class::Fetch));
-    assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut fetch, AGE_US));
+    let (mut absent, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
+    assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut spill, 0));
+    // That there was no room was nobody's fault.
+    assert!(!a.others_begin(&mut spill, YIELD_US));
     a.others_end();
-    assert!(
-        a.others_begin(&mut fetch, AGE_US),
-        "it has not looked of late"
-    );
-    // It comes at last, and before all others.
+    assert!(!a.others_begin(&mut spill, YIELD_US));
+    assert!(!a.others_begin(&mut spill, 2 * YIELD_US - 1));
+    assert!(a.others_begin(&mut spill, 2 * YIELD_US));
+    // Somebody else begins meanwhile: the next one waits as long anew.
+    let (mut spill, mut prefetch) = (Turn::new(Class::Spill), Turn::new(Class::Prefetch));
+    let then = 2 * YIELD_US;
     a.others_end();
-    assert!(a.others_begin(&mut absent, 2 * AGE_US));
+    assert!(!a.others_begin(&mut prefetch, then) && !a.others_begin(&mut spill, then + 1));
+    assert!(a.others_begin(&mut prefetch, then + YIELD_US));
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, then + 1 + YIELD_US));
+    // Whoever leaves holds nobody up.
+    a.leave(absent);
+    assert!(a.others_begin(&mut spill, then + 2 + YIELD_US));
 }
 
 /// Who waits behind another class does not know how long the device takes.
@@ -414,6 +460,8 @@ fn no_class_starves() {
 struct Waiting {
     turn: Turn,
     in_line: bool,
+    /// When it found room that it was not to have, and how many had begun by then.
+    passed: Option<(u64, u64)>,
 }
 
 /// The arbiter in plain numbers, one thread at a time.
@@ -424,8 +472,9 @@ struct Simple {
     begun: u64,
     read: u64,
     closed: u64,
+    /// The last one that began was ahead of a more urgent one, as it had waited long.
+    aged: bool,
     since: [u64; 4],
-    looked: [u64; 4],
     lines: [u64; 4],
 }
 
@@ -436,20 +485,24 @@ impl Simple {
         let depth = if patient { DEPTH } else { 2 * DEPTH };
         let theirs = self.read < SHARE_PAGES && now - self.closed < FAULTS_FIRST_US;
         let has_room = self.running < depth && !(self.faults > 0 && theirs);
-        self.looked[class] = now;
-        let waiting = |c: &usize| self.lines[*c] > 0 && now - self.looked[*c] < YIELD_US;
         let mut long: Vec<_> = (0..4)
-            .filter(|c| waiting(c) && now - self.since[*c] >= AGE_US)
+            .filter(|c| self.lines[*c] > 0 && now - self.since[*c] >= AGE_US)
             .collect();
         long.sort_by_key(|c| self.since[*c]);
-        let is_next = match long.first() {
-            Some(first) => *first == class,
-            None => !(0..class).any(|c| waiting(&c)),
+        let is_first = self.lines[..class].iter().all(|waiting| *waiting == 0);
+        let mut is_next = match long.first() {
+            Some(first) if !self.aged => *first == class,
+            _ => is_first,
         };
+        let by_age = is_next && !is_first;
+        let passed = of.passed.filter(|(_, begun)| *begun == self.begun);
+        is_next |= passed.is_some_and(|(since, _)| now - since >= YIELD_US);
+        of.passed = (has_room && !is_next).then(|| passed.unwrap_or((now, self.begun)));
         let begins = has_room && is_next;
         if begins {
             self.running += 1;
             self.begun += 1;
+            self.aged = by_age;
             (self.read, self.closed, self.since[class]) = (0, now, now);
             self.lines[class] -= u64::from(of.in_line);
         } else if !of.in_line {
@@ -491,6 +544,7 @@ fn it_is_what_a_slow_and_obvious_one_is() {
             3 if waiting.len() < 8 => waiting.push(Waiting {
                 turn: Turn::new(Class::ALL[d.below(4)]),
                 in_line: false,
+                passed: None,
             }),
             5 if !waiting.is_empty() && d.one_in(4) => {
                 let n = d.below(waiting.len());

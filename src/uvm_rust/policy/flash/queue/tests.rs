@@ -114,6 +114,10 @@ impl moves::Machine for Nothing {
     fn is_managed(&mut self, _: u64, _: u64) -> bool {
         true
     }
+    fn has_to_write(&mut self, _: u64, _: u64) -> bool {
+        false
+    }
+
     fn is_empty(&mut self, _: u64, _: u64) -> bool {
         self.untouched
     }

@@ -26,9 +26,11 @@ pub(super) fn relocate<M: Machine>(m: &mut M) {
             return;
         };
         // Both are one operation for the arbiter: who has only read has done nothing yet.
-        m.take_turn();
-        let copied = copy(m, &to_move);
-        m.end_turn();
+        let has_turn = m.take_turn();
+        let copied = has_turn && copy(m, &to_move);
+        if has_turn {
+            m.end_turn();
+        }
         let pages = m.table(|table| table.relocate_end(to_move, copied));
         m.count(Count::Relocated, u64::from(pages) * PAGE_BYTES);
         if !copied {

@@ -28,6 +28,8 @@ pub(super) const FOR_EVER: u32 = 30_000;
 /// What a worker's turn has come to so far.
 #[derive(Default)]
 struct Turn {
+    /// The device was detached before its write could begin.
+    gave_up: bool,
     /// Somebody suspends the system, so that the worker was refused.
     is_refused: bool,
     /// There was a write, of which the device took something or nothing.
@@ -84,6 +86,10 @@ pub(super) struct Real<'a, 'w> {
     pub(super) spilled: u64,
     /// What the device forgot.
     pub(super) trimmed: u64,
+    /// How often it gave its turn up.
+    pub(super) given_up: u32,
+    /// It lets the device go, so nobody else wants anything of that.
+    pub(super) is_last: bool,
 }
 
 impl<'a, 'w> Real<'a, 'w> {
@@ -113,6 +119,8 @@ impl<'a, 'w> Real<'a, 'w> {
             has_turn: false,
             spilled: 0,
             trimmed: 0,
+            given_up: 0,
+            is_last: false,
         }
     }
 
@@ -245,6 +253,15 @@ impl<'a, 'w> Real<'a, 'w> {
 
     /// Waits until an operation may begin for this cause.
     pub(super) fn take_turn(&mut self, cause: Cause) {
+        self.take_turn_unless(cause, |_| false);
+    }
+
+    /// The same, until `is_over`; whether one began.
+    pub(super) fn take_turn_unless(
+        &mut self,
+        cause: Cause,
+        is_over: impl Fn(&World) -> bool,
+    ) -> bool {
         if self.locked {
             self.broken("F-turn: a turn is waited for with the block's lock");
         }
@@ -252,9 +269,13 @@ impl<'a, 'w> Real<'a, 'w> {
             self.broken("D-lock: a turn is waited for with the VA space's lock");
         }
         let mut turn = arbiter::Turn::new(cause.class());
-        let begins = |w: &World| w.arbiter.others_begin(&mut turn, 0).then_some(());
-        self.has_turn = self.until(begins).is_some();
+        let begins = |w: &World| {
+            let ends = is_over(w).then_some(false);
+            ends.or_else(|| w.arbiter.others_begin(&mut turn, 0).then_some(true))
+        };
+        self.has_turn = self.until(begins) == Some(true);
         self.w.arbiter.leave(turn);
+        self.has_turn
     }
 
     pub(super) fn end_turn(&mut self) {
@@ -573,12 +594,17 @@ impl Machine for Real<'_, '_> {
         true
     }
 
-    fn take_turn(&mut self) {
-        self.take_turn(if self.by_call {
+    fn take_turn(&mut self) -> bool {
+        let by_call = self.by_call;
+        let cause = if by_call {
             Cause::PartWrite
         } else {
             self.w.spill_cause()
-        });
+        };
+        let begun = self.take_turn_unless(cause, |w| !by_call && !w.now().attached);
+        self.turn.gave_up |= !begun;
+        self.given_up += u32::from(!begun);
+        begun
     }
 
     fn end_turn(&mut self) {
@@ -603,7 +629,10 @@ impl Machine for Real<'_, '_> {
     }
 
     fn written(&mut self) {
-        self.turn.wrote.get_or_insert(false);
+        // The device is not at fault where its turn did not come.
+        if !self.turn.gave_up {
+            self.turn.wrote.get_or_insert(false);
+        }
         self.sealed.clear();
         self.kept = None;
     }

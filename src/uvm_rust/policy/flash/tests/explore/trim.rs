@@ -89,7 +89,11 @@ impl Machine for Real<'_, '_> {
     }
 
     fn discard(&mut self, trim: &Trim) -> bool {
-        self.take_turn(Cause::Trim);
+        let is_last = self.is_last;
+        if !self.take_turn_unless(Cause::Trim, |w| !is_last && !w.now().attached) {
+            self.given_up += 1;
+            return false;
+        }
         for id in self.w.discard(trim) {
             self.transfer(id);
         }
@@ -113,6 +117,7 @@ impl Real<'_, '_> {
 
     /// The device, which is let go, forgets all, unless it refuses.
     pub(super) fn trim_last(&mut self) {
+        self.is_last = true;
         last(self);
     }
 }

@@ -5,7 +5,12 @@
 
 use super::super::super::arbiter::{Turn, DEPTH};
 use super::super::super::cause::Cause;
-use super::world::World;
+use super::spill::Real;
+use super::world::{Block, World};
+use super::Thread;
+use crate::policy::mask::PageMask;
+use std::boxed::Box;
+use std::vec;
 
 impl World {
     /// Begins an operation for others, if that may be now. Whoever may not does not wait for it.
@@ -71,4 +76,40 @@ impl World {
                 .blame("D-first: others began before a fault's".into());
         }
     }
+}
+
+/// What somebody does whose turn never comes, while a device is being let go, and how often it gave up. Nobody is to find
+/// that it waits for ever.
+fn while_it_leaves(seed: u64, does: impl FnOnce(&mut Real<'_, '_>)) -> u32 {
+    let w = World::new(seed, 3, u64::MAX, None);
+    w.now().add_block(Block::new(0, 512, false));
+    w.now().blocks[0].resident = PageMask::FULL;
+    // Two operations that do not end.
+    assert!((0..DEPTH).all(|_| w.try_turn()));
+    let leaves = async {
+        for _ in 0..100 {
+            w.pause().await;
+        }
+        w.now().attached = false;
+    };
+    let future = Box::pin(leaves);
+    let mut others = vec![Thread {
+        future,
+        slow: false,
+    }];
+    let mut real = Real::new(&w, &mut others, 4);
+    does(&mut real);
+    real.check();
+    let (given_up, spilled) = (real.given_up, real.spilled);
+    assert_eq!((w.now().wrong.take(), spilled), (None, 0), "seed {seed}");
+    given_up
+}
+
+/// Who detaches waits for the workers, and nobody wants what they have not begun to write.
+#[test]
+fn a_worker_whose_device_leaves_gives_its_turn_up() {
+    let given_up: u32 = (0..20)
+        .map(|seed| while_it_leaves(seed, |real| real.work()))
+        .sum();
+    assert!(given_up > 5, "{given_up}");
 }
