@@ -39,6 +39,7 @@
 //!
 //! - **D-depth**: no more than [`DEPTH`] operations for others are under way, or twice as many where somebody has
 //!   waited for [`PATIENCE_US`] without one of them ending, or for [`PATIENCE_MOST_US`] in all, as the one that is next.
+//!   Whoever is not next, or next in another's stead, begins none beyond [`DEPTH`].
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
@@ -276,11 +277,11 @@ impl Arbiter {
         is
     }
 
-    /// Whoever this is waits in that class from now on, where it was not in line before.
+    /// Whoever this is waits in that class from now on, where it was not in line before. It has waited there for nothing yet.
     pub fn change_class(&self, turn: &mut Turn, class: Class) {
         if turn.class != class {
             self.leave_line(turn);
-            turn.class = class;
+            *turn = Turn::new(class);
         }
     }
 
@@ -422,7 +423,9 @@ impl Turn {
     fn finds(&mut self, look: Look, now: Now) -> Next {
         let next = self.next(look, now);
         let is_next = next != Next::No;
-        let depth = if self.is_patient() { DEPTH } else { 2 * DEPTH };
+        // Who comes as another one did not has no more room than that one.
+        let may_wait = self.is_patient() || !is_next || look.is_passed_over;
+        let depth = if may_wait { DEPTH } else { 2 * DEPTH };
         let too_deep = now.running >= depth;
         let has_room = !too_deep && (now.waiting == 0 || !look.theirs);
         self.deep = (too_deep && is_next).then_some((look.now_us, now));
