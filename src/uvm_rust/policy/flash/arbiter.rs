@@ -18,7 +18,7 @@
 //!
 //! What has begun goes on. So few operations for others are under way at a time ([`DEPTH`]), which are of up to
 //! 2 MiB each and so keep a device busy; and none begins while a fault waits for a read that has not begun. A fault
-//! finds no more than these few ahead of it.
+//! finds no more than these few ahead of it, or twice as many where somebody has lost patience.
 //!
 //! Of the others the most urgent class that somebody waits in comes first. A class that has waited for [`AGE_US`] without
 //! beginning anything comes before all others, and of several such classes the one that has waited longest; but after
@@ -31,6 +31,14 @@
 //! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
 //! begins each quarter of a second. An operation that is next, and has waited long for those under way, may begin beside
 //! them. Who waits for its class to be next learns nothing of the device.
+//!
+//! # A limit
+//!
+//! Within a class there is no order: of those who look while there is room, the first begins. So many threads that read by
+//! call all the time may overtake another tenant's read or write of the first class again and again, until that has waited
+//! for [`PATIENCE_MOST_US`] as the one that is next. From then on it may begin beside those under way, as may whoever else
+//! has waited that long, again in no order. Then three or four operations are under way, and a fault may find as many
+//! ahead, on a device that works as it should.
 //!
 //! Locking: none. All that has to be consistent is in one atomic number, so that nothing changes between a look and
 //! the step that the look allows.
