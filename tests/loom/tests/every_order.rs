@@ -12,7 +12,7 @@ use loom::thread;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
-use uvm_loom::arbiter::{Arbiter, Class, Turn, DEPTH, SHARE_PAGES};
+use uvm_loom::arbiter::{Arbiter, Class, Turn, AGE_US, DEPTH, SHARE_PAGES};
 use uvm_loom::evict::reclaim::Reclaim;
 use uvm_loom::evict::wait::{Ended, HELD_CHUNKS, HELD_MS};
 use uvm_loom::lane::Lane;
@@ -169,6 +169,27 @@ fn two_faults_read() -> bool {
     begun == [true, false] && most == 1 && is_at_rest(&arbiter)
 }
 
+/// D-order: two of a class that has waited long look at the same time, and there is room for both. One of them begins,
+/// and then who waits in the first class.
+fn two_are_next_for_their_age() -> bool {
+    let arbiter = shared(Arbiter::new());
+    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    let comes = |class, now_us| {
+        let mut turn = Turn::new(class);
+        assert!(!arbiter.others_begin(&mut turn, now_us));
+        turn
+    };
+    let [mut here, mut there] = [(); 2].map(|()| comes(Class::Spill, 0));
+    let mut fetch = comes(Class::Fetch, 1);
+    (0..DEPTH).for_each(|_| arbiter.others_end());
+    let begun = together(
+        &arbiter,
+        move |a| a.others_begin(&mut here, AGE_US),
+        move |a| a.others_begin(&mut there, AGE_US),
+    );
+    begun.0 != begun.1 && arbiter.others_begin(&mut fetch, AGE_US)
+}
+
 /// Two wait in a line that is before that of the rest, and leave it: nobody is counted in it any more, and as many may
 /// begin as before.
 fn two_wait_in_line() -> bool {
@@ -197,6 +218,7 @@ fn an_arbiter_lets_as_many_begin_as_may() {
             ("a fault among others", a_fault_among_others),
             ("two faults read", two_faults_read),
             ("two wait in line", two_wait_in_line),
+            ("two are next for their age", two_are_next_for_their_age),
         ],
         &[
             "Relaxed: let begun = self.now.fetch_update(AcqRel, Acquire, |now| {",

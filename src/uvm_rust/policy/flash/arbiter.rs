@@ -18,7 +18,7 @@
 //!
 //! What has begun goes on. So few operations for others are under way at a time ([`DEPTH`]), which are of up to
 //! 2 MiB each and so keep a device busy; and none begins while a fault waits for a read that has not begun. A fault
-//! finds no more than these few ahead of it.
+//! finds no more than these few ahead of it, or twice as many where somebody has lost patience.
 //!
 //! Of the others the most urgent class that somebody waits in comes first. A class that has waited for [`AGE_US`] without
 //! beginning anything comes before all others, and of several such classes the one that has waited longest; but after
@@ -32,6 +32,14 @@
 //! begins each quarter of a second. An operation that is next, and has waited long for those under way, may begin beside
 //! them. Who waits for its class to be next learns nothing of the device.
 //!
+//! # A limit
+//!
+//! Within a class there is no order: of those who look while there is room, the first begins. So many threads that read by
+//! call all the time may overtake another tenant's read or write of the first class again and again, until that has waited
+//! for [`PATIENCE_MOST_US`] as the one that is next. From then on it may begin beside those under way, as may whoever else
+//! has waited that long, again in no order. Then three or four operations are under way, and a fault may find as many
+//! ahead, on a device that works as it should.
+//!
 //! Locking: none. All that has to be consistent is in one atomic number, so that nothing changes between a look and
 //! the step that the look allows.
 //!
@@ -39,6 +47,7 @@
 //!
 //! - **D-depth**: no more than [`DEPTH`] operations for others are under way, or twice as many where somebody has
 //!   waited for [`PATIENCE_US`] without one of them ending, or for [`PATIENCE_MOST_US`] in all, as the one that is next.
+//!   Whoever is not next, or next in another's stead, begins none beyond [`DEPTH`].
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
@@ -276,11 +285,11 @@ impl Arbiter {
         is
     }
 
-    /// Whoever this is waits in that class from now on, where it was not in line before.
+    /// Whoever this is waits in that class from now on, where it was not in line before. It has waited there for nothing yet.
     pub fn change_class(&self, turn: &mut Turn, class: Class) {
         if turn.class != class {
             self.leave_line(turn);
-            turn.class = class;
+            *turn = Turn::new(class);
         }
     }
 
@@ -422,7 +431,9 @@ impl Turn {
     fn finds(&mut self, look: Look, now: Now) -> Next {
         let next = self.next(look, now);
         let is_next = next != Next::No;
-        let depth = if self.is_patient() { DEPTH } else { 2 * DEPTH };
+        // Who comes as another one did not has no more room than that one.
+        let may_wait = self.is_patient() || !is_next || look.is_passed_over;
+        let depth = if may_wait { DEPTH } else { 2 * DEPTH };
         let too_deep = now.running >= depth;
         let has_room = !too_deep && (now.waiting == 0 || !look.theirs);
         self.deep = (too_deep && is_next).then_some((look.now_us, now));

@@ -379,6 +379,44 @@ fn a_spill_that_becomes_urgent_waits_behind_nobody() {
     assert_eq!(a.lines.load(Relaxed), 0);
 }
 
+/// Who has lost patience as the one that was next has it again where it is not: those who come first wait for the same
+/// operations.
+#[test]
+fn who_is_not_next_has_no_more_room_for_having_waited() {
+    for changes in [true, false] {
+        let (a, mut fetch) = (busy(), Turn::new(Class::Fetch));
+        let mut turn = Turn {
+            class: if changes { Class::Fetch } else { Class::Spill },
+            waited_us: PATIENCE_US,
+            waited_in_all_us: PATIENCE_MOST_US,
+            deep: Some((0, Now::default())),
+            passed: Some((0, DEPTH)),
+            ..Turn::default()
+        };
+        assert!(!a.others_begin(&mut fetch, YIELD_US));
+        if changes {
+            a.change_class(&mut turn, Class::Spill);
+        }
+        for look in 1..4 {
+            assert!(!a.others_begin(&mut turn, look * YIELD_US), "{changes}");
+        }
+    }
+}
+
+#[test]
+fn who_changes_its_class_has_waited_there_for_nothing() {
+    let (a, mut turn) = (busy(), Turn::new(Class::Fetch));
+    let late = PATIENCE_MOST_US;
+    assert!(!a.others_begin(&mut turn, 0));
+    // A fault comes as its patience ends.
+    let waits = a.wait(late);
+    assert!(!a.others_begin(&mut turn, late));
+    a.change_class(&mut turn, Class::Spill);
+    a.give_up(waits);
+    assert!(!a.others_begin(&mut turn, late) && !a.others_begin(&mut turn, late + PATIENCE_US - 1));
+    assert!(a.others_begin(&mut turn, late + PATIENCE_US));
+}
+
 #[test]
 fn who_is_told_may_find_room() {
     let (a, mut turn) = (busy(), Turn::default());
@@ -482,9 +520,7 @@ impl Simple {
     /// Whether one that has patience or not begins now.
     fn begins(&mut self, of: &mut Waiting, patient: bool, now: u64) -> bool {
         let class = of.turn.class as usize;
-        let depth = if patient { DEPTH } else { 2 * DEPTH };
         let theirs = self.read < SHARE_PAGES && now - self.closed < FAULTS_FIRST_US;
-        let has_room = self.running < depth && !(self.faults > 0 && theirs);
         let mut long: Vec<_> = (0..4)
             .filter(|c| self.lines[*c] > 0 && now - self.since[*c] >= AGE_US)
             .collect();
@@ -496,7 +532,11 @@ impl Simple {
         };
         let by_age = is_next && !is_first;
         let passed = of.passed.filter(|(_, begun)| *begun == self.begun);
-        is_next |= passed.is_some_and(|(since, _)| now - since >= YIELD_US);
+        let is_passed_over = passed.is_some_and(|(since, _)| now - since >= YIELD_US);
+        let lost_patience = !patient && is_next && !is_passed_over;
+        let depth = if lost_patience { 2 * DEPTH } else { DEPTH };
+        let has_room = self.running < depth && !(self.faults > 0 && theirs);
+        is_next |= is_passed_over;
         of.passed = (has_room && !is_next).then(|| passed.unwrap_or((now, self.begun)));
         let begins = has_room && is_next;
         if begins {
@@ -551,6 +591,7 @@ fn it_is_what_a_slow_and_obvious_one_is() {
                 let (of, class): (&mut Waiting, _) = (&mut waiting[n], Class::ALL[d.below(4)]);
                 if of.turn.class != class {
                     m.lines[of.turn.class as usize] -= u64::from(core::mem::take(&mut of.in_line));
+                    of.passed = None;
                 }
                 a.change_class(&mut of.turn, class);
             }
