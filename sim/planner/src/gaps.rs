@@ -30,7 +30,7 @@ pub(super) struct Gaps {
     pub written: Groups,
 }
 
-/// Numbers, each of which is in one of several groups.
+/// Numbers in groups, those of each group in their order.
 pub(super) struct Groups {
     sorted: Vec<u32>,
     /// Where each group begins, and the end.

@@ -10,9 +10,10 @@
 //! Python's lock is given up for each call of CUDA or of the driver, which may wait.
 
 use core::ffi::{c_int, c_void};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -330,6 +331,30 @@ fn check(py: Python<'_>) -> PyResult<()> {
     error.map_err(|error| raise(py, error))
 }
 
+/// What is asked for: before which kernel, by the word of the plan's text, and of which tensor.
+type Asked = (u64, &'static str, u64);
+
+/// The names of a step's kernels in order, those of its tensors by number, and what is asked for.
+type Recorded = (Vec<String>, HashMap<u64, String>, Vec<Asked>);
+
+/// What a plan says of the program that was recorded for it; no names: the plan is of no program. `ValueError`: it
+/// is no plan.
+#[pyfunction]
+fn plan(text: &str) -> PyResult<Recorded> {
+    let refused = |e: uvmsim_plan::Error| PyValueError::new_err(e.to_string());
+    let plan: uvmsim_plan::Plan = text.parse().map_err(refused)?;
+    let requests = plan.requests.iter();
+    let asked = requests.map(|r| (r.kernel, r.what.word(), r.tensor));
+    let program = plan.program.as_ref();
+    let launches = program.iter().flat_map(|p| p.names());
+    let tensors = program.iter().flat_map(|p| &p.tensors);
+    Ok((
+        launches.map(str::to_owned).collect(),
+        tensors.map(|t| (t.of, t.name.to_string())).collect(),
+        asked.collect(),
+    ))
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Error", module.py().get_type::<UvmError>())?;
@@ -345,5 +370,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(allocate, module)?)?;
     module.add_function(wrap_pyfunction!(deallocate, module)?)?;
     module.add_function(wrap_pyfunction!(check, module)?)?;
+    module.add_function(wrap_pyfunction!(plan, module)?)?;
     Ok(())
 }

@@ -252,7 +252,7 @@ tensor 1 saved1
 # A step in which a tensor is saved until the event before `last`, at which another is, and it goes.
 LAST = f"""uvmplan 1
 meta trace last
-kernels 4
+kernels 5
 span {2 * SIZE}
 at last evict 0 0 {SIZE} host
 start 0
@@ -295,7 +295,7 @@ class Small(Case):
         kernels = [fields[3] for fields in lines if fields[0] == "kernel"]
         tensors = [fields[4] for fields in lines if fields[0] == "tensor"]
         # All goes as soon as it is saved, and nothing is asked to come.
-        plan = ["uvmplan 1", f"kernels {len(kernels)}", "span 0", "start 0"]
+        plan = ["uvmplan 1", f"kernels {len(kernels)}", f"span {SIZE}", "start 0"]
         for n, name in enumerate(tensors):
             plan += [f"at {before} evict {n} 0 {SIZE} host" for before in range(1, len(kernels))]
         plan += [f"launch {n} {name}" for n, name in enumerate(kernels)]
@@ -344,7 +344,7 @@ class Small(Case):
             return third.sum().backward()
 
         names = ["begin", *(f"{what}:{SIZE}" for what in 3 * ["save"] + 3 * ["use"])]
-        plan = ["uvmplan 1", "kernels 7", f"at 2 evict 0 0 {SIZE} host", f"at 4 prefetch 0 0 {SIZE}"]
+        plan = ["uvmplan 1", "kernels 7", f"span {SIZE}", "start 0", f"at 2 evict 0 0 {SIZE} host", f"at 4 prefetch 0 0 {SIZE}"]
         plan += [f"launch {n} {name}" for n, name in enumerate(names)] + ["tensor 0 saved0"]
         executor = self.executor("\n".join(plan), chance=0.0)
         x, again = self.input(), self.input()
@@ -527,7 +527,7 @@ class Small(Case):
         self.assertEqual(self.gpu.waits, ["program", "main"])
 
     def test_a_stream_that_saves_what_is_anothers_is_told_of(self):
-        executor = self.executor(plan=PLAN.replace("evict", "other"))
+        executor = self.executor(plan=PLAN.replace("evict", "copy"))
         with executor.step():
             first = torch.sigmoid(self.input())
             self.gpu.stream = "side"
@@ -639,7 +639,8 @@ class Small(Case):
         self.assertEqual(len(executor._kept), 3)
 
     def test_other_files_are_refused(self):
-        for text in "", "uvmplan 2\n", PLAN.replace("begin", "embed"), PLAN.replace("saved", "alloc"):
+        others = ("begin", "embed"), ("saved", "alloc"), ("evict", "other"), (f"span {2 * SIZE}", "span 1")
+        for text in "", "uvmplan 2\n", *(PLAN.replace(*other) for other in others):
             with self.assertRaises(offload.PlanError):
                 self.executor(text)
 

@@ -33,6 +33,8 @@ import weakref
 
 import torch
 
+from . import _native
+
 # What moves is at least so large; smaller storages stay.
 LEAST = 1 << 20
 # Bytes that may be on their way to the host before the program waits for them.
@@ -374,23 +376,19 @@ class _Plan:
     """The part of a plan that moves saved tensors."""
 
     def __init__(self, path):
-        self.labels, self.moves = [], {}
-        names, requests = {}, []
+        self.moves = {}
         with open(path, encoding="utf-8") as file:
-            lines = [line.split() for line in file if line.strip() and not line.startswith("#")]
-        if not lines or lines[0] != ["uvmplan", "1"]:
-            raise PlanError(f"{path} is no plan of version 1")
-        for fields in lines[1:]:
-            if fields[0] == "launch":
-                self.labels.append(fields[2])
-            elif fields[0] == "tensor":
-                names[fields[1]] = fields[2]
-            elif fields[0] == "at" and fields[2] in ("prefetch", "evict"):
-                requests.append((int(fields[1]), fields[2], fields[3]))
+            text = file.read()
+        try:
+            self.labels, names, requests = _native.plan(text)
+        except ValueError as error:
+            raise PlanError(f"{path}: {error}") from None
         saved = all(name.startswith("saved") for name in names.values())
         if self.labels[:1] != ["begin"] or not names or not saved:
             raise PlanError(f"{path} is a plan of another trace than record() writes")
         for before, what, tensor in requests:
+            if what not in ("prefetch", "evict"):
+                continue
             number = int(names[tensor].removeprefix("saved"))
             self.moves.setdefault(before, []).append((what, number))
 
