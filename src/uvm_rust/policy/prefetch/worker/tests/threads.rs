@@ -309,7 +309,7 @@ pub(super) async fn reads_of_others(w: &World, times: usize) {
         let pages = some_pages(w);
         let reads = {
             let block = &mut w.now().blocks[b];
-            let reads = pages & block.stored - block.coming();
+            let reads = pages & (block.stored - block.coming());
             block.read |= reads;
             block.locked = false;
             reads
