@@ -79,7 +79,7 @@ build() {
 	cp "$target/libuvmrust_python.so" "$kit/python/uvmrust/_native.abi3.so"
 	# Not one of older sources.
 	for name in out/wheel/uvmrust-*.whl; do
-		[ ! -f "$name" ] || [ -n "$(find userlib/{python,uvmrust,torch}/src userlib/python/uvmrust -newer "$name" -type f -print -quit)" ] ||
+		[ ! -f "$name" ] || [ -n "$(find userlib/{python,uvmrust,torch}/src sim/plan/src userlib/python/uvmrust -newer "$name" -type f -print -quit)" ] ||
 			cp "$name" "$kit/"
 	done
 	cc -O1 -shared -fPIC -fvisibility=hidden -Wl,-Bsymbolic,-soname,libcuda.so.1 -DSTUB -Iinclude/uapi \

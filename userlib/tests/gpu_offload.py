@@ -107,6 +107,8 @@ SIZE = 64 << 20
 # Of two tensors that are saved, the first leaves behind the second, and comes before it is used.
 PLAN = f"""uvmplan 1
 kernels 5
+span {SIZE}
+start 0
 at 2 evict 0 0 {SIZE} host
 at 3 prefetch 0 0 {SIZE}
 launch 0 begin

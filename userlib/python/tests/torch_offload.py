@@ -639,7 +639,8 @@ class Small(Case):
         self.assertEqual(len(executor._kept), 3)
 
     def test_other_files_are_refused(self):
-        others = ("begin", "embed"), ("saved", "alloc"), ("evict", "other"), (f"span {2 * SIZE}", "span 1")
+        others = (("begin", "embed"), ("saved", "alloc"), ("evict", "other"), (f"span {2 * SIZE}", "span 1"),
+                  ("saved0", "saved-1"), ("saved0", "saved1_0"), ("tensor 0 saved0\n", ""), ("saved1", "saved0"))
         for text in "", "uvmplan 2\n", *(PLAN.replace(*other) for other in others):
             with self.assertRaises(offload.PlanError):
                 self.executor(text)

@@ -27,6 +27,7 @@ of, and change them unseen by autograd.
 """
 
 import contextlib
+import re
 import threading
 import time
 import weakref
@@ -383,14 +384,18 @@ class _Plan:
             self.labels, names, requests = _native.plan(text)
         except ValueError as error:
             raise PlanError(f"{path}: {error}") from None
-        saved = all(name.startswith("saved") for name in names.values())
-        if self.labels[:1] != ["begin"] or not names or not saved:
+        saved = {tensor: re.fullmatch("saved([0-9]+)", name) for tensor, name in names.items()}
+        if self.labels[:1] != ["begin"] or not names or not all(saved.values()):
             raise PlanError(f"{path} is a plan of another trace than record() writes")
+        numbers = {tensor: int(found[1]) for tensor, found in saved.items()}
+        if len(set(numbers.values())) < len(numbers):
+            raise PlanError(f"{path} has two tensors of one number")
         for before, what, tensor in requests:
             if what not in ("prefetch", "evict"):
                 continue
-            number = int(names[tensor].removeprefix("saved"))
-            self.moves.setdefault(before, []).append((what, number))
+            if tensor not in numbers:
+                raise PlanError(f"{path} moves tensor {tensor}, which it does not name")
+            self.moves.setdefault(before, []).append((what, numbers[tensor]))
 
 
 class Executor(_Hooks):

@@ -59,7 +59,8 @@ fn both_write(seed: u64, mib: u32, gives_up: Option<u32>) -> ([u32; 2], u32, u32
         naps: 0,
     };
     // When each comes to the line, where the first is served first (`turn.rs`).
-    let mut comes = [0, dice.below(20) as u64 * MS];
+    // The worker comes while the call writes its first part, which takes 8 ms or more.
+    let mut comes = [0, dice.below(8) as u64 * MS];
     let (mut wrote, mut passed, mut worst, mut slept) = ([0; 2], [0; 2], 0, 0);
     for _ in 0..200 {
         let who = usize::from(comes[WORKER] < comes[CALL]);
