@@ -212,7 +212,9 @@ impl Owner {
         if has.load(Relaxed) {
             return Ok(());
         }
-        let missing = Way::ALL.into_iter().filter(|&way| !self.queue_of(way).is_made());
+        let missing = Way::ALL
+            .into_iter()
+            .filter(|&way| !self.queue_of(way).is_made());
         for way in missing {
             if let Err(failed) = self.queue_of(way).make(c"uvm-rust-move", AT_WORK) {
                 // SAFETY: a queue is only missing where no VA space has them, so nothing is queued there.

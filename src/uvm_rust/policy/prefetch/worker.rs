@@ -43,8 +43,9 @@
 //!   asked for, if the block has a chunk or there is room for it (W-room). That is done with the va_block's lock held, which
 //!   protects what is asked for, and nobody waits for a read with it. What somebody reads, or is to read, is not asked
 //!   for; nor is a block of which a read has failed, and a prediction asks once: what did not come is left to those who
-//!   use it. The worker hears of the end of each read of such a block, also of those that others make. At most [`super::feed::FETCHES`] blocks are on their way at a time. One more is not asked for before one of these has
-//!   come or was tried in vain, whether or not its kernel is over and whatever else the worker does in between.
+//!   use it. The worker hears of the end of each read of such a block, also of those that others make. At most
+//!   `feed::FETCHES` blocks are on their way at a time. One more is not asked for before one of these has come or was
+//!   tried in vain, whether or not its kernel is over and whatever else the worker does in between.
 //! - **W-own**: only memory of the process is pushed out, that nobody expects, the running kernel has
 //!   not asked for, and whose policy lets it go, and none once there are chunks enough. It is so once its lock is held. Which kernel runs, the chunks
 //!   hear from who announces it ([`Worker::begins`]), as the worker may learn late of it.
