@@ -400,8 +400,8 @@ impl Machine for Spilling<'_> {
         let cause = || match by_call {
             // D-lock.
             true => Cause::PartWrite,
-            // SAFETY: by the invariant of `To`.
             false => Cause::Spill {
+                // SAFETY: by the invariant of `To`.
                 is_short: unsafe { is_short(tier) },
             },
         };
