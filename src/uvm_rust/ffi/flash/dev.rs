@@ -283,16 +283,14 @@ impl Dev {
         unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), at, progress, ms) };
     }
 
-    /// Waits until an operation may begin for this cause, which is asked for at each look, and begins it. No va_block is
-    /// locked. If the caller holds a VA space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and
-    /// so do all behind them (D-lock).
-    pub(super) fn begin_for_others(dev: &Arc<Self>, cause: impl Fn() -> Cause) -> Others {
-        let mut turn = Turn::new(cause().class());
+    /// Waits until an operation may begin for this cause, and begins it. No va_block is locked. If the caller holds a VA
+    /// space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and so do all behind them (D-lock).
+    pub(super) fn begin_for_others(dev: &Arc<Self>, cause: Cause) -> Others {
+        let mut turn = Turn::new(cause.class());
         loop {
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return begun;
             }
-            dev.arbiter.change_class(&mut turn, cause().class());
         }
     }
 

@@ -211,7 +211,7 @@ impl Machine for Fetching {
     }
 
     fn take_turn(&mut self) {
-        self.turn = Some(Dev::begin_for_others(&self.device, || Cause::Read));
+        self.turn = Some(Dev::begin_for_others(&self.device, Cause::Read));
         self.needs_turn = NeedsTurn::No;
     }
 

@@ -138,12 +138,13 @@ unsafe fn next_block(space: *mut uvm_seam_space, start: u64, end: u64) -> Option
 impl Machine for Moving<'_> {
     fn take_turn(&mut self) -> Result<(), Failed> {
         let by = &self.by;
-        let gives_way = || matches!(by, By::Worker(_)) && seam::suspends();
+        let is_worker = matches!(by, By::Worker(_));
+        let is_over = || by.is_stopped() || is_worker && seam::suspends();
         // SAFETY: see above.
-        self.ticket = unsafe { self.owner.get() }.take_turn(|| by.is_stopped() || gives_way());
+        self.ticket = unsafe { self.owner.get() }.take_turn(is_over);
         match self.ticket {
             Some(_) => Ok(()),
-            None if matches!(by, By::Worker(_)) && !by.is_stopped() => Err(Failed::Again),
+            None if is_worker && !by.is_stopped() => Err(Failed::Again),
             None => Err(Failed::Interrupted),
         }
     }

@@ -386,7 +386,7 @@ pub(super) unsafe fn goes_on_for(tier: *const Tier, dev: &Dev) -> bool {
 ///
 /// # Safety
 ///
-/// As [`of`].
+/// `tier` is what [`current`] gave, not null.
 pub(super) unsafe fn is_short(tier: *const Tier) -> bool {
     // SAFETY: by this function's contract.
     unsafe { with(tier, |state, _| state.is_short()) }

@@ -461,14 +461,20 @@ impl Turn {
 
     /// Notes whether there `is` room that is another class's.
     fn finds_room(&mut self, is: bool, now_us: u64, now: Now) {
-        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
-        self.passed = is.then(|| since.unwrap_or((now_us, now.begun)));
+        let since = self.passed_since(now).unwrap_or(now_us);
+        self.passed = is.then_some((since, now.begun));
     }
 
     /// Whether whoever is next has left room to nobody for long.
     fn is_passed_over(&self, now_us: u64, now: Now) -> bool {
+        let since = self.passed_since(now);
+        since.is_some_and(|since| now_us.saturating_sub(since) >= YIELD_US)
+    }
+
+    /// Since when it has found room that was another class's, if none has begun since, in microseconds.
+    fn passed_since(&self, now: Now) -> Option<u64> {
         let since = self.passed.filter(|(_, begun)| *begun == now.begun);
-        since.is_some_and(|(since, _)| now_us.saturating_sub(since) >= YIELD_US)
+        since.map(|(since, _)| since)
     }
 
     /// Looks again: if it was next, the time since the last look was waited for those that were under way then. As long

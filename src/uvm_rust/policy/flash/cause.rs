@@ -42,7 +42,8 @@ impl Cause {
     }
 
     /// Whether it may be waited for with the lock of a VA space (D-lock of the arbiter).
-    pub fn waits_in_space(self) -> bool {
+    #[cfg(test)]
+    pub(super) fn waits_in_space(self) -> bool {
         matches!(self, Self::Read | Self::PartWrite)
     }
 }

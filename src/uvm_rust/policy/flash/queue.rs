@@ -302,11 +302,14 @@ impl<E> Queue<E> {
         let mine = |lane: &Lane| self.first(*lane).is_some_and(is_its);
         let is_free = |lane: &Lane| self.first(*lane).is_none();
         let own = if lacks(Part::LaneEach) { 0 } else { self.own };
-        let mut rest = self.lanes[Lane::Rest as usize].iter(&self.slots);
-        let gets = !rest.any(|slot| slot.job.gpu == request.gpu) || lacks(Part::RestFirst);
+        // Only asked of a GPU without a lane: it looks at each request of the rest.
+        let gets = |_: &Lane| {
+            let mut rest = self.lanes[Lane::Rest as usize].iter(&self.slots);
+            !rest.any(|slot| slot.job.gpu == request.gpu) || lacks(Part::RestFirst)
+        };
         Lane::of_gpus(own)
             .find(mine)
-            .or_else(|| Lane::of_gpus(own).find(is_free).filter(|_| gets))
+            .or_else(|| Lane::of_gpus(own).find(is_free).filter(gets))
             .unwrap_or(Lane::Rest)
     }
 

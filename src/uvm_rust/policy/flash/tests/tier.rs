@@ -115,6 +115,14 @@ impl Rig {
     fn ask(&mut self, block: usize) -> Option<u32> {
         self.tier.ask(&mut self.live, block, Asks::Fault)
     }
+
+    /// Asks for each of these blocks; returns whom that wakes.
+    fn ask_each(&mut self, blocks: &[usize], asks: Asks) -> Vec<Option<u32>> {
+        let asked = blocks.iter();
+        asked
+            .map(|block| self.tier.ask(&mut self.live, *block, asks))
+            .collect()
+    }
 }
 
 #[test]
@@ -322,10 +330,7 @@ fn a_fault_does_not_wait_behind_what_is_wanted_later() {
     let mut r = Rig::default();
     let (owner, blocks) = r.with(&[1; 10]);
     let (reader, call) = (FETCHERS_EACH, Asks::Call);
-    let woken: Vec<_> = blocks
-        .iter()
-        .map(|b| r.tier.ask(&mut r.live, *b, call))
-        .collect();
+    let woken = r.ask_each(&blocks, call);
     let all = (0..10).map(|n| (n < READERS_EACH).then_some(reader + n));
     assert_eq!(woken, all.collect::<Vec<_>>());
     assert_eq!(r.asking(owner), None, "no fault wants it");
@@ -345,10 +350,7 @@ fn a_call_does_not_wait_behind_a_guess() {
     let (owner, blocks) = r.with(&[1; 6]);
     let (reader, guesser) = (FETCHERS_EACH, FETCHERS_EACH + READERS_EACH);
     let (call, guess) = (Asks::Call, Asks::Prefetch);
-    let woken: Vec<_> = blocks
-        .iter()
-        .map(|b| r.tier.ask(&mut r.live, *b, guess))
-        .collect();
+    let woken = r.ask_each(&blocks, guess);
     let all = (0..6).map(|n| (n < PREFETCHERS_EACH).then_some(guesser + n));
     assert_eq!(woken, all.collect::<Vec<_>>());
     let next = |r: &mut Rig, number| r.tier.next_asking(&mut r.live, owner, number);
