@@ -355,7 +355,7 @@ struct uvm_rust_prefetch_stats {
  * The call lowers the maximum of its own file descriptor, whoever calls. To raise it takes
  * CAP_SYS_ADMIN in the initial user namespace; EPERM without. ENODEV if the GPU is not registered, and ENOMEM if
  * memory was short when it was. EOPNOTSUPP also with uvm_rust_stats=0 or uvm_rust_evict=0, as nobody then knows what
- * is held, and for a GPU without replayable faults. From 590 on, always, unless all of ours is built in.
+ * is held, and for a GPU without replayable faults. From 580 on, always, unless all of ours is built in.
  *
  * EINVAL for less than 640 MiB, or an eighth of the GPU if that is less: with less, a kernel could fault for ever on
  * blocks that it needs at once. One instruction of a warp may need 64 blocks of 2 MiB, and a batch of faults brings
@@ -559,7 +559,7 @@ struct uvm_rust_flash_stats {
  * Each part of 16 MiB is moved by itself; after an error those before it have been moved.
  * The state of what is on the device is charged to the tenant's memory cgroup. Host memory that
  * pages come back to is charged to the process, as UVM's own; with
- * UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to nobody.
+ * UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to the memory cgroup of the one that opened the file descriptor.
  *   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved
  *   ENXIO   not, as a whole, managed memory of this file descriptor
  *   ENODEV  no device is attached, or no such GPU is registered with this file descriptor

@@ -17,7 +17,10 @@
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_key);
 DEFINE_STATIC_KEY_FALSE(uvm_rust_flash_used_key);
 
-/* Written to by attaching and detaching; outside all other locks but a tenant's turn. */
+/*
+ * Attaching and detaching write it, outside all other locks but a tenant's turn, and only try the lock of a VA space. A move has
+ * that of its VA space, and only tries to read this one.
+ */
 DECLARE_RWSEM(uvm_rust_flash_attach_lock);
 
 void uvm_seam_flash_hook(bool used)
