@@ -12,7 +12,7 @@ use loom::thread;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
-use uvm_loom::arbiter::{Arbiter, Class, Turn, AGE_US, DEPTH, SHARE_PAGES};
+use uvm_loom::arbiter::{Arbiter, Class, Turn, AGE_US, DEPTH, SHARE_PAGES, YIELD_US};
 use uvm_loom::evict::reclaim::Reclaim;
 use uvm_loom::evict::wait::{Ended, HELD_CHUNKS, HELD_MS};
 use uvm_loom::lane::Lane;
@@ -190,6 +190,92 @@ fn two_are_next_for_their_age() -> bool {
     begun.0 != begun.1 && arbiter.others_begin(&mut fetch, AGE_US)
 }
 
+/// D-order: whoever is next does not come, and two have found that for long when there is room for both. One of them begins,
+/// and the room that is left is that one's who is next for as long again.
+fn two_pass_one_over() -> bool {
+    let arbiter = shared(Arbiter::new());
+    let mut fetch = Turn::new(Class::Fetch);
+    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    assert!(!arbiter.others_begin(&mut fetch, 0));
+    (0..DEPTH).for_each(|_| arbiter.others_end());
+    let [mut here, mut there] = [(); 2].map(|()| {
+        let mut turn = Turn::new(Class::Spill);
+        assert!(!arbiter.others_begin(&mut turn, 0));
+        turn
+    });
+    let begun = together(
+        &arbiter,
+        move |a| a.others_begin(&mut here, YIELD_US),
+        move |a| a.others_begin(&mut there, YIELD_US),
+    );
+    begun.0 != begun.1 && arbiter.others_begin(&mut fetch, YIELD_US)
+}
+
+/// D-order: a class of which something began long ago has waited for nothing when somebody comes to its line. Whoever is
+/// first meanwhile begins.
+fn one_joins_an_empty_line() -> bool {
+    let arbiter = shared(Arbiter::new());
+    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    let mut fetch = Turn::new(Class::Fetch);
+    assert!(!arbiter.others_begin(&mut fetch, AGE_US));
+    (0..DEPTH).for_each(|_| arbiter.others_end());
+    let (_, begun) = together(
+        &arbiter,
+        |a| {
+            let mut spill = Turn::new(Class::Spill);
+            let begun = a.others_begin(&mut spill, AGE_US);
+            a.leave(spill);
+            begun
+        },
+        move |a| a.others_begin(&mut fetch, AGE_US),
+    );
+    begun
+}
+
+/// An arbiter that is busy, and one that has waited since then.
+fn waits_since(now_us: u64) -> (loom::sync::Arc<Arbiter>, Turn) {
+    let arbiter = shared(Arbiter::new());
+    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    let mut turn = Turn::default();
+    assert!(!arbiter.others_begin(&mut turn, now_us));
+    (arbiter, turn)
+}
+
+/// Two of a class come at the same time, behind one that leaves: whoever has waited longer begins first.
+fn two_come_one_after_the_other() -> bool {
+    let (arbiter, first) = waits_since(1);
+    arbiter.leave(first);
+    let comes = |now_us| {
+        move |a: &Arbiter| {
+            let mut turn = Turn::default();
+            assert!(!a.others_begin(&mut turn, now_us));
+            turn
+        }
+    };
+    let (mut elder, mut younger) = together(&arbiter, comes(2), comes(3));
+    arbiter.others_end();
+    let begun = [&mut younger, &mut elder].map(|turn| arbiter.others_begin(turn, 4));
+    begun == [false, true]
+}
+
+/// Whoever has waited longest leaves as another one comes: whoever comes later knows of that one.
+fn one_leaves_as_another_comes() -> bool {
+    let (arbiter, eldest) = waits_since(2);
+    let (_, mut another) = together(
+        &arbiter,
+        move |a| a.leave(eldest),
+        |a| {
+            // By another CPU's clock.
+            let mut turn = Turn::default();
+            assert!(!a.others_begin(&mut turn, 1));
+            turn
+        },
+    );
+    arbiter.others_end();
+    let begun = [&mut Turn::default(), &mut another].map(|turn| arbiter.others_begin(turn, 3));
+    begun == [false, true]
+}
+
 /// Two wait in a line that is before that of the rest, and leave it: nobody is counted in it any more, and as many may
 /// begin as before.
 fn two_wait_in_line() -> bool {
@@ -219,6 +305,10 @@ fn an_arbiter_lets_as_many_begin_as_may() {
             ("two faults read", two_faults_read),
             ("two wait in line", two_wait_in_line),
             ("two are next for their age", two_are_next_for_their_age),
+            ("two pass one over", two_pass_one_over),
+            ("one joins an empty line", one_joins_an_empty_line),
+            ("two come one after the other", two_come_one_after_the_other),
+            ("one leaves as another comes", one_leaves_as_another_comes),
         ],
         &[
             "Relaxed: let begun = self.now.fetch_update(AcqRel, Acquire, |now| {",

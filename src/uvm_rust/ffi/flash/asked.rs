@@ -230,7 +230,7 @@ impl Machine for Asked {
         };
         // SAFETY: the block is locked, and alive and known.
         unsafe {
-            block::tried(self.at.known(), failed);
+            block::tried(self.at.known(), self.reads_for, failed);
             block::read_ended(block);
         }
     }

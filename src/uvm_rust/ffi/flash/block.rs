@@ -689,11 +689,11 @@ pub(super) unsafe fn arrived(block: *mut uvm_rust_flash_block, pages: &PageMask)
 /// # Safety
 ///
 /// `block` is as [`own`] asks.
-pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, failed: bool) {
+pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, reader: Asks, failed: bool) {
     // SAFETY: by this function's contract.
     let own = unsafe { own(block) };
     let state = own.state.as_ref().map(|state| &state.pages);
-    own.wants.tried(failed, state);
+    own.wants.tried(reader, failed, state);
     own.waits = None;
 }
 

@@ -311,7 +311,9 @@ impl Dev {
     ) -> Option<Others> {
         let mut turn = Turn::new(cause().class());
         while !is_stopped() {
-            dev.arbiter.change_class(&mut turn, cause().class());
+            if dev.arbiter.change_class(&mut turn, cause().class()) {
+                dev.tell_next();
+            }
             if let Some(begun) = Self::try_begin(dev, &mut turn) {
                 return Some(begun);
             }
@@ -327,6 +329,7 @@ impl Dev {
         while !is_stopped() {
             let progress = self.progress();
             if self.arbiter.may_pass(&mut turn, now_us()) {
+                self.tell_next();
                 return;
             }
             self.wait(progress, LOOK_MS);
@@ -340,14 +343,18 @@ impl Dev {
         self.tell();
     }
 
+    /// Somebody left the line of its class: whoever had to let it go first may be next.
+    fn tell_next(&self) {
+        if self.arbiter.has_room_for_another() {
+            self.tell();
+        }
+    }
+
     /// Begins one, or waits for a while.
     fn try_begin(dev: &Arc<Self>, turn: &mut Turn) -> Option<Others> {
         let progress = dev.progress();
         if dev.arbiter.others_begin(turn, now_us()) {
-            // Whoever had to let this one go first may be next.
-            if dev.arbiter.has_room_for_another() {
-                dev.tell();
-            }
+            dev.tell_next();
             return Some(Others(dev.clone()));
         }
         dev.wait(progress, LOOK_MS);

@@ -14,7 +14,7 @@ use super::tier::{
 use crate::driver::discard::status;
 use crate::driver::flash::{Counter, Tier};
 use crate::ffi::discard::as_c;
-use crate::ffi::seam::PmLock;
+use crate::ffi::seam::{self, PmLock};
 use crate::ffi::time::{self, now_us};
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::{space, trace};
@@ -406,8 +406,13 @@ impl Machine for Spilling<'_> {
             },
         };
         // A call keeps the device attached. Who detaches it waits for the worker, and nobody else wants this write then.
-        // SAFETY: by the invariant of `To`.
-        let is_over = || !by_call && !unsafe { is_attached(tier, dev) };
+        // Whoever suspends waits for a spill of the worker's, but not for its relocation.
+        let keeps_awake = self.pm.is_some();
+        let is_over = || {
+            // SAFETY: by the invariant of `To`.
+            let is_detached = || !unsafe { is_attached(tier, dev) };
+            !by_call && (keeps_awake && seam::suspends() || is_detached())
+        };
         self.turn = Dev::begin_as(dev, cause, is_over);
         self.waited_us = self.waited_us.saturating_add(now_us().saturating_sub(came));
         self.turn.is_some()

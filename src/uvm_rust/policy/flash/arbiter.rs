@@ -32,13 +32,10 @@
 //! begins each quarter of a second. An operation that is next, and has waited long for those under way, may begin beside
 //! them. Who waits for its class to be next learns nothing of the device.
 //!
-//! # A limit
-//!
-//! Within a class there is no order: of those who look while there is room, the first begins. So many threads that read by
-//! call all the time may overtake another tenant's read or write of the first class again and again, until that has waited
-//! for [`PATIENCE_MOST_US`] as the one that is next. From then on it may begin beside those under way, as may whoever else
-//! has waited that long, again in no order. Then three or four operations are under way, and a fault may find as many
-//! ahead, on a device that works as it should.
+//! Within a class whoever has waited longest comes first, of those who have looked since the last such one began: each says
+//! since when it waits as it looks in vain, and only the longest time is kept. So for each that begins before somebody, one
+//! that came later may do so as well, until that somebody has looked again. Many threads that read by call all the time keep
+//! another tenant's read or write of the first class waiting for twice as many operations as were there before it.
 //!
 //! Locking: none. All that has to be consistent is in one atomic number, so that nothing changes between a look and
 //! the step that the look allows.
@@ -51,9 +48,10 @@
 //! - **D-first**: while a fault waits, no operation for others begins, but where faults have read [`SHARE_PAGES`]
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
-//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Of two that begin
+//!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Of its class it is
+//!   the one that is known to have waited longest. Of two that begin
 //!   one after the other, only one is ahead of somebody more urgent for its age; which one that is, is in the atomic number.
-//!   Whoever has found room for [`YIELD_US`] that nobody used begins all the same. Within a class nobody comes first.
+//!   Whoever has found room for [`YIELD_US`] that nobody used begins all the same.
 //! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
 //!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes. So
 //!   no more than one operation of a less urgent class begins ahead of each of the first class that comes for its turn.
@@ -108,6 +106,9 @@ pub struct Arbiter {
     /// When an operation of each class began last, or somebody passed; or when the first came of those that wait in it; in
     /// microseconds.
     since_us: [AtomicU64; Class::ALL.len()],
+    /// Since when the one has waited that has waited longest in each class, of those who have looked since the last such one
+    /// began or left, in microseconds; 0 if none of them has.
+    eldest_us: [AtomicU64; Class::ALL.len()],
     /// Pages that were read for faults that had waited, since an operation for others began.
     read: AtomicU64,
     /// When an operation for others began last, or the first of the faults came that wait; in microseconds.
@@ -148,6 +149,8 @@ pub struct Turn {
     class: Class,
     /// It is counted in the line of its class.
     in_line: bool,
+    /// When it first looked in vain, in microseconds.
+    came_us: Option<u64>,
     /// When it found room that was another class's, in microseconds, and how many operations had begun by then. None has
     /// begun since.
     passed: Option<(u64, u64)>,
@@ -169,8 +172,11 @@ struct Look {
     is_first: bool,
     /// Of the classes that have waited long, the one that has waited longest.
     oldest: Option<Class>,
-    /// Whoever is next has left room to nobody for long.
-    is_passed_over: bool,
+    /// Nobody is known to have waited longer in its class.
+    is_eldest: bool,
+    /// How many operations had begun, where whoever is next has left room to nobody for long. Once another one begins, it
+    /// has not.
+    passed_over: Option<u64>,
 }
 
 /// Why somebody is next, if it is.
@@ -191,6 +197,7 @@ impl Arbiter {
             now: AtomicU64::new(0),
             lines: AtomicU64::new(0),
             since_us: [const { AtomicU64::new(0) }; Class::ALL.len()],
+            eldest_us: [const { AtomicU64::new(0) }; Class::ALL.len()],
             read: AtomicU64::new(0),
             closed_us: AtomicU64::new(0),
             most: AtomicU64::new(0),
@@ -256,7 +263,7 @@ impl Arbiter {
         // A look at these that is a moment too early or late is one that came a moment earlier or later.
         let theirs = self.read.load(Relaxed) < SHARE_PAGES
             && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
-        let lines = Lines(self.lines.load(Relaxed));
+        let lines = Lines(self.lines.load(Acquire));
         let waits = |of: &Class| lines.of(*of) > 0;
         // The first of those that have waited equally long is the most urgent one.
         let oldest = Class::ALL
@@ -270,7 +277,8 @@ impl Arbiter {
             theirs,
             is_first: !Class::ALL.iter().any(|of| *of < turn.class && waits(of)),
             oldest: oldest.map(|(_, oldest)| oldest),
-            is_passed_over: turn.is_passed_over(now_us, seen),
+            is_eldest: self.is_eldest(turn, now_us),
+            passed_over: turn.is_passed_over(now_us, seen).then_some(seen.begun),
         }
     }
 
@@ -279,18 +287,42 @@ impl Arbiter {
         if is {
             self.leave_line(turn);
             self.begins(turn.class, now_us);
-        } else if !turn.in_line {
-            self.join_line(turn, now_us);
+        } else {
+            self.waits_on(turn, now_us);
         }
         is
     }
 
-    /// Whoever this is waits in that class from now on, where it was not in line before. It has waited there for nothing yet.
-    pub fn change_class(&self, turn: &mut Turn, class: Class) {
-        if turn.class != class {
+    /// Whether nobody is known to have waited longer than this one in its class.
+    fn is_eldest(&self, turn: &Turn, now_us: u64) -> bool {
+        let eldest = self.eldest_us.get(turn.class as usize);
+        let eldest = eldest.map_or(0, |eldest| eldest.load(Relaxed));
+        eldest == 0 || turn.came_us.unwrap_or(now_us) <= eldest
+    }
+
+    /// Whoever looked in vain waits in line, and says since when, if nobody has waited longer.
+    fn waits_on(&self, turn: &mut Turn, now_us: u64) {
+        if !turn.in_line {
+            self.join_line(turn, now_us);
+        }
+        // 0 is nobody.
+        let came = *turn.came_us.get_or_insert(now_us.max(1));
+        if let Some(eldest) = self.eldest_us.get(turn.class as usize) {
+            let is_longer = |than| (than == 0 || came < than).then_some(came);
+            // It fails where another one has waited longer.
+            let _ = eldest.fetch_update(Relaxed, Relaxed, is_longer);
+        }
+    }
+
+    /// Whoever this is waits in that class from now on, where it was not in line before. It has waited there for nothing
+    /// yet. Returns whether it was in another one.
+    pub fn change_class(&self, turn: &mut Turn, class: Class) -> bool {
+        let changes = turn.class != class;
+        if changes {
             self.leave_line(turn);
             *turn = Turn::new(class);
         }
+        changes
     }
 
     /// Whoever this is begins nothing.
@@ -318,16 +350,27 @@ impl Arbiter {
 
     fn join_line(&self, turn: &mut Turn, now_us: u64) {
         let class = turn.class;
+        // Whoever sees somebody in an empty line sees since when: otherwise the class would seem to have waited since
+        // something of it last began.
+        if Lines(self.lines.load(Relaxed)).of(class) == 0 {
+            self.begins(class, now_us);
+        }
         let joined = self
             .lines
-            .fetch_update(Relaxed, Relaxed, |lines| Lines(lines).with_one(class));
+            .fetch_update(Release, Relaxed, |lines| Lines(lines).with_one(class));
         turn.in_line = joined.is_ok();
+        // The last one may have left the line since that look.
         if joined.is_ok_and(|before| Lines(before).of(class) == 0) {
             self.begins(class, now_us);
         }
     }
 
     fn leave_line(&self, turn: &mut Turn) {
+        let eldest = self.eldest_us.get(turn.class as usize);
+        if let (Some(eldest), Some(came)) = (eldest, turn.came_us.take()) {
+            // It fails where another one has waited longer.
+            let _ = eldest.compare_exchange(came, 0, Relaxed, Relaxed);
+        }
         if core::mem::take(&mut turn.in_line) {
             self.lines.fetch_sub(Lines::one(turn.class), Relaxed);
         }
@@ -418,6 +461,13 @@ impl From<Now> for u64 {
     }
 }
 
+impl Look {
+    /// Whether whoever is next has left room to nobody for long, still with the device as it is `now`.
+    fn is_passed_over(&self, now: Now) -> bool {
+        self.passed_over == Some(now.begun)
+    }
+}
+
 impl Turn {
     /// One of somebody who begins something of this class.
     pub fn new(class: Class) -> Self {
@@ -432,7 +482,7 @@ impl Turn {
         let next = self.next(look, now);
         let is_next = next != Next::No;
         // Who comes as another one did not has no more room than that one.
-        let may_wait = self.is_patient() || !is_next || look.is_passed_over;
+        let may_wait = self.is_patient() || !is_next || look.is_passed_over(now);
         let depth = if may_wait { DEPTH } else { 2 * DEPTH };
         let too_deep = now.running >= depth;
         let has_room = !too_deep && (now.waiting == 0 || !look.theirs);
@@ -445,14 +495,14 @@ impl Turn {
         }
     }
 
-    /// Why it is next (D-order). Whether the last one was for its age is asked of the device as it is `now`: of two that
-    /// have looked at the same time, one begins.
+    /// Why it is next (D-order). Whether the last one was for its age, and whether one has begun since the look, is asked of
+    /// the device as it is `now`: of two that have looked at the same time, one begins.
     fn next(&self, look: Look, now: Now) -> Next {
         let oldest = look.oldest.filter(|_| !now.aged);
-        let is_next = oldest.map_or(look.is_first, |oldest| oldest == self.class);
+        let is_next = oldest.map_or(look.is_first, |oldest| oldest == self.class) && look.is_eldest;
         if is_next && !look.is_first {
             Next::Aged
-        } else if is_next || look.is_passed_over {
+        } else if is_next || look.is_passed_over(now) {
             Next::Urgent
         } else {
             Next::No

@@ -57,7 +57,7 @@ pub trait Machine {
     /// Fetches what is asked for by now; `None` if upstream failed.
     fn fetch(&mut self) -> Option<Fetched>;
 
-    /// It was tried to fetch what was asked for, which may have failed.
+    /// It was tried to fetch what was asked for, which may have failed. What is another reader's to fetch stays asked for.
     fn tried(&mut self, failed: bool);
 
     // Without any lock.

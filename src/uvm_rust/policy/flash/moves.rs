@@ -562,6 +562,10 @@ fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Res
         }
         m.rest();
         at = behind;
+        // V-awake.
+        if at <= end && m.is_awaited() {
+            return Err(Failed::Again);
+        }
     }
     Ok(moved)
 }

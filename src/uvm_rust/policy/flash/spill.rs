@@ -222,7 +222,8 @@ pub trait Machine: Copies {
     fn seal(&mut self, piece: &Piece) -> bool;
 
     /// Waits for a turn with the device ([`super::arbiter`]), also while a fault waits, which takes back what is
-    /// spilled and waits for no turn. Returns false if nobody wants the write any more, as the device is being detached.
+    /// spilled and waits for no turn. Returns false if nobody wants the write any more, as the device is being detached, or
+    /// somebody waits to suspend for what [`Machine::enter`] took.
     fn take_turn(&mut self) -> bool;
 
     /// Ends the turn that [`Machine::take_turn`] gave.

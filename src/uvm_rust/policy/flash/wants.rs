@@ -143,9 +143,13 @@ impl Wants {
         }
     }
 
-    /// It was tried to fetch what was asked for of a block with this `state`, if it has one. If that has `failed` for faults,
-    /// the next one on the pages that have not come finds out why. A call finds out by itself.
-    pub fn tried(&mut self, failed: bool, state: Option<&BlockPages>) {
+    /// A reader of the kind `reader` has tried to fetch what was asked for of a block with this `state`, if it has one. If
+    /// that has `failed` for faults, the next one on the pages that have not come finds out why. A call finds out by itself.
+    /// What the reader leaves alone ([`Wants::read_by`]) stays asked for: another one has been told of it.
+    pub fn tried(&mut self, reader: Asks, failed: bool, state: Option<&BlockPages>) {
+        if self.read_by(reader).is_none() {
+            return;
+        }
         if let Some(state) = state.filter(|_| failed && self.is_urgent()) {
             self.failed |= self.asked & (state.on_flash() | state.lost());
         }

@@ -39,15 +39,15 @@ fn however_long_faults_wait_others_begin_now_and_then() {
     let (a, mut turn) = (Arbiter::new(), Turn::default());
     let waits = a.wait(7);
     assert!(!a.others_begin(&mut turn, 6 + FAULTS_FIRST_US));
-    // Whoever it is, and one of them; whatever is read for other faults meanwhile.
+    // One of them, who has waited longest; whatever is read for other faults meanwhile.
     let (mut late, then) = (Turn::default(), 7 + FAULTS_FIRST_US);
-    assert!(a.others_begin(&mut late, then));
+    assert!(!a.others_begin(&mut late, then) && a.others_begin(&mut turn, then));
     a.begin(a.wait(then), 1);
-    assert!(!a.others_begin(&mut turn, then + FAULTS_FIRST_US - 1));
-    assert!(a.others_begin(&mut turn, then + FAULTS_FIRST_US));
+    assert!(!a.others_begin(&mut late, then + FAULTS_FIRST_US - 1));
+    assert!(a.others_begin(&mut late, then + FAULTS_FIRST_US));
     a.give_up(waits);
     a.others_end();
-    assert!(a.others_begin(&mut turn, then + FAULTS_FIRST_US));
+    assert!(a.others_begin(&mut late, then + FAULTS_FIRST_US));
     assert_eq!(a.most_ahead(), 1);
 }
 
@@ -494,10 +494,46 @@ fn no_class_starves() {
     }
 }
 
+/// Many threads read all the time, and another one comes: those begin before it that were there, and one more for each of
+/// them at most.
+#[test]
+fn who_came_first_in_a_class_begins_first() {
+    for (seed, class) in (1..9).flat_map(|seed| Class::ALL.map(|class| (seed, class))) {
+        let (a, mut d, mut now) = (Arbiter::new(), Dice::new(seed), 1);
+        let mut turns: Vec<_> = (0..32).map(|_| Turn::new(class)).collect();
+        let (mut running, mut began, mut behind) = (Vec::new(), [0u64; 32], [0u64; 32]);
+        for _ in 0..20_000 {
+            now += 100;
+            if running.len() as u64 == DEPTH {
+                running.swap_remove(d.below(running.len()));
+                a.others_end();
+            }
+            // All are told, and look in any order; the first of them often looks last.
+            let mut order: Vec<_> = (1..32).collect();
+            (1..31).for_each(|n| order.swap(n, d.below(n + 1)));
+            order.insert(if d.one_in(3) { 0 } else { 31 }, 0);
+            for n in order {
+                if a.others_begin(&mut turns[n], now) {
+                    let others = began.iter().sum::<u64>() - behind[n];
+                    assert!(
+                        others <= 2 * 32,
+                        "seed {seed}, {class:?}: {others} before {n}"
+                    );
+                    began[n] += 1;
+                    running.push(n);
+                    behind[n] = began.iter().sum();
+                }
+            }
+        }
+        assert!(began.iter().all(|n| *n > 400), "{began:?}");
+    }
+}
+
 /// Somebody who waits, and what is known of it.
 struct Waiting {
     turn: Turn,
     in_line: bool,
+    came: Option<u64>,
     /// When it found room that it was not to have, and how many had begun by then.
     passed: Option<(u64, u64)>,
 }
@@ -514,9 +550,20 @@ struct Simple {
     aged: bool,
     since: [u64; 4],
     lines: [u64; 4],
+    /// When the one came that has waited longest in each class, as far as is known.
+    eldest: [Option<u64>; 4],
 }
 
 impl Simple {
+    /// It waits in its class no more.
+    fn leaves(&mut self, of: &mut Waiting) {
+        let class = of.turn.class as usize;
+        self.lines[class] -= u64::from(core::mem::take(&mut of.in_line));
+        of.passed = None;
+        let came = of.came.take();
+        self.eldest[class] = self.eldest[class].filter(|eldest| came != Some(*eldest));
+    }
+
     /// Whether one that has patience or not begins now.
     fn begins(&mut self, of: &mut Waiting, patient: bool, now: u64) -> bool {
         let class = of.turn.class as usize;
@@ -530,6 +577,8 @@ impl Simple {
             Some(first) if !self.aged => *first == class,
             _ => is_first,
         };
+        let is_eldest = self.eldest[class].is_none_or(|eldest| of.came.unwrap_or(now) <= eldest);
+        is_next &= is_eldest;
         let by_age = is_next && !is_first;
         let passed = of.passed.filter(|(_, begun)| *begun == self.begun);
         let is_passed_over = passed.is_some_and(|(since, _)| now - since >= YIELD_US);
@@ -544,15 +593,19 @@ impl Simple {
             self.begun += 1;
             self.aged = by_age;
             (self.read, self.closed, self.since[class]) = (0, now, now);
-            self.lines[class] -= u64::from(of.in_line);
-        } else if !of.in_line {
+            self.leaves(of);
+            return true;
+        }
+        if !of.in_line {
             of.in_line = true;
             if self.lines[class] == 0 {
                 self.since[class] = now;
             }
             self.lines[class] += 1;
         }
-        begins
+        let came = *of.came.get_or_insert(now);
+        self.eldest[class] = Some(self.eldest[class].map_or(came, |eldest| eldest.min(came)));
+        false
     }
 }
 
@@ -561,8 +614,8 @@ fn it_is_what_a_slow_and_obvious_one_is() {
     let seed = setting("UVM_TEST_SEED", 1);
     std::eprintln!("UVM_TEST_SEED={seed}");
     let (a, mut m, mut d) = (Arbiter::new(), Simple::default(), Dice::new(seed));
-    let (mut waiting, mut faults, mut now) = (Vec::new(), Vec::new(), 0);
-    for _ in 0..steps(100_000) {
+    let (mut waiting, mut faults, mut now) = (Vec::new(), Vec::new(), 1);
+    for _ in 0..steps(150_000) {
         now += d.below(12_000) as u64;
         match d.below(8) {
             0 if faults.len() < 3 => {
@@ -584,20 +637,20 @@ fn it_is_what_a_slow_and_obvious_one_is() {
             3 if waiting.len() < 8 => waiting.push(Waiting {
                 turn: Turn::new(Class::ALL[d.below(4)]),
                 in_line: false,
+                came: None,
                 passed: None,
             }),
             5 if !waiting.is_empty() && d.one_in(4) => {
                 let n = d.below(waiting.len());
                 let (of, class): (&mut Waiting, _) = (&mut waiting[n], Class::ALL[d.below(4)]);
                 if of.turn.class != class {
-                    m.lines[of.turn.class as usize] -= u64::from(core::mem::take(&mut of.in_line));
-                    of.passed = None;
+                    m.leaves(of);
                 }
                 a.change_class(&mut of.turn, class);
             }
             4 if !waiting.is_empty() && d.one_in(4) => {
-                let of: Waiting = waiting.swap_remove(d.below(waiting.len()));
-                m.lines[of.turn.class as usize] -= u64::from(of.in_line);
+                let mut of: Waiting = waiting.swap_remove(d.below(waiting.len()));
+                m.leaves(&mut of);
                 a.leave(of.turn);
             }
             _ if !waiting.is_empty() => {
@@ -607,7 +660,7 @@ fn it_is_what_a_slow_and_obvious_one_is() {
                 looks.look(now, a.now.load(Acquire).into());
                 let begins = m.begins(of, looks.is_patient(), now);
                 assert_eq!(a.others_begin(&mut of.turn, now), begins);
-                assert_eq!(of.turn.in_line, of.in_line && !begins);
+                assert_eq!(of.turn.in_line, of.in_line);
                 if begins {
                     waiting.swap_remove(n);
                 }

@@ -483,7 +483,7 @@ fn a_turn_that_does_not_come_ends_a_part_as_it_says() {
 
 #[test]
 fn who_suspends_comes_first() {
-    // While it waits for its rate, and between two parts; but not after the last.
+    // While it waits for its rate, and between two va_blocks or parts; but not after the last.
     for (unpaid, after, parts) in [(9, 2, 0), (0, 1, 1)] {
         let mut m = Script {
             unpaid,
@@ -498,6 +498,27 @@ fn who_suspends_comes_first() {
         ..Script::default()
     };
     assert_eq!(run(&mut m, 0, MIB, To::Device), Ok(()));
+}
+
+/// Each va_block of a part may wait behind what others ask of the device.
+#[test]
+fn who_suspends_waits_for_no_more_than_a_block() {
+    for (to, what) in [(To::Device, "write"), (To::Host, "fetch")] {
+        let mut blocks = std::collections::BTreeSet::new();
+        for after in 1..200 {
+            let mut m = Script {
+                awaited_after: Some(after),
+                ..Script::default()
+            };
+            let moved = run(&mut m, 0, AT_ONCE, to);
+            assert!(m.held.is_empty());
+            // The one at 4 MiB was never touched.
+            let is_done = m.count(what) == 7;
+            assert_eq!(moved, is_done.then_some(()).ok_or(Failed::Again));
+            blocks.insert(m.count(what));
+        }
+        assert_eq!(blocks, (1..8).collect(), "{to:?}");
+    }
 }
 
 #[test]

@@ -388,7 +388,7 @@ fn a_prefetch_asks_for_what_nobody_has_asked_for() {
     let read = state.begin_read(&mut t, &pages(0, 60)).unwrap().unwrap();
     assert_eq!(wants.stored(&state), stored(pages(60, 100), pages(0, 60)));
     // Who was asked has tried, and another one reads still.
-    wants.tried(false, Some(&state));
+    wants.tried(Asks::Prefetch, false, Some(&state));
     assert!(wants.tells_prefetch(Some(&state)));
     assert_eq!(wants.stored(&state), stored(pages(60, 100), pages(0, 60)));
     let _ = state.end_read(&mut t, read, &pages(0, 60), &none, false);
@@ -400,7 +400,7 @@ fn a_prefetch_asks_for_what_nobody_has_asked_for() {
     // It waits for what the call has asked for: it hears of another's read that ends, and of this one.
     wants.tell_prefetch();
     assert!(wants.tells_prefetch(Some(&state)));
-    wants.tried(false, Some(&state));
+    wants.tried(Asks::Prefetch, false, Some(&state));
     assert!(wants.tells_prefetch(Some(&state)));
     assert!(!wants.tells_prefetch(None), "nobody reads any more");
     // A read of a page fails: nothing of the block is asked for until the page is read, or forgotten.
@@ -416,11 +416,35 @@ fn a_prefetch_asks_for_what_nobody_has_asked_for() {
     assert_eq!(wants.stored(&state), stored(pages(70, 100), none));
     // So it is for what faults wanted and did not get, which they have not found out.
     assert!(wants.ask(&pages(70, 71), Asks::Fault));
-    wants.tried(true, Some(&state));
+    wants.tried(Asks::Prefetch, true, Some(&state));
     assert!(wants.stored(&state).failed);
     wants.arrived(&pages(70, 71));
     assert!(!wants.stored(&state).failed);
     fetch(&mut t, &mut state, PageMask::FULL);
+}
+
+/// Another one has read what a reader was woken for, and somebody less urgent has asked for more since.
+#[test]
+fn what_a_reader_leaves_alone_stays_asked_for() {
+    let (mut wants, state) = (Wants::default(), BlockPages::new(512));
+    for (reader, asks) in [
+        (Asks::Call, Asks::Prefetch),
+        (Asks::Fault, Asks::Prefetch),
+        (Asks::Fault, Asks::Call),
+    ] {
+        assert!(wants.ask(&pages(0, 9), asks), "{asks:?} has one told");
+        assert_eq!(wants.read_by(reader), None);
+        for failed in [false, true] {
+            wants.tried(reader, failed, Some(&state));
+            assert_eq!(
+                (wants.asked(), wants.read_by(asks)),
+                (pages(0, 9), Some(asks))
+            );
+        }
+        // Whoever has been told of it reads it, and who asks then has one told again.
+        wants.tried(asks, false, Some(&state));
+        assert_eq!(wants.asked(), PageMask::EMPTY);
+    }
 }
 
 #[test]
@@ -465,7 +489,7 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     assert!(!wants.ask(&pages(10, 20), fault), "once");
     assert!(!wants.ask(&pages(10, 20), call) && wants.is_urgent());
     assert_eq!(wants.asked(), pages(90, 100) | pages(10, 20));
-    wants.tried(true, Some(&state));
+    wants.tried(Asks::Prefetch, true, Some(&state));
     assert!(wants.asked().is_empty());
     // One fault on these finds out, and others wait meanwhile, also of the same batch; the next is put off again.
     let ask = |first, outer| Park::Ask(pages(first, outer));
@@ -476,10 +500,10 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     assert_eq!(wants.park(&mut state, 0, &pages(90, 100)), ask(90, 100));
     assert_eq!(wants.park(&mut state, 0, &pages(10, 20)), Park::No);
     assert!(wants.ask(&pages(0, 1), fault));
-    wants.tried(false, Some(&state));
+    wants.tried(Asks::Prefetch, false, Some(&state));
     // What fails that is wanted later, a fault does not wait for in vain.
     assert!(wants.ask(&pages(0, 1), call) && !wants.is_urgent());
-    wants.tried(true, Some(&state));
+    wants.tried(Asks::Prefetch, true, Some(&state));
     assert_eq!(
         wants.park(&mut state, 0, &pages(0, 1)),
         Park::Ask(pages(0, 1))
@@ -491,7 +515,7 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     wants.came(&pages(0, 1));
     assert!(pages(0, 1).is_subset(&wants.asked()), "a fault wants it");
     assert!(wants.is_urgent());
-    wants.tried(false, Some(&state));
+    wants.tried(Asks::Prefetch, false, Some(&state));
     assert!(!wants.is_urgent());
     // What is discarded while it is read, and what is read.
     let read = state.begin_read(&mut t, &pages(0, 50)).unwrap().unwrap();
@@ -536,7 +560,7 @@ fn faults_wait_for_what_may_be_read_again() {
     // Others that have failed are asked for also then.
     let six = pages(6, 7);
     assert_eq!(wants.park(&mut state, 4 * AGAIN_US, &six), Park::Ask(six));
-    wants.tried(true, Some(&state));
+    wants.tried(Asks::Prefetch, true, Some(&state));
     // The faults that wait for that find out, however late it is.
     let late = 8 * AGAIN_US;
     assert_eq!(wants.park(&mut state, late, &one), Park::No);
@@ -582,7 +606,7 @@ fn what_came_beside_what_failed_is_waited_for_again() {
     let came = pages(0, 50);
     fetch(&mut t, &mut state, came);
     wants.arrived(&came);
-    wants.tried(true, Some(&state));
+    wants.tried(Asks::Prefetch, true, Some(&state));
     spill(&mut t, &mut state, came);
     assert_eq!(wants.park(&mut state, 0, &came), Park::Ask(came));
     // What somebody else has read since.

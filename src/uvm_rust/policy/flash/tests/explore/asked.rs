@@ -166,7 +166,8 @@ impl Machine for Real<'_, '_> {
         let b = self.b();
         self.asked.told = true;
         if !self.w.lacks(Lack::FetchGivesUp) || self.in_space.is_some() {
-            self.w.now().blocks[b].tried(failed);
+            let reader = reads_for(self.asked.fetcher);
+            self.w.now().blocks[b].tried(reader, failed);
             self.w.fault_gives_up(b);
         }
     }

@@ -151,7 +151,7 @@ async fn fetch_block(w: &World, b: usize, queue: Asks) {
         }
     }
     if !dead && (locked || !w.lacks(Lack::FetchGivesUp)) {
-        w.now().blocks[b].tried(failed);
+        w.now().blocks[b].tried(queue, failed);
         w.fault_gives_up(b);
     }
     if locked {

@@ -75,8 +75,8 @@ pub(super) const ANY: u32 = u32::MAX - 1;
 
 impl Block {
     /// As `tried()` of ffi/flash/block.rs.
-    pub(super) fn tried(&mut self, failed: bool) {
-        self.wants.tried(failed, Some(&self.state));
+    pub(super) fn tried(&mut self, reader: Asks, failed: bool) {
+        self.wants.tried(reader, failed, Some(&self.state));
     }
 
     pub(super) fn new(space: usize, length: u16, read_mostly: bool) -> Self {
