@@ -53,6 +53,7 @@
 #define UVM_RUST_FEATURE_EXEC_ID	(1ULL << 2)	/* UVM_RUST_ANNOUNCE */
 #define UVM_RUST_FEATURE_NATIVE_DISCARD	(1ULL << 3)	/* what discards is NVIDIA's, by its rules */
 #define UVM_RUST_FEATURE_QUOTA		(1ULL << 4)	/* UVM_RUST_SET_QUOTA */
+#define UVM_RUST_FEATURE_QUOTA_LOW	(1ULL << 5)	/* UVM_RUST_QUOTA_LOW */
 #define UVM_RUST_FEATURE_FLASH		(1ULL << 8)	/* UVM_RUST_FLASH_ATTACH to _MOVE */
 #define UVM_RUST_FEATURE_FLASH_QUEUE	(1ULL << 9)	/* UVM_RUST_FLASH_SUBMIT and _REAP */
 #define UVM_RUST_FEATURE_FLASH_AFTER	(1ULL << 10)	/* UVM_RUST_FLASH_AFTER */
@@ -337,28 +338,32 @@ struct uvm_rust_prefetch_stats {
 
 #define UVM_RUST_PREFETCH_STATS_SIZE_V1	176
 
-/* Flags of struct uvm_rust_quota. */
-#define UVM_RUST_QUOTA_MAX	(1U << 0)	/* @max is to be set; without it, the call tells what there is */
+/* Flags of struct uvm_rust_quota. Without either of the two, the call tells what there is. */
+#define UVM_RUST_QUOTA_MAX	(1U << 0)	/* @max is to be set */
+#define UVM_RUST_QUOTA_LOW	(1U << 1)	/* @low is to be set, if the driver has UVM_RUST_FEATURE_QUOTA_LOW */
 
 /**
- * struct uvm_rust_quota - how much of a GPU this file descriptor may hold (UVM_RUST_SET_QUOTA)
+ * struct uvm_rust_quota - how much of a GPU this file descriptor may hold and keep (UVM_RUST_SET_QUOTA)
  * @size:     in: sizeof of the caller's structure; out: of the driver's
- * @flags:    UVM_RUST_QUOTA_MAX, or 0; EINVAL for others
+ * @flags:    UVM_RUST_QUOTA_MAX and UVM_RUST_QUOTA_LOW, together or alone, or 0; EINVAL for others
  * @gpu_uuid: in: a GPU registered with this file descriptor
  * @max:      in: bytes of the GPU's memory from which on the file descriptor's VA space evicts its own first,
  *            of which whole blocks of 2 MiB count; all bits set: no maximum.
  *            out: what is in force now
- * @low:      reserved for a share that is protected from others; out: 0
+ * @low:      in: bytes of the GPU's memory that other VA spaces leave to the file descriptor's as long as there is
+ *            anything else to evict, of which whole blocks of 2 MiB count; 0: none.
+ *            out: what is in force now
  * @held:     out: bytes of the GPU that count; all bits set if that is not known
  * @beyond:   out: allocations that went on at the maximum, as none of the VA space's own memory could be evicted
  *
- * The call lowers the maximum of its own file descriptor, whoever calls. To raise it takes
- * CAP_SYS_ADMIN in the initial user namespace; EPERM without. ENODEV if the GPU is not registered, and ENOMEM if
- * memory was short when it was. EOPNOTSUPP also with uvm_rust_stats=0 or uvm_rust_evict=0, as nobody then knows what
- * is held, and for a GPU without replayable faults. From 580 on, always, unless all of ours is built in.
+ * The call lowers the maximum and the low of its own file descriptor, whoever calls. To raise either takes
+ * CAP_SYS_ADMIN in the initial user namespace; EPERM without, and then neither is changed. ENODEV if the GPU is not
+ * registered, and ENOMEM if memory was short when it was. EOPNOTSUPP also with uvm_rust_stats=0 or uvm_rust_evict=0, as
+ * nobody then knows what is held, and for a GPU without replayable faults. From 580 on, always, unless all of ours is
+ * built in.
  *
- * EINVAL for less than 640 MiB, or an eighth of the GPU if that is less: with less, a kernel could fault for ever on
- * blocks that it needs at once. One instruction of a warp may need 64 blocks of 2 MiB, and a batch of faults brings
+ * EINVAL for a maximum of less than 640 MiB, or an eighth of the GPU if that is less: with less, a kernel could fault
+ * for ever on blocks that it needs at once. One instruction of a warp may need 64 blocks of 2 MiB, and a batch of faults brings
  * 256.
  *
  * Before it returns, the call evicts what the VA space holds beyond the maximum, as long as chunks can
@@ -374,13 +379,26 @@ struct uvm_rust_prefetch_stats {
  * one evicts up to two. While evictions succeed, n threads that bring memory at the same time have the VA space
  * hold n - 1 chunks of 2 MiB beyond its maximum at most; the fault service of a GPU is one thread.
  *
+ * A low is memory.low of cgroups. Of a VA space that holds no more than its low, no chunk with pages in use is evicted for
+ * others, while a VA space that holds more than its own low, or none has, uses a chunk that may be evicted. If there is
+ * none, the chunk goes that would go without lows. So a low refuses no memory, nothing waits for it, and what of it is
+ * not held is lent. It does not keep a VA space at its maximum from evicting its own. The lows of a GPU may be more than
+ * the GPU has, and are not scaled then. Lows are not heeded:
+ *   - while all that is not protected is 640 MiB or less, or an eighth of the GPU if that is less, for the same reason as
+ *     above: so much of the GPU cannot be protected
+ *   - after eight evictions in a row that failed, until one succeeds
+ *   - for RM's memory, such as cudaMalloc's, where RM asks for certain addresses
+ * Chunks in which nothing is in use, or all is discarded, go first, whosever they are. Of the VA
+ * spaces that have chunks of a GPU, with a low or without, 64 at a time can be protected; a further one is from when
+ * another has none left.
+ *
  * What is counted are chunks of 2 MiB that are one VA space's, from their allocation until they are free: what
  * fdinfo calls "resident", and chunks whose pages have all gone elsewhere. Chunks that are split are not counted:
  * those of ordinary memory (HMM), and of managed memory in pieces of less than 2 MiB. Neither is what cudaMalloc takes.
  *
- * The maximum lasts as long as the file descriptor, also if the GPU is unregistered and comes back; then it is that of
- * whatever GPU has the same number, but no less than the least there. At first it is what the module parameter
- * uvm_rust_gpu_max says.
+ * Both last as long as the file descriptor, also if the GPU is unregistered and comes back; then they are those of
+ * whatever GPU has the same number, but the maximum is no less than the least there. At first they are what the module
+ * parameters uvm_rust_gpu_max and uvm_rust_gpu_low say.
  */
 struct uvm_rust_quota {
 	__u32 size;

@@ -1,14 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What three quiet processes keep beside a loud one, under NVIDIA's driver, under its order in ours, and under `fair`;
-# and in ours, what a process with a maximum holds, and what it leaves to others.
+# and in ours, what a process with a maximum holds, what it leaves to others, and what others leave to one with a low.
+# Writes out/shares.json: a row for each driver, policy and order of the processes.
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 cd "$TOP"
-DRIVER=rust NOLOAD=1 GPUS=2 VIDMEM=64M VM_TIMEOUT=2400 scripts/vm.sh "
+mkdir -p out
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+DRIVER=rust NOLOAD=1 GPUS=2 VIDMEM=64M VM_TIMEOUT=3600 scripts/vm.sh "
+	# What only ours has, after a test of what both do.
+	ours() {
+		target/release/policy --quota && target/release/policy --low
+	}
 	shares() {
 		UVM_ARGS=\"\$UVM_ARGS \$2\" bash scripts/vm-load.sh \$1 && target/release/policy --shares &&
-			{ [ \$1 = upstream ] || target/release/policy --quota; } && bash scripts/vm-load.sh unload
+			if [ \$1 = upstream ]; then target/release/policy --low --only 'beside a loud one'; else ours; fi &&
+			bash scripts/vm-load.sh unload
 	}
 	shares upstream '' && shares rust uvm_rust_evict_policy=lru && shares rust 'uvm_rust_evict_policy=fair uvm_rust_gpu_max=1024' &&
-		UVM_ARGS=\"\$UVM_ARGS uvm_rust_fault=0\" bash scripts/vm-load.sh rust && target/release/policy --quota && bash scripts/vm-load.sh unload"
+		UVM_ARGS=\"\$UVM_ARGS uvm_rust_fault=0 uvm_rust_gpu_low=4\" bash scripts/vm-load.sh rust && ours && bash scripts/vm-load.sh unload" |
+	tee "$said"
+{
+	echo '{"tenants": ['
+	sed -n 's/^# json //p' "$said" | sed '$!s/$/,/'
+	echo ']}'
+} >out/shares.json

@@ -30,6 +30,9 @@ const FEATURE_NATIVE_DISCARD: u64 = 1 << 3;
 /// `UVM_RUST_FEATURE_QUOTA`: a process's share of a GPU can be limited.
 const FEATURE_QUOTA: u64 = 1 << 4;
 
+/// `UVM_RUST_FEATURE_QUOTA_LOW`: a process's share of a GPU can be protected.
+const FEATURE_QUOTA_LOW: u64 = 1 << 5;
+
 /// `UVM_RUST_FEATURE_FLASH`: an SSD can be attached.
 const FEATURE_FLASH: u64 = 1 << 8;
 
@@ -205,7 +208,7 @@ fn get_version(arg: usize) -> Result {
         version.features |= FEATURE_EXEC_ID;
     }
     if seam::quotas_enabled() {
-        version.features |= FEATURE_QUOTA;
+        version.features |= FEATURE_QUOTA | FEATURE_QUOTA_LOW;
     }
     if seam::flash_enabled() {
         version.features |= FEATURE_FLASH | FEATURE_FLASH_QUEUE | FEATURE_FLASH_AFTER;

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 pub(crate) fn init() -> u32 {
     let begun = || -> Result {
         evict::choose_policy()?;
-        quota::check_parameter()?;
+        quota::check_parameters()?;
         tenant::init()?;
         prefetch::WORKERS.make(c"uvm_rust_prefetch", 0)?;
         alarm::RINGERS.make_urgent(c"uvm_rust_alarm")?;

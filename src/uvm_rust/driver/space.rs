@@ -4,7 +4,7 @@
 
 use super::stats::{Gpu, Space as Stats};
 #[cfg(not(uvm_native))]
-use super::{prefetch::Process, tenant::Held};
+use super::{prefetch::Process, quota, tenant::Held};
 use crate::ffi::seam;
 use crate::ffi::space::Home;
 #[cfg(not(uvm_native))]
@@ -141,10 +141,13 @@ impl State {
         }
     }
 
-    /// Forgets what a VA space that is gone has announced on a GPU, if it had this one's address. The GPU was just
-    /// registered here.
+    /// Forgets what a VA space that is gone has announced on a GPU, if it had this one's address; and has the GPU heed
+    /// what is protected of a VA space, if anything of this one's is. The GPU was just registered here.
     #[cfg(not(uvm_native))]
     pub(crate) fn begins_on(&self, gpu: GpuHandle<'_>) {
+        if let Some(share) = self.stats().and_then(|stats| stats.share(gpu.index())) {
+            quota::heed(gpu, share.quota());
+        }
         if let Some(process) = self.process() {
             process.begins_on(gpu);
         }

@@ -15,7 +15,7 @@
 use crate::ffi::seam;
 use crate::ffi::slot::Slot;
 use crate::ffi::trace;
-use crate::policy::quota::{Max, Quota};
+use crate::policy::quota::{Limits, Low, Max, Quota};
 use crate::policy::stats::evicting::{Evicting, Eviction, Outcome};
 use crate::policy::stats::fdinfo::{Address, Told};
 use crate::policy::stats::held::{Contents, Held};
@@ -72,7 +72,7 @@ pub(crate) struct Share {
     gpu: SpinLock<Arc<Gpu>>,
     /// 1 while this share is in `gpu.served`; written under the lock of that list.
     served: AtomicU64,
-    /// How much of the GPU the VA space may hold.
+    /// How much of the GPU the VA space may hold, and how much of that is protected.
     quota: Quota,
     /// Evictions from the VA space that are under way.
     evicting: Evicting,
@@ -89,14 +89,17 @@ pub(crate) struct Space {
     made: AtomicU32,
 }
 
-/// The maximum that `uvm_rust_gpu_max` gives each VA space on this GPU, or the least that there may be; none without hooks
-/// of ours.
-fn quota_of_parameter(gpu: &Gpu) -> Max {
+/// The limits that `uvm_rust_gpu_max` and `uvm_rust_gpu_low` give each VA space on this GPU, of which a maximum is at
+/// least the least that there may be; none without hooks of ours.
+fn limits_of_parameters(gpu: &Gpu) -> Limits {
     #[cfg(not(uvm_native))]
-    let mib = seam::gpu_max();
+    let (max, low) = (seam::gpu_max(), seam::gpu_low());
     #[cfg(uvm_native)]
-    let mib = 0;
-    Max::of_mib(mib).max(Max::least(gpu.root_chunks()))
+    let (max, low) = (0, 0);
+    Limits {
+        max: Max::of_mib(max).max(Max::least(gpu.root_chunks())),
+        low: Low::of_mib(low),
+    }
 }
 
 impl Gpu {
@@ -264,22 +267,26 @@ impl Space {
             }
             let before = core::mem::replace(&mut *joined, gpu.clone());
             drop(joined);
-            // Nobody counts there: the GPU that had this number is gone, and this one is new. The maximum stays, or
-            // its process could raise it that way; but for what any process needs on this GPU.
+            // Nobody counts there: the GPU that had this number is gone, and this one is new. The limits stay, or
+            // its process could raise them that way; but for what any process needs on this GPU.
             share.counters.reset();
             let least = Max::least(gpu.root_chunks());
-            let _ = share.quota.set(share.quota.max().max(least), true);
+            let raised = |now: Limits| Limits {
+                max: now.max.max(least),
+                ..now
+            };
+            let _ = share.quota.set(raised, true);
             // Freed here, outside the lock.
             drop(before);
             return Ok(());
         }
-        let (gpu, max) = (gpu.clone(), quota_of_parameter(gpu));
+        let (gpu, limits) = (gpu.clone(), limits_of_parameters(gpu));
         let fresh = Arc::pin_init(
             pin_init!(Share {
                 counters: Counters::default(),
                 gpu <- new_spinlock!(gpu),
                 served: AtomicU64::new(0),
-                quota: Quota::new(max),
+                quota: Quota::new(limits),
                 evicting: Evicting::default(),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -430,6 +437,7 @@ impl Space {
                 held,
                 discarded,
                 max: share.quota.told(),
+                low: share.quota.low().told(),
                 counts: share.counters.snapshot(),
             })
         };

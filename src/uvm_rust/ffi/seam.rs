@@ -113,6 +113,8 @@ parameters! {
     prefetch_memory: u32 = uvm_rust_prefetch_memory;
     /// MiB of a GPU that a process may hold; 0: all there is.
     gpu_max: u32 = uvm_rust_gpu_max;
+    /// MiB of a GPU that are protected from others, for each process.
+    gpu_low: u32 = uvm_rust_gpu_low;
     discard_parameter: bool = uvm_rust_discard;
     announce_parameter: bool = uvm_rust_announce;
     tests_parameter: i32 = uvm_enable_builtin_tests;

@@ -29,6 +29,7 @@
 mod chains;
 mod holders;
 mod lists;
+mod lows;
 mod one;
 mod policies;
 pub mod reclaim;
@@ -43,6 +44,8 @@ use crate::mem::{OutOfMemory, TryVec};
 pub use holders::Holder;
 #[allow(unused_imports)]
 pub use lists::{reclaimed_from, Change, Lists};
+#[allow(unused_imports)]
+pub use lows::PLACES;
 #[allow(unused_imports)]
 pub use policies::{spared, Choice, Policy, Standing, Used};
 #[allow(unused_imports)]
@@ -357,6 +360,21 @@ impl Queues {
         self.after(queue as usize)
     }
 
+    /// The tail of `queue`: the chunk that came to it last.
+    pub(crate) fn newest(&self, queue: Queue) -> Option<Chunk> {
+        self.before(queue as usize)
+    }
+
+    /// The chunk that came after `chunk` to the queue of both.
+    pub(crate) fn next(&self, chunk: Chunk) -> Option<Chunk> {
+        self.after(node_of(chunk))
+    }
+
+    /// The chunk that came before `chunk` to the queue of both.
+    pub(crate) fn previous(&self, chunk: Chunk) -> Option<Chunk> {
+        self.before(node_of(chunk))
+    }
+
     /// The chunks of `queue`, oldest first.
     pub fn iter(&self, queue: Queue) -> impl Iterator<Item = Chunk> + '_ {
         core::iter::successors(self.oldest(queue), |&c| self.after(node_of(c)))
@@ -364,14 +382,18 @@ impl Queues {
 
     /// The chunks of `queue`, newest first.
     pub fn iter_back(&self, queue: Queue) -> impl Iterator<Item = Chunk> + '_ {
-        let before = |node: usize| self.links.get(node)?.prev.checked_sub(FIRST);
-        core::iter::successors(before(queue as usize), move |&c| before(node_of(c)))
+        core::iter::successors(self.newest(queue), |&c| self.previous(c))
     }
 
     /// The chunk that follows a node, unless that is the last one.
     #[inline]
     fn after(&self, node: usize) -> Option<Chunk> {
         self.links.get(node)?.next.checked_sub(FIRST)
+    }
+
+    /// The chunk that is before a node, unless that is the first one.
+    fn before(&self, node: usize) -> Option<Chunk> {
+        self.links.get(node)?.prev.checked_sub(FIRST)
     }
 
     /// Chunks that can be had without moving bytes.

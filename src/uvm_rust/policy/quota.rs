@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How much of a GPU's memory one process may hold (`max`), in root chunks of 2 MiB, before its own chunks make room.
+//! How much of a GPU's memory one process may hold (`max`), in root chunks of 2 MiB, before its own chunks make room; and
+//! how much of it is protected from others (`low`).
+//!
+//! # A maximum
 //!
 //! A maximum never refuses memory, and nobody waits for it (as `memory.high` of cgroups, not as `memory.max`). A process at
 //! its maximum evicts chunks of its own before it allocates another one, whether or not the GPU has free memory, so that
@@ -15,13 +18,21 @@
 //! chunks at most, as long as evictions succeed ([`PER_CHUNK`] of them bring back what is beyond). While evictions fail,
 //! as there is no host memory or pages are held, there is no bound but the GPU's memory.
 //!
+//! # A protected share
+//!
+//! A process that holds no more than its low gives up nothing while somebody else has more than his
+//! ([`super::evict::RootChunks::protect`]). What is protected from a process is room for the others: so a low may be lowered by
+//! anybody, as a maximum may, and is raised by an administrator alone.
+//!
+//! # What counts
+//!
 //! What counts is what the process holds, whatever is in it, from its allocation until it is free or evicted
 //! ([`super::stats::held`]). Chunks that are split may be several processes', and nobody's quota counts them.
 //!
 //! Locking: none. The count of what a process holds has its own lock.
 
 use super::evict;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a root chunk.
 const CHUNK: u64 = 2 << 20;
@@ -29,6 +40,9 @@ const CHUNK: u64 = 2 << 20;
 /// How many chunks an allocation tries to evict, at most. It adds one, so that what is beyond the maximum becomes less, and
 /// the fault service, for which all processes wait, takes no longer than that.
 pub const PER_CHUNK: u32 = 2;
+
+/// How many chunks are listed for the first low on a GPU before the lock of its chunks is let go.
+pub const LISTED_AT_A_TIME: u32 = 128;
 
 /// How many chunks are evicted for a lowered maximum before the VA space's lock is let go, for which the fault service may
 /// wait.
@@ -81,40 +95,121 @@ impl Max {
     }
 }
 
-/// The caller may not raise a maximum.
+/// How much of what a process holds is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Low(u32);
+
+impl Low {
+    /// No chunk is protected from others.
+    pub const NONE: Self = Self(0);
+
+    /// Of so many bytes the whole chunks count.
+    pub fn of_bytes(bytes: u64) -> Self {
+        Self(Max::of_bytes(bytes).0)
+    }
+
+    /// A module parameter of so many MiB.
+    pub fn of_mib(mib: u32) -> Self {
+        Self(mib / 2)
+    }
+
+    /// How many chunks are protected.
+    pub fn chunks(self) -> u32 {
+        self.0
+    }
+
+    /// How many bytes are protected.
+    pub fn bytes(self) -> u64 {
+        Max::bytes_of(self.0)
+    }
+
+    /// The same; `None` if nothing is.
+    pub fn told(self) -> Option<u64> {
+        (self != Self::NONE).then(|| self.bytes())
+    }
+}
+
+/// What one process may hold, and what is protected of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most that the process may hold.
+    pub max: Max,
+    /// How much is protected.
+    pub low: Low,
+}
+
+impl Limits {
+    /// Whether both are as low as `other`'s, or lower.
+    fn are_within(self, other: Self) -> bool {
+        self.max <= other.max && self.low <= other.low
+    }
+
+    /// Both in a word.
+    const fn word(self) -> u64 {
+        (self.max.0 as u64) << 32 | self.low.0 as u64
+    }
+
+    /// Both in a word, as [`Limits::word`] gives it.
+    const fn of_word(word: u64) -> Self {
+        Self {
+            max: Max((word >> 32) as u32),
+            low: Low(word as u32),
+        }
+    }
+}
+
+/// The caller may raise neither a maximum nor a low.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MayNotRaise;
 
 /// The quota of one process on one GPU.
 #[derive(Debug)]
 pub struct Quota {
-    max: AtomicU32,
+    /// [`Limits::word`]: of two calls that set both, one sets both.
+    limits: AtomicU64,
     /// Allocations that have gone on at the maximum.
     beyond: AtomicU64,
 }
 
 impl Quota {
-    /// Makes a quota with this maximum.
-    pub const fn new(max: Max) -> Self {
+    /// Makes a quota with these limits.
+    pub const fn new(limits: Limits) -> Self {
         Self {
-            max: AtomicU32::new(max.0),
+            limits: AtomicU64::new(limits.word()),
             beyond: AtomicU64::new(0),
         }
     }
 
-    /// The maximum that is in force.
-    pub fn max(&self) -> Max {
-        Max(self.max.load(Relaxed))
+    /// The limits that are in force.
+    pub fn limits(&self) -> Limits {
+        Limits::of_word(self.limits.load(Relaxed))
     }
 
-    /// Sets the maximum, which counts from the next allocation on. The caller evicts the chunks beyond it.
+    /// The maximum that is in force.
+    pub fn max(&self) -> Max {
+        self.limits().max
+    }
+
+    /// How much is protected.
+    pub fn low(&self) -> Low {
+        self.limits().low
+    }
+
+    /// Sets what `changed` makes of the limits, which counts from the next allocation on. The caller evicts the chunks
+    /// beyond a maximum, and tells the queues of a low.
     ///
     /// # Errors
     ///
-    /// [`MayNotRaise`] if it would be raised and the caller may not; then it stays what it was.
-    pub fn set(&self, wanted: Max, may_raise: bool) -> Result<(), MayNotRaise> {
-        let allowed = |max| (may_raise || wanted.0 <= max).then_some(wanted.0);
-        let set = self.max.fetch_update(Relaxed, Relaxed, allowed);
+    /// [`MayNotRaise`] if one would be raised and the caller may not; then both stay what they were.
+    pub fn set(
+        &self,
+        changed: impl Fn(Limits) -> Limits,
+        may_raise: bool,
+    ) -> Result<(), MayNotRaise> {
+        let set = self.limits.fetch_update(Relaxed, Relaxed, |word| {
+            let (now, wanted) = (Limits::of_word(word), changed(Limits::of_word(word)));
+            (may_raise || wanted.are_within(now)).then_some(wanted.word())
+        });
         set.map(|_| ()).map_err(|_| MayNotRaise)
     }
 

@@ -71,6 +71,28 @@ impl Chains {
         }
     }
 
+    /// Puts `chunk`, which is on no list, at the head of `list`. Nothing happens if there is no such chunk or list.
+    pub(super) fn prepend(&mut self, list: usize, chunk: Chunk) {
+        let (Some(ends), true) = (
+            self.ends.get_mut(list),
+            (chunk as usize) < self.places.len(),
+        ) else {
+            return;
+        };
+        let head = core::mem::replace(&mut ends.head, chunk);
+        match self.places.get_mut(head as usize) {
+            Some(after) => after.prev = chunk,
+            None => ends.tail = chunk,
+        }
+        if let Some(place) = self.places.get_mut(chunk as usize) {
+            *place = Place {
+                list: list as u32,
+                prev: NONE,
+                next: head,
+            };
+        }
+    }
+
     /// Takes `chunk` off its list, and returns the number of that; `None` if it was on none.
     pub(super) fn unlink(&mut self, chunk: Chunk) -> Option<usize> {
         let place = self.places.get_mut(chunk as usize)?;
@@ -86,6 +108,26 @@ impl Chains {
             None => ends.tail = prev,
         }
         Some(list as usize)
+    }
+
+    /// The number of the list that `chunk` is on.
+    pub(super) fn list_of(&self, chunk: Chunk) -> Option<usize> {
+        let place = self.places.get(chunk as usize)?;
+        (place.list != NONE).then_some(place.list as usize)
+    }
+
+    /// The chunk at the head of `list`, or at its tail.
+    pub(super) fn end(&self, list: usize, tail: bool) -> Option<Chunk> {
+        let ends = self.ends.get(list)?;
+        let chunk = if tail { ends.tail } else { ends.head };
+        (chunk != NONE).then_some(chunk)
+    }
+
+    /// The chunk that follows `chunk`, which is on a list, or is `before` it.
+    pub(super) fn beside(&self, chunk: Chunk, before: bool) -> Option<Chunk> {
+        let place = self.places.get(chunk as usize)?;
+        let chunk = if before { place.prev } else { place.next };
+        (chunk != NONE).then_some(chunk)
     }
 
     /// The chunks of `list`, the one that was appended first at the beginning.

@@ -73,7 +73,7 @@ impl RootChunks {
     fn pick_of(&mut self, holder: Holder) -> Option<Chunk> {
         let search = self.searches.get_mut(list_of(holder));
         let used_first = search.is_some_and(|search| core::mem::take(&mut search.used_first));
-        let used = || policies::first_of_one(Used(self), self.holders().of(holder));
+        let used = || policies::first_of_one(Used::all(self), self.holders().of(holder));
         let first = used_first.then(used).flatten();
         let unused = || self.holders().unused_of(holder).next();
         let discarded = || self.holders().discarded_of(holder).next();
@@ -96,7 +96,7 @@ impl RootChunks {
             .unused_of(holder)
             .chain(holders.discarded_of(holder));
         for_nothing.next().is_some()
-            || policies::first_of_one(Used(self), holders.of(holder))
+            || policies::first_of_one(Used::all(self), holders.of(holder))
                 .is_some_and(|chunk| self.needed_in(chunk).is_none())
     }
 

@@ -13,9 +13,11 @@ mod fair;
 mod lru;
 mod mru;
 
+use super::lows::{InOrder, Unprotected};
 use super::roots::RootChunks;
 use super::{Chunk, Holder, Queue};
 use crate::mem::OutOfMemory;
+use core::iter::Take;
 
 /// Used chunks that are looked at, at most, each time that one is chosen.
 pub(super) const REACH: usize = 64;
@@ -110,35 +112,90 @@ pub(super) fn by_default(used: Used<'_>) -> Option<Chunk> {
     lru::Lru.choose(used)
 }
 
-/// The used chunks of one GPU, as a policy sees them.
+/// The used chunks of one GPU, as a policy sees them: but for those that are protected at this moment
+/// ([`super::lows`]).
 #[derive(Clone, Copy)]
-pub struct Used<'a>(pub(super) &'a RootChunks);
+pub struct Used<'a> {
+    roots: &'a RootChunks,
+    /// Those that may go; `None` if all may.
+    some: Option<Unprotected<'a>>,
+}
 
 impl<'a> Used<'a> {
-    /// How many used chunks there are, also those that the iterators do not reach.
+    /// All used chunks, protected or not.
+    pub(super) fn all(roots: &'a RootChunks) -> Self {
+        Self { roots, some: None }
+    }
+
+    /// Those of the used chunks that may go; all, without an answer which may.
+    pub(super) fn of(roots: &'a RootChunks, some: Option<Unprotected<'a>>) -> Self {
+        Self { roots, some }
+    }
+
+    /// How many such chunks there are, also those that the iterators do not reach.
     pub fn count(self) -> u32 {
-        self.0.length(Queue::Used)
+        match self.some {
+            Some(some) => some.count(),
+            None => self.roots.length(Queue::Used),
+        }
     }
 
     /// The chunks in the order in which they were last used, the first 64 of them.
     pub fn oldest_first(self) -> impl Iterator<Item = Chunk> + 'a {
-        self.0.queues().iter(Queue::Used).take(REACH)
+        self.walk(self.roots.queues().iter(Queue::Used), false)
     }
 
     /// The chunks in the other order, the last 64 of them.
     pub fn newest_first(self) -> impl Iterator<Item = Chunk> + 'a {
-        self.0.queues().iter_back(Queue::Used).take(REACH)
+        self.walk(self.roots.queues().iter_back(Queue::Used), true)
+    }
+
+    /// The first chunks of `all`, or of those that may go.
+    fn walk<I: Iterator<Item = Chunk>>(self, all: I, newest_first: bool) -> Take<Walk<'a, I>> {
+        let walk = match self.some {
+            Some(some) => Walk::Some(some.in_order(newest_first)),
+            None => Walk::All(all),
+        };
+        walk.take(REACH)
+    }
+
+    /// Whether `chunk`, which is used, may go. A policy needs to ask only of chunks that it keeps itself.
+    pub fn may_go(self, chunk: Chunk) -> bool {
+        self.some.is_none_or(|some| some.has(chunk))
+    }
+
+    /// Whether none of the used chunks of `holder` may go.
+    pub fn spares(self, holder: Holder) -> bool {
+        self.some.is_some_and(|some| some.spares(holder))
     }
 
     /// Who needs `chunk`, as far as its process has announced kernels and the prefetcher expects one of
     /// them to access it (DeepUM §5.1).
     pub fn standing(self, chunk: Chunk) -> Standing {
-        self.0.standing(chunk)
+        self.roots.standing(chunk)
     }
 
     /// The process that owns `chunk`; 0 if several do, or none.
     pub fn holder_of(self, chunk: Chunk) -> Holder {
-        self.0.holder_of(chunk)
+        self.roots.holder_of(chunk)
+    }
+}
+
+/// A walk over all used chunks, or over some.
+enum Walk<'a, I> {
+    All(I),
+    Some(InOrder<'a>),
+}
+
+impl<I: Iterator<Item = Chunk>> Iterator for Walk<'_, I> {
+    type Item = Chunk;
+
+    #[inline]
+    fn next(&mut self) -> Option<Chunk> {
+        match self {
+            Self::All(all) => all.next(),
+            Self::Some(some) => some.next(),
+        }
     }
 }
 
@@ -241,4 +298,4 @@ impl Default for Choice {
 pub(super) struct Chooser(InForce);
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

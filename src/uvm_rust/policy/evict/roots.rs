@@ -23,6 +23,7 @@
 //! chunks: a kernel that goes through much memory would fault for ever on chunks that it needs at once.
 
 use super::holders::{list_of, Holder, Holders, LISTS};
+use super::lows::Lows;
 use super::one::Search;
 use super::policies::{self, Choice, Chooser, Standing, Used, REACH};
 use super::stats::held::Contents;
@@ -90,6 +91,8 @@ pub struct RootChunks {
     leaving: TryVec<Leaving>,
     /// The chunks on the used queue that pre-eviction has not passed over.
     holders: Holders,
+    /// What is protected of processes' used chunks.
+    lows: Lows,
     marks: TryVec<Mark>,
     /// For each chunk, the kernel that ran when the chunk was last asked for. It has no owner if no kernel was known, or
     /// if nobody has asked for the chunk.
@@ -135,6 +138,7 @@ impl RootChunks {
             belongs: TryVec::filled(chunks as usize, Queue::Used)?,
             leaving: TryVec::filled(chunks as usize, Leaving::No)?,
             holders: Holders::new(chunks)?,
+            lows: Lows::new(chunks)?,
             marks: TryVec::filled(chunks as usize, Mark::default())?,
             asked: TryVec::filled(chunks as usize, Asked::default())?,
             brought: TryVec::filled(chunks as usize, Mark::default())?,
@@ -168,7 +172,7 @@ impl RootChunks {
         let queue = *self.belongs.get(chunk as usize).ok_or(NoSuchChunk)?;
         let before = self.holders.holder_of(chunk);
         if before != holder {
-            self.holders.give(chunk, holder);
+            self.give(chunk, holder);
             // A chunk that was evicted while its owner freed it comes back here without having been free.
             if before != 0 {
                 self.unexpect(chunk);
@@ -183,6 +187,7 @@ impl RootChunks {
 
     /// Moves `chunk` to the tail of `queue`. The holder's lists keep the orders of the queues.
     pub(super) fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
+        self.moves(chunk, Some(queue));
         let was = self.queues.enqueue(chunk, queue)?;
         match queue {
             Queue::Used => {
@@ -211,6 +216,7 @@ impl RootChunks {
 
     /// Notes that `chunk` may not be evicted from now on. Returns the queue that it was on.
     pub fn remove(&mut self, chunk: Chunk) -> Option<Queue> {
+        self.moves(chunk, None);
         self.holders.unlink(chunk);
         let was = self.queues.remove(chunk).ok().flatten();
         if was == Some(Queue::Used) {
@@ -259,15 +265,16 @@ impl RootChunks {
     /// The same, with where it is and whether it is expected.
     pub fn victim(&self) -> Option<Victim> {
         self.queues.for_nothing().or_else(|| {
+            let used = self.may_go();
             let chosen = if self.by_default {
-                policies::by_default(Used(self))
+                policies::by_default(used)
             } else {
-                self.policy.choose(Used(self))
+                self.policy.choose(used)
             };
             // Only a chunk that may be evicted is chosen, whatever the policy says.
             let chunk = chosen
-                .filter(|&c| self.queue_of(c) == Some(Queue::Used))
-                .or_else(|| self.queues.oldest(Queue::Used))?;
+                .filter(|&c| self.queue_of(c) == Some(Queue::Used) && used.may_go(c))
+                .or_else(|| used.oldest_first().next())?;
             Some(Victim {
                 chunk,
                 queue: Queue::Used,
@@ -326,7 +333,7 @@ impl RootChunks {
         if self.queue_of(chunk) == Some(Queue::Free) {
             return Ok(());
         }
-        self.holders.give(chunk, holder);
+        self.give(chunk, holder);
         self.ask(chunk, holder);
         self.set(chunk, Queue::Used)
     }
@@ -334,7 +341,7 @@ impl RootChunks {
     /// Notes that `chunk` has no owner any more, and may not be evicted. The next owner starts afresh.
     pub fn free(&mut self, chunk: Chunk) {
         self.remove(chunk);
-        self.holders.give(chunk, 0);
+        self.give(chunk, 0);
         if let Some(queue) = self.belongs.get_mut(chunk as usize) {
             *queue = Queue::Used;
         }
@@ -587,5 +594,6 @@ impl RootChunks {
 }
 
 mod brought;
+mod protect;
 #[cfg(test)]
 mod tests;

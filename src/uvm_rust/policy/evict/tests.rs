@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
+pub(super) mod gpu;
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;

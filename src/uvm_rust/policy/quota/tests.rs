@@ -13,6 +13,12 @@ fn chunks(n: u32) -> Max {
     Max(n)
 }
 
+/// With this maximum, and nothing protected.
+fn quota(max: Max) -> Quota {
+    let low = Low::NONE;
+    Quota::new(Limits { max, low })
+}
+
 /// How an eviction of a chunk of the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evicted {
@@ -64,7 +70,7 @@ impl Machine for Alone {
 
 /// What is held and was evicted after an allocation asked, and how many went beyond.
 fn asks(max: Max, held: u32, ends: &[Evicted]) -> (u32, u32, u64) {
-    let (quota, mut process) = (Quota::new(max), Alone::new(held, ends));
+    let (quota, mut process) = (quota(max), Alone::new(held, ends));
     make_room(&quota, &mut process);
     (process.held.unwrap(), process.evictions, quota.beyond())
 }
@@ -81,7 +87,7 @@ fn a_process_at_its_maximum_evicts_first() {
 fn what_is_beyond_goes_with_the_next_allocations() {
     assert_eq!(asks(chunks(4), 5, &[]), (3, 2, 0));
     assert_eq!(asks(chunks(4), 9, &[]), (7, 2, 1));
-    let (quota, mut process) = (Quota::new(chunks(4)), Alone::new(9, &[]));
+    let (quota, mut process) = (quota(chunks(4)), Alone::new(9, &[]));
     let mut held = Vec::new();
     for _ in 0..7 {
         make_room(&quota, &mut process);
@@ -103,7 +109,7 @@ fn what_cannot_be_evicted_stays_and_is_counted() {
 
 #[test]
 fn what_nobody_counts_is_not_limited() {
-    let (quota, mut process) = (Quota::new(chunks(1)), Alone::new(9, &[]));
+    let (quota, mut process) = (quota(chunks(1)), Alone::new(9, &[]));
     process.held = None;
     make_room(&quota, &mut process);
     assert_eq!(give_up(&quota, &mut process, u32::MAX), 0);
@@ -114,7 +120,7 @@ fn what_nobody_counts_is_not_limited() {
 fn a_lowered_maximum_is_kept_at_once_as_far_as_evictions_go() {
     use Evicted::{Held, Nothing};
     let gives_up = |held, ends: &[Evicted], dies_after| {
-        let (quota, mut process) = (Quota::new(chunks(4)), Alone::new(held, ends));
+        let (quota, mut process) = (quota(chunks(4)), Alone::new(held, ends));
         process.dies_after = dies_after;
         let mut left = u32::MAX;
         while left > 0 {
@@ -138,14 +144,43 @@ fn a_lowered_maximum_is_kept_at_once_as_far_as_evictions_go() {
 
 #[test]
 fn who_may_not_raise_may_lower() {
-    let quota = Quota::new(Max::of_bytes(20 * MIB));
-    assert_eq!(quota.set(Max::of_bytes(22 * MIB), false), Err(MayNotRaise));
+    let quota = quota(Max::of_bytes(20 * MIB));
+    let set = |mib: u64, may| {
+        let max = Max::of_bytes(mib.saturating_mul(MIB));
+        quota.set(|limits| Limits { max, ..limits }, may)
+    };
+    assert_eq!(set(22, false), Err(MayNotRaise));
     assert_eq!(quota.max().limit(), Some(20 * MIB));
-    quota.set(Max::of_bytes(19 * MIB), false).unwrap();
+    set(19, false).unwrap();
     assert_eq!(quota.max().limit(), Some(18 * MIB), "whole chunks count");
-    assert_eq!(quota.set(Max::NONE, false), Err(MayNotRaise));
-    quota.set(Max::NONE, true).unwrap();
+    assert_eq!(set(u64::MAX, false), Err(MayNotRaise));
+    set(u64::MAX, true).unwrap();
     assert_eq!((quota.max().limit(), quota.max().bytes()), (None, u64::MAX));
+}
+
+#[test]
+fn a_low_is_raised_and_lowered_as_a_maximum_is() {
+    let quota = quota(chunks(10));
+    let set = |max: u32, low: u32, may| {
+        let (max, low) = (chunks(max), Low(low));
+        quota.set(|_| Limits { max, low }, may)
+    };
+    let now = || (quota.max().0, quota.low().chunks());
+    assert_eq!(set(10, 1, false), Err(MayNotRaise));
+    // What may be lowered is not, if the other would be raised.
+    assert_eq!(set(8, 1, false), Err(MayNotRaise));
+    assert_eq!(now(), (10, 0));
+    set(10, 6, true).unwrap();
+    assert_eq!(set(11, 5, false), Err(MayNotRaise));
+    assert_eq!(now(), (10, 6));
+    set(9, 5, false).unwrap();
+    assert_eq!(now(), (9, 5));
+    // Nobody is stopped from more than there is, and from more than the maximum.
+    set(9, u32::MAX, true).unwrap();
+    assert_eq!(now(), (9, u32::MAX));
+    assert_eq!(Low::of_bytes(u64::MAX).chunks(), u32::MAX);
+    assert_eq!(Low::of_bytes(5 * MIB).bytes(), 4 * MIB);
+    assert_eq!((Low::of_mib(0), Low::of_mib(7)), (Low::NONE, Low(3)));
 }
 
 #[test]
@@ -238,7 +273,7 @@ proptest! {
         threads in 1..6_u32,
         turns in proptest::collection::vec(any::<bool>(), 0..crate::testing::steps(400)),
     ) {
-        let (quota, most) = (Quota::new(chunks(max)), RefCell::new(0));
+        let (quota, most) = (quota(chunks(max)), RefCell::new(0));
         let crowd = RefCell::new(Crowd { held: 0, leaving: 0 });
         let turns = RefCell::new(turns);
         while !turns.borrow().is_empty() {

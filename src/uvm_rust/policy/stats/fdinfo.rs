@@ -61,6 +61,8 @@ pub struct Told {
     /// How many bytes of it the VA space may hold before its own memory makes room for more, and how many of its
     /// allocations have gone beyond that; `None` without a maximum.
     pub max: Option<(u64, u64)>,
+    /// How many bytes of it are protected from other VA spaces, as long as it has them; `None` without such a share.
+    pub low: Option<u64>,
     /// What the file descriptor's VA space did there.
     pub counts: Snapshot,
 }
@@ -149,6 +151,9 @@ fn show_gpu(out: &mut dyn Write, told: &Told) -> fmt::Result {
         writeln!(out, "nvidia-uvm-gpu{gpu}-max:\t{bytes}")?;
         writeln!(out, "nvidia-uvm-gpu{gpu}-beyond-max:\t{beyond}")?;
     }
+    if let Some(bytes) = told.low {
+        writeln!(out, "nvidia-uvm-gpu{gpu}-low:\t{bytes}")?;
+    }
     for (name, n) in s.named() {
         writeln!(out, "nvidia-uvm-gpu{gpu}-{name}:\t{n}")?;
     }
@@ -188,6 +193,7 @@ mod tests {
             held: Some(base + 50),
             discarded: Some(base + 20),
             max: None,
+            low: None,
             counts: Snapshot {
                 host_to_gpu: traffic(10),
                 gpu_to_host: traffic(20),

@@ -26,7 +26,7 @@
 
 use super::super::chains::Chains;
 use super::super::holders::list_of;
-use super::{first_of_one, lru, spared, Chunk, Holder, OutOfMemory, Policy, Used};
+use super::{first_of_one, lru, spared, Chunk, Holder, OutOfMemory, Policy, Used, REACH};
 use crate::mem::TryVec;
 
 /// Numbers for processes. Each that has chunks has one of its own, until there are more: any beyond take that of
@@ -97,18 +97,21 @@ impl Policy for Fair {
         if used.holder_of(oldest) == 0 {
             return Some(oldest);
         }
-        let Some(number) = self.largest() else {
-            return lru::Lru.choose(used);
-        };
-        first_of_one(used, self.chains.iter(number))
+        let largest = self.largest(used).and_then(|number| {
+            // A number that two have may have chunks that are protected, besides others.
+            let chunks = self.chains.iter(number).take(REACH);
+            first_of_one(used, chunks.filter(|&chunk| used.may_go(chunk)))
+        });
+        largest.or_else(|| lru::Lru.choose(used))
     }
 }
 
 impl Fair {
-    /// The number of the process that has more chunks than all others, and more than are spared. Of several that have so
-    /// many, it is the one that used a chunk last: the fault that asks is most likely its own.
-    fn largest(&self) -> Option<usize> {
+    /// The number of the process that has more chunks than all others which may give up any, and more than are spared. Of
+    /// several that have so many, it is the one that used a chunk last: the fault that asks is most likely its own.
+    fn largest(&self, used: Used<'_>) -> Option<usize> {
         let processes = self.processes.iter().enumerate();
+        let processes = processes.filter(|(_, p)| !used.spares(p.holder));
         let (number, most) = processes.max_by_key(|(_, p)| (p.count, p.last))?;
         (most.count > self.spared).then_some(number)
     }

@@ -2,6 +2,7 @@
 //! What the eviction policy that the driver was loaded with (`uvm_rust_evict_policy`) makes of a
 //! program that goes through half as much memory again as the GPU has, round after round.
 
+mod low;
 mod quota;
 mod shares;
 mod together;
@@ -13,11 +14,13 @@ use shares::When;
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--together] [--only TEXT]
+const HELP: &str =
+    "usage: policy [--rounds N] [--shares] [--quota] [--low] [--together] [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
   --quota      instead, a process that may hold only so much of the GPU
+  --low        instead, processes that others leave so much of the GPU to, whatever driver is loaded
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
 ";
@@ -30,9 +33,11 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 fn main() -> ExitCode {
     use lexopt::prelude::*;
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
+    let mut lows = false;
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
         Some(quota::CHILD) => return quota::child_lowers(),
+        Some(low::CHILD) => return low::child_raises(),
         Some(quota::LOOPS) => return quota::child_loops(),
         _ => {}
     }
@@ -50,6 +55,10 @@ fn main() -> ExitCode {
             }
             Long("quota") => {
                 quotas = true;
+                continue;
+            }
+            Long("low") => {
+                lows = true;
                 continue;
             }
             Long("together") => {
@@ -92,8 +101,13 @@ fn main() -> ExitCode {
         quota::run(&mut suite);
         return suite.finish();
     }
+    let policy = || policy().unwrap_or_else(|| "not our driver".to_owned());
+    if lows {
+        low::run(&mut suite, &policy());
+        return suite.finish();
+    }
     if shares {
-        let policy = policy().unwrap_or_else(|| "not our driver".to_owned());
+        let policy = policy();
         for (when, name) in [(When::InTurn, "in turn"), (When::AtOnce, "at once")] {
             let name = format!("three quiet processes beside a loud one, {name}");
             suite.test(&name, &[], || shares::shares(&policy, when));

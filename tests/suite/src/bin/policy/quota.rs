@@ -21,7 +21,7 @@ const MAX: u64 = 8;
 /// The flag with which the maximum is set.
 const SETS: u32 = uapi::UVM_RUST_QUOTA_MAX;
 /// The least maximum, in blocks: an eighth of the GPU.
-const LEAST: u64 = 4;
+pub(crate) const LEAST: u64 = 4;
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_gpu_max";
 /// The user nobody, who may not raise a maximum.
 const NOBODY: u32 = 65534;
@@ -51,7 +51,7 @@ pub fn run(suite: &mut Suite) {
 }
 
 /// A number that fdinfo has of `gpu`. All GPUs before it are registered, too.
-fn told(process: &Process, gpu: &Gpu, what: &str) -> Result<Option<u64>, Failure> {
+pub(crate) fn told(process: &Process, gpu: &Gpu, what: &str) -> Result<Option<u64>, Failure> {
     let key = |number: u32, what| format!("nvidia-uvm-gpu{number}-{what}");
     let mut number = 1;
     // Their numbers rise, and are not always next to each other.
@@ -64,9 +64,9 @@ fn told(process: &Process, gpu: &Gpu, what: &str) -> Result<Option<u64>, Failure
     Ok(process.told(&key(number, what))?)
 }
 
-/// What the driver was loaded with, in bytes; `None` for no maximum.
-fn by_default() -> Result<Option<u64>, Failure> {
-    let mib = std::fs::read_to_string(PARAMETER)?;
+/// What the driver was loaded with, in bytes; `None` for none.
+pub(crate) fn by_default(parameter: &str) -> Result<Option<u64>, Failure> {
+    let mib = std::fs::read_to_string(parameter)?;
     let mib: u64 = mib
         .trim()
         .parse()
@@ -74,7 +74,7 @@ fn by_default() -> Result<Option<u64>, Failure> {
     Ok((mib != 0).then_some(mib << 20))
 }
 
-fn resident(process: &Process, gpu: &Gpu) -> Result<u64, Failure> {
+pub(crate) fn resident(process: &Process, gpu: &Gpu) -> Result<u64, Failure> {
     Ok(told(process, gpu, "resident")?.ok_or("nothing is told of what is resident")?)
 }
 
@@ -159,7 +159,10 @@ fn lowered() -> Outcome {
         "{before} bytes without a maximum"
     );
     let max = told(process, gpu, "max")?;
-    ensure!(max == by_default()?, "the maximum is {max:?} at first");
+    ensure!(
+        max == by_default(PARAMETER)?,
+        "the maximum is {max:?} at first"
+    );
     // Of which whole blocks count.
     let max = process.set_quota(gpu.uuid(), MAX * BLOCK + 4096)?;
     let now = resident(process, gpu)?;
@@ -412,7 +415,7 @@ impl Stuck {
     }
 }
 
-fn writes(data: &Buffer<u64>) -> Kernel {
+pub(crate) fn writes(data: &Buffer<u64>) -> Kernel {
     Kernel::new().op(Op::write(data).pattern(FIRST, STEP))
 }
 
@@ -538,8 +541,8 @@ fn refused() -> Outcome {
         (gpu.uuid(), 0, SETS, libc::EINVAL),
         (gpu.uuid(), BLOCK, SETS, libc::EINVAL),
         (gpu.uuid(), LEAST * BLOCK - 1, SETS, libc::EINVAL),
-        (gpu.uuid(), MAX * BLOCK, 2, libc::EINVAL),
-        (gpu.uuid(), MAX * BLOCK, SETS | 2, libc::EINVAL),
+        (gpu.uuid(), MAX * BLOCK, 4, libc::EINVAL),
+        (gpu.uuid(), MAX * BLOCK, SETS | 4, libc::EINVAL),
         (stranger, MAX * BLOCK, SETS, libc::ENODEV),
         (stranger, MAX * BLOCK, 0, libc::ENODEV),
     ] {
@@ -556,8 +559,8 @@ fn refused() -> Outcome {
     let data = Buffer::managed(&process, (3 * BLOCK / 8) as usize)?;
     gpu.launch(&writes(&data))?.wait()?.ok()?;
     let told = process.quota(gpu.uuid(), LEAST * BLOCK, 0)?;
-    let told = (told.max, told.low, told.held, told.beyond);
-    ensure!(told == (max, 0, 3 * BLOCK, 0), "{told:?} is told");
+    let told = (told.max, told.held, told.beyond);
+    ensure!(told == (max, 3 * BLOCK, 0), "{told:?} is told");
     Ok(Pass::Ok)
 }
 

@@ -6,16 +6,17 @@
 //!
 //! The processes are VA spaces, as UVM sees it; each has its own thread, or each has its turn.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
+use crate::quota::told;
 use uvm_suite::{ensure, Failure, Outcome, Pass};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const QUIET: u64 = 3;
-const TENANTS: u64 = QUIET + 1;
+pub const QUIET: u64 = 3;
+pub const TENANTS: u64 = QUIET + 1;
 /// How often the quiet ones go through their memory.
-const ROUNDS: u64 = 2;
+pub const ROUNDS: u64 = 2;
 /// How far from each other the accesses are.
 const APART: u64 = 64 << 10;
 pub const FIRST: u64 = 0x0fed_cba9_8765_4321;
@@ -79,52 +80,103 @@ pub fn value(i: usize) -> u64 {
     FIRST.wrapping_add(STEP.wrapping_mul(i as u64))
 }
 
-/// Bytes that the quiet ones bring, with a fourth that goes through so many blocks.
-fn brought_beside(neighbour: u64, blocks: u64, when: When) -> Result<u64, Failure> {
-    let quiet = (0..QUIET).map(|_| Tenant::new(blocks));
-    let quiet = quiet.collect::<Result<Vec<_>, _>>()?;
-    let fourth = Tenant::new(neighbour)?;
-    // Everybody has what there is room for before the others are counted.
-    for tenant in quiet.iter().chain([&fourth]) {
-        tenant.goes_through()?;
-        tenant.brought()?;
-    }
-    match when {
-        When::InTurn => {
-            for _ in 0..ROUNDS {
-                fourth.goes_through()?;
-                quiet.iter().try_for_each(Tenant::goes_through)?;
-            }
-        }
-        When::AtOnce => at_once(&quiet, &fourth)?,
-    }
-    let mut bytes = 0;
-    for tenant in &quiet {
-        bytes += tenant.brought()?.h2d_bytes;
-        ensure!(
-            tenant.data.first_other(value).is_none(),
-            "the data are not what they were"
-        );
-    }
-    drop(fourth.process);
-    Ok(bytes)
+/// Whom the quiet ones have beside them.
+#[derive(Clone, Copy)]
+pub struct Neighbour {
+    /// Blocks that the fourth process goes through.
+    pub blocks: u64,
+    /// Blocks that are protected of each process; `None` for what the driver was loaded with.
+    pub low: Option<u64>,
+    pub when: When,
 }
 
-/// The quiet ones go through their memory, each in its thread, while the fourth does, once at least.
-fn at_once(quiet: &[Tenant], fourth: &Tenant) -> Result<(), Failure> {
+/// What becomes of the quiet ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Quiet {
+    /// Bytes that they bring to the GPU once they have had all of their memory there.
+    pub again: u64,
+    /// Their faults from the beginning on.
+    pub faults: u64,
+    /// The least that one of them has on the GPU as the fourth one ends a round; `u64::MAX` if that is not told.
+    pub kept: u64,
+}
+
+impl Neighbour {
+    /// Three quiet processes go through so many blocks each beside it.
+    pub fn beside(self, blocks: u64) -> Result<Quiet, Failure> {
+        let quiet = (0..QUIET).map(|_| Tenant::new(blocks));
+        let quiet = quiet.collect::<Result<Vec<_>, _>>()?;
+        let fourth = Tenant::new(self.blocks)?;
+        let mut faults = 0;
+        // Everybody has what there is room for before the others are counted.
+        for tenant in quiet.iter().chain([&fourth]) {
+            if let Some(low) = self.low {
+                (tenant.process).set_low(tenant.gpu.uuid(), low * BLOCK)?;
+            }
+            tenant.goes_through()?;
+            let first = tenant.brought()?.gpu_faults;
+            faults += if core::ptr::eq(tenant, &fourth) {
+                0
+            } else {
+                first
+            };
+        }
+        let kept = AtomicU64::new(u64::MAX);
+        let passes = || -> Result<(), Failure> {
+            fourth.goes_through()?;
+            for tenant in &quiet {
+                let now = told(&tenant.process, &tenant.gpu, "resident")?;
+                kept.fetch_min(now.unwrap_or(u64::MAX), Relaxed);
+            }
+            Ok(())
+        };
+        match self.when {
+            When::InTurn => {
+                for _ in 0..ROUNDS {
+                    passes()?;
+                    quiet.iter().try_for_each(Tenant::goes_through)?;
+                }
+            }
+            When::AtOnce => at_once(&quiet, passes)?,
+        }
+        let mut again = 0;
+        for tenant in &quiet {
+            let counts = tenant.brought()?;
+            again += counts.h2d_bytes;
+            faults += counts.gpu_faults;
+            ensure!(
+                tenant.data.first_other(value).is_none(),
+                "the data are not what they were"
+            );
+        }
+        drop(fourth);
+        let kept = kept.into_inner();
+        Ok(Quiet {
+            again,
+            faults,
+            kept,
+        })
+    }
+}
+
+/// The quiet ones go through their memory, each in its thread, while the fourth does what `passes` does, once at least.
+fn at_once(
+    quiet: &[Tenant],
+    passes: impl Fn() -> Result<(), Failure> + Sync,
+) -> Result<(), Failure> {
     let (over, passed) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         let loud = scope.spawn(|| {
-            let passes = || -> Result<(), Failure> {
+            let goes_on = || -> Result<(), Failure> {
                 while !over.load(Relaxed) {
-                    fourth.goes_through()?;
+                    passes()?;
                     passed.store(true, Relaxed);
                 }
                 Ok(())
             };
-            let passes = passes();
+            let ended = goes_on();
             passed.store(true, Relaxed);
-            passes
+            ended
         });
         let rounds = |tenant: &Tenant| {
             for round in 0.. {
@@ -148,19 +200,30 @@ fn at_once(quiet: &[Tenant], fourth: &Tenant) -> Result<(), Failure> {
     })
 }
 
+/// The blocks that the GPU has, and nine tenths of a quarter of these.
+pub fn room() -> Result<(u64, u64), Failure> {
+    let process = Process::new()?;
+    let gpu: Gpu = process.gpu(0)?;
+    let room = gpu.info().usable_bytes() / BLOCK;
+    Ok((room, room / TENANTS * 9 / 10))
+}
+
 /// What the driver's policy, `policy`, leaves to quiet processes beside a loud one.
 pub fn shares(policy: &str, when: When) -> Outcome {
-    let room = {
-        let process = Process::new()?;
-        let gpu: Gpu = process.gpu(0)?;
-        gpu.info().usable_bytes() / BLOCK
+    let (room, blocks) = room()?;
+    let beside = |neighbour| {
+        let neighbour = Neighbour {
+            blocks: neighbour,
+            low: None,
+            when,
+        };
+        neighbour.beside(blocks).map(|quiet| quiet.again)
     };
-    let blocks = room / TENANTS * 9 / 10;
-    let beside_a_quiet_one = brought_beside(blocks, blocks, when)?;
+    let beside_a_quiet_one = beside(blocks)?;
     // Each eviction is a chance to break the promise of `fair`. Without one, all that the quiet ones have is gone once
     // the loud one has gone through as much as the GPU holds.
     let loud = if policy == "fair" { 4 * room } else { 2 * room };
-    let beside_a_loud_one = brought_beside(loud, blocks, when)?;
+    let beside_a_loud_one = beside(loud)?;
     let working_sets = QUIET * blocks * BLOCK;
     let mib = |bytes: u64| bytes >> 20;
     println!(

@@ -2,87 +2,16 @@
 
 //! Equal shares, and what a process keeps whatever others do.
 
-use super::super::tests::Agrees;
-use super::super::{Choice, RootChunks};
 use super::*;
+use crate::evict::tests::gpu::Gpu;
 use crate::evict::{Change, Queue};
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// A GPU, and the process and the block that each of its chunks holds.
-struct Gpu {
-    roots: RootChunks,
-    holds: Vec<Option<(Holder, u32)>>,
-    spared: usize,
-}
-
-impl Gpu {
-    fn new(policy: &str, chunks: u32) -> Self {
-        let choice = Choice::named(policy).unwrap();
-        let mut roots = RootChunks::with_policy(chunks, choice).unwrap();
-        (0..chunks).for_each(|c| roots.change(c, Change::Free { zeroed: false }).unwrap());
-        Self {
-            roots,
-            holds: std::vec![None; chunks as usize],
-            spared: spared(chunks) as usize,
-        }
-    }
-
-    fn count(&self, holder: Holder) -> usize {
-        let held = self.holds.iter().flatten();
-        held.filter(|(h, _)| *h == holder).count()
-    }
-
-    /// Whether `holder` faults as it accesses `block`. Whose chunk goes is checked against the rule.
-    fn faults(&mut self, holder: Holder, block: u32) -> bool {
-        if self.holds.contains(&Some((holder, block))) {
-            return false;
-        }
-        let chunk = self.roots.choose(&mut Agrees).unwrap();
-        self.roots.begin_eviction(chunk);
-        self.roots.evicted(chunk).unwrap();
-        // As upstream: whose the chunk is is known once it may be evicted again.
-        self.roots.used_by(chunk, 0).unwrap();
-        let change = match holder {
-            0 => Change::Split,
-            holder => Change::Whole(holder),
-        };
-        self.roots.change(chunk, change).unwrap();
-        self.holds[chunk as usize] = Some((holder, block));
-        true
-    }
-
-    /// The process that gives up a chunk next, if no chunk is free.
-    fn next(&mut self) -> Option<Holder> {
-        let chunk = self.roots.choose(&mut Agrees)?;
-        Some(self.holds[chunk as usize]?.0)
-    }
-}
-
-/// Faults of three processes with 60 blocks each, beside one that goes through 1,024, on a GPU of 256 chunks: after the
-/// first round, as nobody has shares before.
-fn faults_of_the_quiet(policy: &str) -> usize {
-    let mut gpu = Gpu::new(policy, 256);
-    let mut faults = 0;
-    let mut next = 0;
-    for round in 0..20 {
-        for (holder, block) in (2..5).flat_map(|h| (0..60).map(move |b| (h, b))) {
-            let faulted = gpu.faults(holder, block);
-            faults += usize::from(faulted && round > 0);
-            // The loud one faults eight times for each access of another.
-            for _ in 0..8 {
-                next = (next + 1) % 1024;
-                gpu.faults(1, next);
-            }
-        }
-    }
-    faults
-}
-
 #[test]
 fn a_loud_neighbour_takes_nothing_of_a_share() {
-    assert_eq!(faults_of_the_quiet("fair"), 0);
-    assert_eq!(faults_of_the_quiet("lru"), 19 * 180);
+    assert_eq!(Gpu::new("fair", 256).faults_beside_a_loud_one(), 0);
+    assert_eq!(Gpu::new("lru", 256).faults_beside_a_loud_one(), 19 * 180);
 }
 
 #[test]

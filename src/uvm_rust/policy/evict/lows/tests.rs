@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! What is protected, against plain lists; and what that is worth.
+
+use super::*;
+use crate::evict::policies::tests::Agrees;
+use crate::evict::tests::gpu::Gpu;
+use crate::evict::{spared, Change, Choice, RootChunks};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+/// A GPU with lows, and the lows.
+struct World {
+    roots: RootChunks,
+    lows: BTreeMap<Holder, u32>,
+    /// All chunks are listed.
+    ready: bool,
+    chunks: u32,
+}
+
+impl World {
+    fn new(policy: Choice, chunks: u32) -> Self {
+        let mut roots = RootChunks::with_policy(chunks, policy).unwrap();
+        (0..chunks).for_each(|c| roots.change(c, Change::Free { zeroed: false }).unwrap());
+        Self {
+            roots,
+            lows: BTreeMap::new(),
+            ready: false,
+            chunks,
+        }
+    }
+
+    fn held(&self, holder: Holder) -> u32 {
+        let held = (0..self.chunks).filter(|&c| self.roots.holder_of(c) == holder);
+        held.count() as u32
+    }
+
+    fn is_protected(&self, holder: Holder) -> bool {
+        let low = self.lows.get(&holder).copied().unwrap_or(0);
+        self.ready && low > 0 && self.held(holder) <= low
+    }
+
+    /// The used chunks that may go, the oldest first, by the rule.
+    fn may_go(&self) -> Vec<Chunk> {
+        let all: Vec<_> = self.roots.queues().iter(Queue::Used).collect();
+        let some = all.iter().copied();
+        let some = some.filter(|&c| !self.is_protected(self.roots.holder_of(c)));
+        let some: Vec<_> = some.collect();
+        if some.len() > spared(self.chunks) as usize {
+            some
+        } else {
+            all
+        }
+    }
+
+    /// Does a step, which is drawn.
+    fn does(&mut self, (what, chunk, holder, number): (u8, Chunk, Holder, u32)) {
+        let chunk = chunk % self.chunks;
+        let on = self.roots.queue_of(chunk);
+        let change = |roots: &mut RootChunks, change| roots.change(chunk, change).unwrap();
+        match what {
+            0 => change(
+                &mut self.roots,
+                Change::Free {
+                    zeroed: number % 2 == 0,
+                },
+            ),
+            1 => change(&mut self.roots, Change::Pinned),
+            2 => change(&mut self.roots, Change::Split),
+            3 if on.is_some() => {
+                let queue = [Queue::Unused, Queue::Discarded][number as usize % 2];
+                self.roots.set(chunk, queue).unwrap();
+            }
+            4 => self.evicts(number % 3 != 0),
+            5 => {
+                if self.held(holder) > 0 && self.roots.protect(holder, number, self.held(holder)) {
+                    self.lows.insert(holder, number);
+                }
+            }
+            6 => self.ready |= self.roots.heed_lows(number % 4),
+            7 => self.roots.claim(chunk, holder).unwrap(),
+            _ => {
+                self.roots.used_by(chunk, holder).unwrap();
+                change(&mut self.roots, Change::Whole(holder));
+            }
+        }
+        // Who holds nothing has no low any more.
+        let lows = core::mem::take(&mut self.lows).into_iter();
+        self.lows = lows.filter(|&(h, _)| self.held(h) > 0).collect();
+    }
+
+    fn evicts(&mut self, got: bool) {
+        let Some(chunk) = self.roots.choose(&mut Agrees) else {
+            return;
+        };
+        self.roots.begin_eviction(chunk);
+        let change = if got { Change::Pinned } else { Change::Stays };
+        self.roots.change(chunk, change).unwrap();
+        self.roots.eviction_over(chunk, got).unwrap();
+    }
+}
+
+/// A step of [`World::does`]. A low is set before chunks are listed, while they are, and after.
+fn step() -> impl Strategy<Value = (u8, Chunk, Holder, u32)> {
+    (0..16u8, 0..64u32, 1..6u64, 0..16u32)
+}
+
+proptest! {
+    #![proptest_config(crate::testing::model(1024))]
+
+    /// Under every policy, what it sees and what goes is what the rule allows, in the order that there is without lows;
+    /// and no chunk is missing.
+    #[test]
+    fn what_goes_is_what_plain_lists_say(
+        policy in 0..Choice::ALL.len() as u32,
+        chunks in 1..40u32,
+        steps in proptest::collection::vec(step(), 1..crate::testing::steps(300)),
+    ) {
+        let policy = Choice::from_number(policy).unwrap();
+        let mut world = World::new(policy, chunks);
+        for step in steps {
+            world.does(step);
+            let may_go = world.may_go();
+            let used = world.roots.may_go();
+            prop_assert_eq!(used.count() as usize, may_go.len());
+            prop_assert!(used.oldest_first().eq(may_go.iter().copied()), "{:?}", may_go);
+            prop_assert!(used.newest_first().eq(may_go.iter().rev().copied()));
+            let victim = world.roots.victim();
+            if let Some(victim) = victim.filter(|victim| victim.queue == Queue::Used) {
+                prop_assert!(may_go.contains(&victim.chunk), "{victim:?} of {may_go:?}");
+                let first = match policy.name() {
+                    "lru" => may_go[0],
+                    "mru" => may_go[may_go.len().saturating_sub(9)],
+                    _ => continue,
+                };
+                prop_assert_eq!(victim.chunk, first);
+            } else {
+                prop_assert!(victim.is_some() || may_go.is_empty());
+            }
+        }
+        // Whatever is protected, all of it can be had in the end.
+        let left = |world: &World| Queue::ORDER.map(|queue| world.roots.length(queue)).iter().sum::<u32>();
+        for left_before in (1..=left(&world)).rev() {
+            prop_assert_eq!(left(&world), left_before);
+            world.evicts(true);
+        }
+        prop_assert_eq!(left(&world), 0);
+    }
+
+    /// While no low is set, whether lows are heeded makes no difference.
+    #[test]
+    fn without_a_low_the_victims_are_the_same(
+        policy in 0..Choice::ALL.len() as u32,
+        chunks in 1..40u32,
+        heeded in 0..200usize,
+        steps in proptest::collection::vec(step(), 1..crate::testing::steps(300)),
+    ) {
+        let policy = Choice::from_number(policy).unwrap();
+        let mut worlds = [World::new(policy, chunks), World::new(policy, chunks)];
+        for (n, step) in steps.into_iter().enumerate() {
+            if n >= heeded {
+                worlds[1].roots.heed_lows(1);
+            }
+            if step.0 != 5 && step.0 != 6 {
+                worlds.iter_mut().for_each(|world| world.does(step));
+            }
+            let [plain, heeding] = worlds.each_ref().map(|world| world.roots.victim());
+            prop_assert_eq!(plain, heeding);
+        }
+    }
+}
+
+/// A loud process, and three that are promised what they go through.
+fn with_lows(policy: &str, low: u32) -> Gpu {
+    let mut gpu = Gpu::new(policy, 256);
+    (1..5).for_each(|holder| gpu.protects(holder, low));
+    gpu
+}
+
+#[test]
+fn a_loud_neighbour_takes_nothing_that_is_protected() {
+    for policy in ["lru", "mru", "fair"] {
+        assert_eq!(with_lows(policy, 60).faults_beside_a_loud_one(), 0);
+    }
+    assert_eq!(
+        with_lows("lru", 0).faults_beside_a_loud_one(),
+        19 * 180,
+        "without lows all of it comes again in each round"
+    );
+}
+
+#[test]
+fn what_a_process_does_not_use_of_its_low_is_lent() {
+    let mut gpu = Gpu::new("lru", 64);
+    gpu.protects(1, 32);
+    (0..64).for_each(|block| _ = gpu.faults(2, block));
+    assert_eq!(gpu.count(2), 64);
+    (0..32).for_each(|block| _ = gpu.faults(1, block));
+    assert_eq!((gpu.count(1), gpu.count(2)), (32, 32));
+    // What is beyond the low is the other's as much as its own.
+    (32..64).for_each(|block| _ = gpu.faults(1, block));
+    assert_eq!((gpu.count(1), gpu.count(2)), (64, 0));
+    (0..100).for_each(|block| _ = gpu.faults(2, block));
+    assert_eq!((gpu.count(1), gpu.count(2)), (32, 32));
+}
+
+#[test]
+fn a_low_that_is_set_late_protects_what_is_there() {
+    let mut gpu = Gpu::new("lru", 64);
+    for block in 0..16 {
+        (1..3).for_each(|holder| _ = gpu.faults(holder, block));
+    }
+    gpu.protects(1, 16);
+    (16..200).for_each(|block| _ = gpu.faults(2, block));
+    assert_eq!((gpu.count(1), gpu.count(2)), (16, 48));
+    gpu.protects(1, 0);
+    (200..264).for_each(|block| _ = gpu.faults(2, block));
+    assert_eq!((gpu.count(1), gpu.count(2)), (0, 64));
+}
+
+/// More is promised than there is, and a process without a low needs blocks at once.
+#[test]
+fn a_kernel_gets_on_beside_processes_that_are_protected() {
+    for policy in ["lru", "fair"] {
+        let mut gpu = Gpu::new(policy, 256);
+        (2..6).for_each(|holder| gpu.protects(holder, 64));
+        (2..6).for_each(|holder| (0..64).for_each(|block| _ = gpu.faults(holder, block)));
+        // All are protected: the oldest of all goes.
+        assert!(gpu.next().is_some());
+        let needed = gpu.spared as u32;
+        let mut faults = 0;
+        while (0..needed).fold(0, |n, block| n + u32::from(gpu.faults(1, block))) > 0 {
+            faults += 1;
+            assert!(faults < 10, "{policy}: the kernel does not get on");
+        }
+        // And the others keep the rest.
+        (0..1000).for_each(|block| _ = gpu.faults(1, block));
+        assert_eq!(gpu.count(1), gpu.spared + 1, "{policy}");
+    }
+}
+
+/// Each process has as much as all have, and faults on it in turn.
+#[test]
+fn who_are_all_protected_share_as_without_lows() {
+    let [mut plain, mut lows] = [(); 2].map(|()| Gpu::new("lru", 64));
+    (1..4).for_each(|holder| lows.protects(holder, 64));
+    for (holder, block) in (0..600).map(|n| (1 + n % 3, n as u32 * 7 % 100)) {
+        assert_eq!(plain.faults(holder, block), lows.faults(holder, block));
+        assert_eq!(plain.holds, lows.holds);
+    }
+}
+
+/// Evictions fail, as pages are held: what is protected goes, rather than that somebody gets no memory.
+#[test]
+fn where_nothing_else_can_be_evicted_what_is_protected_goes() {
+    let mut gpu = Gpu::new("lru", 32);
+    gpu.protects(1, 16);
+    (0..16).for_each(|block| _ = gpu.faults(1, block));
+    (0..16).for_each(|block| _ = gpu.faults(2, block));
+    assert_eq!(gpu.next(), Some(2));
+    gpu.roots.set_by_default(true);
+    assert_eq!(gpu.next(), Some(1));
+    gpu.roots.set_by_default(false);
+    assert_eq!(gpu.next(), Some(2));
+}
+
+#[test]
+fn more_processes_than_have_places() {
+    let many = PLACES as u64;
+    let mut gpu = Gpu::new("lru", 512);
+    let all = 1..=many + 8;
+    all.clone().for_each(|holder| gpu.protects(holder, 4));
+    for holder in all.clone() {
+        (0..4).for_each(|block| assert!(gpu.faults(holder, block)));
+    }
+    // Those that came last have no place, and are not protected.
+    (0..1000).for_each(|block| _ = gpu.faults(1000, block));
+    for holder in all {
+        let kept = if holder <= many { 4 } else { 0 };
+        assert_eq!(gpu.count(holder), kept, "process {holder}");
+    }
+    // Where one ends, another comes.
+    for chunk in 0..512 {
+        if gpu.holds[chunk].is_some_and(|(holder, _)| holder == 7) {
+            (gpu.roots
+                .change(chunk as u32, Change::Free { zeroed: false }))
+            .unwrap();
+            gpu.holds[chunk] = None;
+        }
+    }
+    (0..4).for_each(|block| assert!(gpu.faults(many + 3, block)));
+    (0..1000).for_each(|block| _ = gpu.faults(1001, block));
+    assert_eq!(gpu.count(many + 3), 4);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Shares that are protected from others ([`super::super::lows`]): as the caller sets them, and what they are told of
+//! the chunks.
+
+use super::{Chunk, Holder, Queue, RootChunks, Used};
+
+impl RootChunks {
+    /// Has the lows of processes heeded from now on, which takes several calls: one goes on with `most` chunks, and says
+    /// whether that was all. The caller may let its lock go in between. Until then no low is in force.
+    pub fn heed_lows(&mut self, most: u32) -> bool {
+        let holders = &self.holders;
+        let holder_of = |chunk| holders.holder_of(chunk);
+        self.lows.fill(&self.queues, holder_of, most)
+    }
+
+    /// Protects `low` chunks of `holder`, which holds `held` now ([`RootChunks::holder_of`]). 0 is no low. A process that
+    /// comes to hold none has none from then on, until this is called again. False if all places for processes are taken,
+    /// or [`RootChunks::heed_lows`] was not called yet: then nothing of the process is protected.
+    pub fn protect(&mut self, holder: Holder, low: u32, held: u32) -> bool {
+        self.lows.protect(holder, low, held)
+    }
+
+    /// `chunk` is `holder`'s now. If that is another one, the chunk is on no list of a holder until it is enqueued.
+    pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
+        let before = self.holder_of(chunk);
+        if before == holder {
+            return;
+        }
+        self.holders.give(chunk, holder);
+        if self.lows.are_kept() {
+            self.lows.gives(before, holder);
+        }
+    }
+
+    /// `chunk` is about to come to the tail of `queue`, or to leave its queue.
+    #[inline]
+    pub(super) fn moves(&mut self, chunk: Chunk, queue: Option<Queue>) {
+        if self.lows.are_kept() {
+            let user = (queue == Some(Queue::Used)).then(|| self.holders.holder_of(chunk));
+            self.lows.moves(chunk, user, &self.queues);
+        }
+    }
+
+    /// The used chunks that may go: if evictions fail, as pages are held, all.
+    #[inline]
+    pub(in super::super) fn may_go(&self) -> Used<'_> {
+        if self.by_default {
+            Used::all(self)
+        } else {
+            Used::of(self, self.lows.unprotected(self.length(Queue::Used)))
+        }
+    }
+}
