@@ -73,6 +73,7 @@
 #define VGPU_PERSONALITY_TURING	0	/* TU10x: host C46F, copy engine C5B5 */
 #define VGPU_PERSONALITY_VOLTA	1	/* GV100: host C36F, copy engine C3B5 */
 #define VGPU_PERSONALITY_AMPERE	2	/* GA100: host C56F, copy engine C6B5 */
+#define VGPU_PERSONALITY_HOPPER	3	/* GH100: host C86F, copy engine C8B5 */
 
 /* How vgpu.ko was loaded: struct vgpu_info.features. */
 #define VGPU_FEATURE_TLB	(1ULL << 0)	/* software TLB on: missing invalidates show */
@@ -217,7 +218,8 @@ struct vgpu_destroy {
  *
  * Access number i = row * count + column touches @width bytes at
  * @va + row * @row_stride + column * @stride; its element e has k =
- * i * elements per access + e. Every access must lie below 2^49, else EINVAL.
+ * i * elements per access + e. Every access must lie below 2^57, or 2^49 on
+ * GPUs before Hopper, else EINVAL.
  *
  * Instruction j of warp w makes accesses (j * warps + w) * lanes to
  * (j * warps + w) * lanes + lanes - 1, like a grid-stride loop; with
@@ -538,8 +540,9 @@ struct vgpu_inject {
  * @flags:       in: no flag is known yet: 0, else EINVAL
  * @h_vaspace:   in: the address space
  * @aperture:    out: where the page is, VGPU_APERTURE_*
- * @va:          in: any address below 2^49
- * @page_bytes:  out: size of the page: 4 KiB, 64 KiB or 2 MiB; 0 if not mapped
+ * @va:          in: any address below 2^57, or 2^49 on GPUs before Hopper, else EINVAL
+ * @page_bytes:  out: size of the page: 4 KiB, 64 KiB, 2 MiB or, from Hopper on, 512 MiB; 0 if
+ *               not mapped
  * @permissions: out: what an access may do, bits VGPU_MAY_*
  * @fault_type:  out: VGPU_FAULT_* of a read
  *

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 942ace74bb67202b.
+// Of headers and options febea6c4854bfcf7.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 6;
@@ -99,6 +99,7 @@ pub const VGPU_POISON: u64 = 6840227784180153040;
 pub const VGPU_PERSONALITY_TURING: u32 = 0;
 pub const VGPU_PERSONALITY_VOLTA: u32 = 1;
 pub const VGPU_PERSONALITY_AMPERE: u32 = 2;
+pub const VGPU_PERSONALITY_HOPPER: u32 = 3;
 pub const VGPU_FEATURE_TLB: u32 = 1;
 pub const VGPU_FEATURE_POISON: u32 = 2;
 pub const VGPU_FEATURE_SIMULATED: u32 = 4;
@@ -852,7 +853,7 @@ const _: () = {
     ["Offset of field: vgpu_destroy::reserved"]
         [::core::mem::offset_of!(vgpu_destroy, reserved) - 12usize];
 };
-#[doc = " struct vgpu_op - many memory accesses made by many warps\n @kind:         what the accesses do, one of VGPU_OP_READ to VGPU_OP_PREFETCH\n @flags:        any of VGPU_OP_BARRIER, VGPU_OP_BLOCKED and VGPU_OP_PERMUTE\n @va:           address of the first access, a multiple of @width\n @stride:       bytes from one access to the next in a row, a multiple of\n                @width; may be negative or 0\n @count:        accesses in a row, at least 1\n @row_stride:   bytes from one row to the next, a multiple of @width\n @rows:         number of rows; 0 is 1\n @width:        bytes one access touches: 4 (one 32 bit element), or a power of\n                two from 8 to 4096 (64 bit elements)\n @warps:        how many warps share the op; 0 is 1\n @lanes:        accesses that one warp makes with one instruction, 1 to 32;\n                0 is 32\n @utlb_first:   µTLB of warp 0, below vgpu_info.utlb_count\n @utlb_count:   warps go round-robin over so many µTLBs from there (wrapping);\n                0 is all\n @reserved:     must be 0, else VGPU_SUBMIT is EINVAL\n @value:        pattern: element k is @value + k * @value_stride (wrapping;\n                of 32 bit elements the low half)\n @value_stride: see @value\n\n Access number i = row * count + column touches @width bytes at\n @va + row * @row_stride + column * @stride; its element e has k =\n i * elements per access + e. Every access must lie below 2^49, else EINVAL.\n\n Instruction j of warp w makes accesses (j * warps + w) * lanes to\n (j * warps + w) * lanes + lanes - 1, like a grid-stride loop; with\n VGPU_OP_BLOCKED, warp w goes through a contiguous run of 1/warps of the\n accesses. With VGPU_OP_PERMUTE, where access i stands in this order, access\n (a * i + b) mod total is made instead, a fixed one-to-one map without locality.\n\n An instruction's lanes on one page fault once. A warp goes on when all lanes\n of its instruction are done, save for VGPU_OP_PREFETCH. Ops without barrier\n between them run at the same time. Writes of several warps to one place happen\n in no stated order."]
+#[doc = " struct vgpu_op - many memory accesses made by many warps\n @kind:         what the accesses do, one of VGPU_OP_READ to VGPU_OP_PREFETCH\n @flags:        any of VGPU_OP_BARRIER, VGPU_OP_BLOCKED and VGPU_OP_PERMUTE\n @va:           address of the first access, a multiple of @width\n @stride:       bytes from one access to the next in a row, a multiple of\n                @width; may be negative or 0\n @count:        accesses in a row, at least 1\n @row_stride:   bytes from one row to the next, a multiple of @width\n @rows:         number of rows; 0 is 1\n @width:        bytes one access touches: 4 (one 32 bit element), or a power of\n                two from 8 to 4096 (64 bit elements)\n @warps:        how many warps share the op; 0 is 1\n @lanes:        accesses that one warp makes with one instruction, 1 to 32;\n                0 is 32\n @utlb_first:   µTLB of warp 0, below vgpu_info.utlb_count\n @utlb_count:   warps go round-robin over so many µTLBs from there (wrapping);\n                0 is all\n @reserved:     must be 0, else VGPU_SUBMIT is EINVAL\n @value:        pattern: element k is @value + k * @value_stride (wrapping;\n                of 32 bit elements the low half)\n @value_stride: see @value\n\n Access number i = row * count + column touches @width bytes at\n @va + row * @row_stride + column * @stride; its element e has k =\n i * elements per access + e. Every access must lie below 2^57, or 2^49 on\n GPUs before Hopper, else EINVAL.\n\n Instruction j of warp w makes accesses (j * warps + w) * lanes to\n (j * warps + w) * lanes + lanes - 1, like a grid-stride loop; with\n VGPU_OP_BLOCKED, warp w goes through a contiguous run of 1/warps of the\n accesses. With VGPU_OP_PERMUTE, where access i stands in this order, access\n (a * i + b) mod total is made instead, a fixed one-to-one map without locality.\n\n An instruction's lanes on one page fault once. A warp goes on when all lanes\n of its instruction are done, save for VGPU_OP_PREFETCH. Ops without barrier\n between them run at the same time. Writes of several warps to one place happen\n in no stated order."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -1172,7 +1173,7 @@ const _: () = {
         [::core::mem::offset_of!(vgpu_inject, status) - 52usize];
     ["Offset of field: vgpu_inject::bytes"][::core::mem::offset_of!(vgpu_inject, bytes) - 56usize];
 };
-#[doc = " struct vgpu_translate - walk the page tables for one address (VGPU_TRANSLATE)\n @size:        in: sizeof of the caller's structure\n @flags:       in: no flag is known yet: 0, else EINVAL\n @h_vaspace:   in: the address space\n @aperture:    out: where the page is, VGPU_APERTURE_*\n @va:          in: any address below 2^49\n @page_bytes:  out: size of the page: 4 KiB, 64 KiB or 2 MiB; 0 if not mapped\n @permissions: out: what an access may do, bits VGPU_MAY_*\n @fault_type:  out: VGPU_FAULT_* of a read\n\n Looks at the page tables, not at the TLB, and makes no fault."]
+#[doc = " struct vgpu_translate - walk the page tables for one address (VGPU_TRANSLATE)\n @size:        in: sizeof of the caller's structure\n @flags:       in: no flag is known yet: 0, else EINVAL\n @h_vaspace:   in: the address space\n @aperture:    out: where the page is, VGPU_APERTURE_*\n @va:          in: any address below 2^57, or 2^49 on GPUs before Hopper, else EINVAL\n @page_bytes:  out: size of the page: 4 KiB, 64 KiB, 2 MiB or, from Hopper on, 512 MiB; 0 if\n               not mapped\n @permissions: out: what an access may do, bits VGPU_MAY_*\n @fault_type:  out: VGPU_FAULT_* of a read\n\n Looks at the page tables, not at the TLB, and makes no fault."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]

@@ -30,9 +30,8 @@ use crate::fake::SYSMEM;
 
 pub(crate) const ENTRIES: u32 = 16;
 const CLIENT: u32 = 7;
-/// An address of the user's, and one of the driver's that page tables map.
+/// An address of the user's.
 pub(crate) const VA: u64 = 0x7000_0000_0000;
-pub(crate) const OWN_VA: u64 = 0x8000_0000_0000;
 /// Each channel's segments in the buffer, and after them the data.
 const SEGMENT: u64 = 0x4000;
 const DATA: u64 = 0x8000;
@@ -57,13 +56,25 @@ pub(crate) struct Bench {
     space: SpaceId,
 }
 
-fn tables(i: usize) -> Tables {
-    Tables::new(TABLES[i], SYSMEM + (1 << 19), false)
+/// An address of the driver's that page tables map.
+pub(crate) fn own_va(chip: &Personality) -> u64 {
+    match chip.host_class {
+        0xc86f => 1 << 56,
+        _ => 0x8000_0000_0000,
+    }
+}
+
+fn tables(chip: &Personality, i: usize) -> Tables {
+    let tables = Tables::new(TABLES[i], SYSMEM + (1 << 19), false);
+    match chip.host_class {
+        0xc86f => tables.version_3(),
+        _ => tables,
+    }
 }
 
 /// Page tables that nobody has yet.
-pub(crate) fn spare_tables() -> Tables {
-    tables(2)
+pub(crate) fn spare_tables(chip: &Personality) -> Tables {
+    tables(chip, 2)
 }
 
 fn config(order: Order, chip: &'static Personality) -> Config {
@@ -90,7 +101,7 @@ impl Bench {
         let places = (0..2)
             .map(|engine| gpu.create_channel(own_space, engine, ENTRIES).unwrap().1)
             .collect();
-        let (user, own) = (tables(0), tables(1));
+        let (user, own) = (tables(chip, 0), tables(chip, 1));
         gpu.set_pdb(own_space, own.root.at, true).unwrap();
         let h_vaspace = gpu.create_vaspace(CLIENT).unwrap();
         let channel = UserChannel::new().unwrap();
@@ -112,10 +123,26 @@ impl Bench {
             h_channel,
             space,
         }
+        .with_segments()
     }
 
-    pub(crate) fn kind() -> Self {
-        Self::new(Order::Kind, &Personality::TURING)
+    /// Tells channels where segments are, if their entries can not.
+    fn with_segments(mut self) -> Self {
+        let base = self.va >> 40;
+        if base == 0 {
+            return self;
+        }
+        let entry = 4 << 32 | base << 8;
+        for channel in 0..2 {
+            let place = self.places[channel];
+            let m = self.gpu.machine();
+            m.set(Loc::buffer(place.ring, 0), entry);
+            let put = Loc::buffer(place.control, reg::CHANNEL_PUT);
+            m.store32(put, 1).unwrap();
+            self.puts[channel] = 1;
+        }
+        self.run();
+        self
     }
 
     /// Where byte `offset` of the data is.
@@ -145,7 +172,8 @@ impl Bench {
                 .unwrap();
         }
         let (place, put) = (self.places[channel], &mut self.puts[channel]);
-        let entry = (self.va + offset) | (2 * methods.len() as u64) << 42;
+        let va = (self.va + offset) & ((1 << 40) - 1);
+        let entry = va | (2 * methods.len() as u64) << 42;
         m.set(Loc::buffer(place.ring, u64::from(*put) * 8), entry);
         *put = (*put + 1) % ENTRIES;
         m.store32(Loc::buffer(place.control, reg::CHANNEL_PUT), *put)

@@ -3,7 +3,7 @@
 //! Methods of the copy engine: copies, fills, and semaphores after them.
 //!
 //! UVM uses one line per launch, pitch layout, and for fills the remap unit with
-//! constants; anything else is an error.
+//! constants, or where there is one the scrubber; anything else is an error.
 
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering;
@@ -19,6 +19,7 @@ use super::late::Who;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Space;
+use super::personality::Personality;
 
 /// The methods of a copy engine, by their byte addresses.
 mod method {
@@ -33,6 +34,7 @@ mod method {
     pub(super) const OFFSET_OUT_UPPER: u32 = 0x408;
     pub(super) const OFFSET_OUT_LOWER: u32 = 0x40c;
     pub(super) const LINE_LENGTH_IN: u32 = 0x418;
+    pub(super) const SET_MEMORY_SCRUB_PARAMETERS: u32 = 0x6fc;
     pub(super) const SET_REMAP_CONST_A: u32 = 0x700;
     pub(super) const SET_REMAP_CONST_B: u32 = 0x704;
     pub(super) const SET_REMAP_COMPONENTS: u32 = 0x708;
@@ -40,6 +42,9 @@ mod method {
 
 /// A transfer that begins once those before it are over.
 const NON_PIPELINED: u32 = 2;
+/// Bits of a launch: to fill by the remap unit, and to scrub.
+const REMAP: u32 = 10;
+const SCRUB: u32 = 23;
 /// The only reduction that UVM asks for: it wraps at the payload.
 const UNSIGNED_INCREMENT: u32 = (1 << 5) | (1 << 4) | 6;
 
@@ -48,7 +53,6 @@ const UNSIGNED_INCREMENT: u32 = (1 << 5) | (1 << 4) | 6;
 mod known {
     use super::mask32;
 
-    pub(super) const UPPER: u32 = mask32(16, 0);
     /// The target. The rest are for compressed kinds and peers.
     pub(super) const PHYS_MODE: u32 = mask32(1, 0);
     pub(super) const COMPONENTS: u32 = (COMPONENT * 0x1111) | mask32(17, 16) | COUNTS;
@@ -61,7 +65,12 @@ mod known {
         mask32(4, 0) | mask32(10, 7) | mask32(13, 12) | REDUCTION | FLUSH;
     const REDUCTION: u32 = mask32(19, 14);
     const FLUSH: u32 = mask32(25, 25);
+    /// What is scrubbed is not to be discardable.
+    pub(super) const SCRUB_PARAMETERS: u32 = 0;
 }
+
+/// Addresses and lengths of what is scrubbed are multiples of it.
+const SCRUB_UNIT: u64 = 4096;
 
 /// The registers that a launch reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,6 +84,7 @@ pub(super) struct CopyEngine {
     length: u32,
     constants: [u32; 2],
     components: u32,
+    scrub_parameters: u32,
 }
 
 /// One side of a copy.
@@ -95,18 +105,21 @@ impl Side {
 
 impl CopyEngine {
     /// The register of a method, and the bits of it that are known.
-    fn register(&mut self, address: u32) -> Option<(&mut u32, u32)> {
+    fn register(&mut self, chip: &Personality, address: u32) -> Option<(&mut u32, u32)> {
         Some(match address {
-            method::SET_SEMAPHORE_A => (&mut self.semaphore.0, known::UPPER),
+            method::SET_SEMAPHORE_A => (&mut self.semaphore.0, chip.ce_upper()),
             method::SET_SEMAPHORE_B => (&mut self.semaphore.1, u32::MAX),
             method::SET_SEMAPHORE_PAYLOAD => (&mut self.payload, u32::MAX),
             method::SET_SRC_PHYS_MODE => (&mut self.source_mode, known::PHYS_MODE),
             method::SET_DST_PHYS_MODE => (&mut self.target_mode, known::PHYS_MODE),
-            method::OFFSET_IN_UPPER => (&mut self.from.0, known::UPPER),
+            method::OFFSET_IN_UPPER => (&mut self.from.0, chip.ce_upper()),
             method::OFFSET_IN_LOWER => (&mut self.from.1, u32::MAX),
-            method::OFFSET_OUT_UPPER => (&mut self.to.0, known::UPPER),
+            method::OFFSET_OUT_UPPER => (&mut self.to.0, chip.ce_upper()),
             method::OFFSET_OUT_LOWER => (&mut self.to.1, u32::MAX),
             method::LINE_LENGTH_IN => (&mut self.length, u32::MAX),
+            method::SET_MEMORY_SCRUB_PARAMETERS if chip.has_scrub => {
+                (&mut self.scrub_parameters, known::SCRUB_PARAMETERS)
+            }
             method::SET_REMAP_CONST_A => (&mut self.constants[0], u32::MAX),
             method::SET_REMAP_CONST_B => (&mut self.constants[1], u32::MAX),
             method::SET_REMAP_COMPONENTS => (&mut self.components, known::COMPONENTS),
@@ -116,7 +129,7 @@ impl CopyEngine {
 
     /// The bytes a fill repeats, and how many of them: components of 1 to 4 bytes,
     /// each from one of the constants.
-    fn pattern(&self) -> Result<([u8; 16], usize), Trouble> {
+    fn pattern(&self) -> Result<Pattern, Trouble> {
         let size = field32(self.components, 17, 16) as usize + 1;
         let count = field32(self.components, 25, 24) as usize + 1;
         let mut bytes = [0; 16];
@@ -130,7 +143,19 @@ impl CopyEngine {
         }
         Ok((bytes, size * count))
     }
+
+    /// What a scrub repeats: the two constants, whatever the components are.
+    fn scrub_pattern(&self) -> Pattern {
+        let mut bytes = [0; 16];
+        for (b, constant) in bytes.chunks_exact_mut(4).zip(self.constants) {
+            b.copy_from_slice(&constant.to_le_bytes());
+        }
+        (bytes, 8)
+    }
 }
+
+/// Bytes, and how many of them count.
+type Pattern = ([u8; 16], usize);
 
 fn side(physical: bool, mode: u32, (high, low): (u32, u32)) -> Result<Side, Trouble> {
     let address = join(high, low);
@@ -155,20 +180,27 @@ impl Channel {
         if address == method::LAUNCH_DMA {
             return self.launch(hw, value);
         }
-        let (register, known) = self.ce.register(address).ok_or(Trouble::UnknownMethod)?;
+        let register = self.ce.register(hw.chip, address);
+        let (register, known) = register.ok_or(Trouble::UnknownMethod)?;
         Trouble::unless_known("the word", value, known)?;
         *register = value;
         Ok(())
     }
 
+    /// Not a part of what sets a register, which is done more often.
+    #[inline(never)]
     fn launch<M: Machine>(&mut self, hw: &mut Hw<M>, launch: u32) -> Result<(), Trouble> {
-        Trouble::unless_known("LAUNCH_DMA", launch, known::LAUNCH)?;
+        let known = known::LAUNCH | hw.chip.launch_bits;
+        Trouble::unless_known("LAUNCH_DMA", launch, known)?;
         if bit32(launch, 9) {
             return Err(Trouble::NotEmulated("launch of several lines"));
         }
         let transfer = field32(launch, 1, 0);
         if transfer == 3 {
             return Err(Trouble::NotEmulated("kind of transfer"));
+        }
+        if bit32(launch, SCRUB) {
+            self.check_scrub(launch, transfer)?;
         }
         if transfer == NON_PIPELINED {
             hw.complete(self.id);
@@ -178,8 +210,13 @@ impl Channel {
                 return Err(Trouble::NotEmulated("block-linear layout"));
             }
             let to = side(bit32(launch, 13), self.ce.target_mode, self.ce.to)?;
-            if bit32(launch, 10) {
-                self.fill(hw, to)?;
+            if bit32(launch, SCRUB) {
+                let pattern = self.ce.scrub_pattern();
+                self.fill(hw, to, pattern, u64::from(self.ce.length))?;
+            } else if bit32(launch, REMAP) {
+                let pattern = self.ce.pattern()?;
+                let total = u64::from(self.ce.length) * pattern.1 as u64;
+                self.fill(hw, to, pattern, total)?;
             } else {
                 let from = side(bit32(launch, 12), self.ce.source_mode, self.ce.from)?;
                 self.copy(hw, from, to)?;
@@ -201,9 +238,30 @@ impl Channel {
         }
     }
 
-    fn fill<M: Machine>(&mut self, hw: &mut Hw<M>, to: Side) -> Result<(), Trouble> {
-        let (pattern, size) = self.ce.pattern()?;
-        let total = u64::from(self.ce.length) * size as u64;
+    /// Refuses a scrub of what can not be scrubbed: all but pages of vidmem, by physical addresses.
+    #[cold]
+    #[inline(never)]
+    fn check_scrub(&self, launch: u32, transfer: u32) -> Result<(), Trouble> {
+        let target = join(self.ce.to.0, self.ce.to.1);
+        let is_vidmem = bit32(launch, 13) && field32(self.ce.target_mode, 1, 0) == 0;
+        let is_aligned = (target | u64::from(self.ce.length)) % SCRUB_UNIT == 0;
+        match (transfer, bit32(launch, REMAP)) {
+            (0, _) => Err(Trouble::NotEmulated("scrub without a transfer")),
+            (_, true) => Err(Trouble::NotEmulated("scrub with remapping")),
+            _ if !is_vidmem => Err(Trouble::NotEmulated("scrub of what is not physical vidmem")),
+            _ if !is_aligned => Err(Trouble::NotEmulated("scrub of a part of a page")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fills `total` bytes with a pattern over and over.
+    fn fill<M: Machine>(
+        &mut self,
+        hw: &mut Hw<M>,
+        to: Side,
+        (pattern, size): Pattern,
+        total: u64,
+    ) -> Result<(), Trouble> {
         let mut done = 0;
         while done < total {
             let (at, extent) = self.reach(hw, to, done, true, "fill target")?;

@@ -21,6 +21,7 @@ use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
+use super::personality::Personality;
 use super::space::Lost;
 use super::space::SpaceId;
 
@@ -45,6 +46,10 @@ pub(super) const GET: u64 = 4;
 pub(super) const NOTIFIER: u64 = 64;
 const NOTIFIER_STATUS: u64 = NOTIFIER + 12;
 const STATUS_ERROR: u32 = 0xffff << 16;
+
+/// The second word of an entry without a segment: what it is for.
+const NO_OPERATION: u32 = 0;
+const SET_SEGMENTS: u32 = 4;
 
 const HOST_METHODS_END: u32 = 0x100;
 const SUBCHANNEL_CE: u32 = 4;
@@ -152,6 +157,8 @@ pub(super) struct Channel {
     entries: u32,
     pub(super) place: ChannelPlace,
     get: u32,
+    /// The upper bits of segments' addresses.
+    segments: u64,
     push: Option<Push>,
     pub(super) stopped: bool,
     blocked: bool,
@@ -174,6 +181,7 @@ impl Channel {
             entries,
             place,
             get: 0,
+            segments: 0,
             push: None,
             stopped: false,
             blocked: false,
@@ -266,22 +274,26 @@ impl Channel {
         let entry = Loc::buffer(self.place.ring, u64::from(self.get) * 8);
         let entry = load64(&hw.m, entry).map_err(Trouble::at("GPFIFO entry"))?;
         let (low, high) = (entry as u32, (entry >> 32) as u32);
-        let len = field32(high, 30, 10);
-        if len == 0 {
-            // A control entry: only opcode 0, no operation, is used.
-            if entry != 0 {
-                return Err(Trouble::NotEmulated("GPFIFO control entry"));
-            }
+        if field32(high, 30, 10) == 0 {
+            self.control(hw.chip, low, high)?;
             self.advance(hw)?;
             return Ok(Next::NoOperation);
         }
+        self.segment(hw, low, high)?;
+        Ok(Next::Segment)
+    }
+
+    /// Begins with an entry's segment.
+    #[inline(never)]
+    fn segment<M: Machine>(&mut self, hw: &mut Hw<M>, low: u32, high: u32) -> Result<(), Trouble> {
+        let len = field32(high, 30, 10);
         // The length, and the address in both words. Hosts that know Maxwell's semaphores are told as
         // well that the kernel wrote the entry.
         let privilege = u32::from(hw.chip.old_semaphores) << 8;
         let known = mask32(30, 10) | mask32(7, 0) | privilege;
         Trouble::unless_known("the GPFIFO entry's second word", high, known)?;
         Trouble::unless_known("the GPFIFO entry's first word", low, mask32(31, 2))?;
-        let va = join(high & 0xff, low);
+        let va = self.segments | join(high & 0xff, low);
         let (words, extent) = hw.locate(self.space, va, false, "pushbuffer")?;
         if extent < u64::from(len) * 4 {
             return Err(Trouble::NotMemory("end of pushbuffer", words.plus(extent)));
@@ -296,7 +308,23 @@ impl Channel {
             method: 0,
         });
         hw.stats.pushes += 1;
-        Ok(Next::Segment)
+        Ok(())
+    }
+
+    /// Executes an entry without a segment.
+    #[cold]
+    #[inline(never)]
+    fn control(&mut self, chip: &Personality, low: u32, high: u32) -> Result<(), Trouble> {
+        match (high, low) {
+            (NO_OPERATION, 0) => Ok(()),
+            (SET_SEGMENTS, base) if chip.has_segments => {
+                let known = mask32(24, 8);
+                Trouble::unless_known("the base of segments", base, known)?;
+                self.segments = u64::from(field32(base, 24, 8)) << 40;
+                Ok(())
+            }
+            _ => Err(Trouble::NotEmulated("GPFIFO control entry")),
+        }
     }
 
     /// Moves GET to the next entry of the ring, where UVM reads it.

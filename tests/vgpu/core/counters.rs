@@ -9,6 +9,7 @@ use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
 use super::personality::CounterAddress;
+use super::personality::Personality;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
@@ -18,7 +19,6 @@ const ENTRY_BYTES: u64 = 32;
 /// Counters. Two regions on one share it badly: the later takes it over.
 const COUNTERS: usize = 256;
 const APERTURE_SYSMEM: u32 = 2;
-const ENGINE_GRAPHICS: u32 = 64;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
@@ -121,14 +121,14 @@ impl AccessCounters {
     pub(super) fn count<M: Machine>(
         &mut self,
         m: &M,
-        kind: CounterAddress,
+        chip: &Personality,
         access: &Remote,
         n: u32,
     ) -> Result<bool, BadAddress> {
         if !self.on {
             return Ok(false);
         }
-        let address = match kind {
+        let address = match chip.counter_address {
             CounterAddress::Physical => access.physical,
             CounterAddress::Virtual => access.va,
         };
@@ -156,7 +156,7 @@ impl AccessCounters {
             return Ok(false);
         }
         let entry = Loc::buffer(self.entries, u64::from(self.put) * ENTRY_BYTES);
-        for (i, word) in encode(kind, access, address, &counter, tag)
+        for (i, word) in encode(chip, access, address, &counter, tag)
             .into_iter()
             .enumerate()
         {
@@ -170,14 +170,14 @@ impl AccessCounters {
 }
 
 fn encode(
-    kind: CounterAddress,
+    chip: &Personality,
     access: &Remote,
     address: u64,
     counter: &Counter,
     tag: usize,
 ) -> [u32; 8] {
     let by_gpu = 1;
-    let address_type = match kind {
+    let address_type = match chip.counter_address {
         CounterAddress::Physical => 1 << 1,
         CounterAddress::Virtual => 0,
     };
@@ -190,7 +190,7 @@ fn encode(
         counter.parts,
         tag as u32,
         counter.accesses.min(0xffff),
-        (ENGINE_GRAPHICS << 20) | (1 << 31),
+        (chip.graphics_engine << 20) | (1 << 31),
     ]
 }
 

@@ -160,9 +160,11 @@ pub(crate) enum Size {
     Small = 1 << 12,
     Big = 1 << 16,
     Huge = 1 << 21,
+    /// A page that only version 3 has.
+    Giant = 1 << 29,
 }
 
-/// Bits of a page table entry.
+/// Bits of a page table entry of version 2; [`Tables::map`] takes them for version 3 as well.
 pub(crate) const VALID: u64 = 1;
 pub(crate) const READ_ONLY: u64 = 1 << 6;
 pub(crate) const NO_ATOMICS: u64 = 1 << 7;
@@ -174,6 +176,7 @@ pub(crate) struct Tables {
     next: [Loc; 2],
     mixed: bool,
     turn: bool,
+    is_version_3: bool,
 }
 
 impl Tables {
@@ -185,6 +188,15 @@ impl Tables {
             next,
             mixed,
             turn: false,
+            is_version_3: false,
+        }
+    }
+
+    /// The same, of version 3.
+    pub(crate) fn version_3(self) -> Self {
+        Self {
+            is_version_3: true,
+            ..self
         }
     }
 
@@ -196,12 +208,17 @@ impl Tables {
         at
     }
 
-    /// The table an entry points to, made if there is none.
+    /// The table an entry points to, made if there is none. Its address is in units of so many
+    /// bits, in version 2 from bit `low` on.
     fn descend(&mut self, m: &Fake, entry: Loc, unit: u32, low: u32) -> Loc {
+        let (low, end) = match self.is_version_3 {
+            true => (unit, 52),
+            false => (low, 54),
+        };
         let old = m.get(entry);
         let aperture = old >> 1 & 3;
         if aperture != 0 {
-            let at = (old >> low & ((1 << (54 - low)) - 1)) << unit;
+            let at = (old >> low & ((1 << (end - low)) - 1)) << unit;
             return if aperture == 1 {
                 Loc::vidmem(at)
             } else {
@@ -210,20 +227,26 @@ impl Tables {
         }
         let table = self.table();
         let aperture = if table.space == Space::Vidmem { 1 } else { 2 };
-        m.set(entry, table.at >> unit << low | aperture << 1);
+        // UVM says of directories that they are not cached.
+        let uncached = u64::from(self.is_version_3) << 3;
+        m.set(entry, table.at >> unit << low | aperture << 1 | uncached);
         table
     }
 
     /// Where the entry of `va` for a page of `size` is.
     pub(crate) fn entry(&mut self, m: &Fake, va: u64, size: Size) -> Loc {
         let mut at = self.root;
-        for (shift, entries) in [(47, 4), (38, 512), (29, 512)] {
+        let levels = [(56, 2), (47, 512), (38, 512), (29, 512)];
+        for (shift, entries) in levels.into_iter().skip(usize::from(!self.is_version_3)) {
             let entry = at.plus((va >> shift) % entries * 8);
+            if shift == 29 && size == Size::Giant {
+                return entry;
+            }
             at = self.descend(m, entry, 12, 8);
         }
         let pde0 = at.plus((va >> 21) % 256 * 16);
         match size {
-            Size::Huge => pde0,
+            Size::Huge | Size::Giant => pde0,
             Size::Big => self.descend(m, pde0, 8, 4).plus((va >> 16) % 32 * 8),
             Size::Small => self
                 .descend(m, pde0.plus(8), 12, 8)
@@ -235,6 +258,11 @@ impl Tables {
     pub(crate) fn map(&mut self, m: &Fake, va: u64, size: Size, to: Loc, flags: u64) {
         let entry = self.entry(m, va, size);
         let aperture = if to.space == Space::Vidmem { 0 } else { 2 };
-        m.set(entry, to.at >> 12 << 8 | aperture << 1 | flags | VALID);
+        let rest = match self.is_version_3 {
+            // The flags are a bit lower, and the kind is that of ordinary memory.
+            true => to.at >> 12 << 12 | 6 << 8 | flags >> 1,
+            false => to.at >> 12 << 8 | flags,
+        };
+        m.set(entry, rest | aperture << 1 | VALID);
     }
 }

@@ -21,8 +21,6 @@ use crate::mem::TryVec;
 pub(super) const ENTRY_BYTES: u64 = 32;
 /// GET and PUT count in their low 20 bits; UVM sets others to clear conditions.
 const INDEX_MASK: u32 = 0xf_ffff;
-/// MMU engine of the graphics engine's first sub-context.
-const ENGINE_GRAPHICS: u32 = 64;
 /// Slots of the set of outstanding pages: at least twice what µTLBs may have
 /// outstanding together.
 const SET: usize = 16384;
@@ -238,7 +236,7 @@ impl FaultBuffer {
 fn encode(fault: &Fault, chip: &Personality, now: u64) -> [u32; 8] {
     let va = fault.va & !0xfff;
     let gpc = fault.utlb / UTLBS_PER_GPC;
-    let client = fault.utlb % UTLBS_PER_GPC * chip.clients_per_utlb;
+    let client = chip.clients[(fault.utlb % UTLBS_PER_GPC) as usize];
     let replayable = (1 << 7) | (1 << 30);
     let valid = 1 << 31;
     [
@@ -248,7 +246,7 @@ fn encode(fault: &Fault, chip: &Personality, now: u64) -> [u32; 8] {
         (va >> 32) as u32,
         now as u32,
         (now >> 32) as u32,
-        ENGINE_GRAPHICS,
+        chip.graphics_engine,
         fault.kind as u32
             | (client << 8)
             | ((fault.access as u32) << 16)

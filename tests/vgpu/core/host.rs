@@ -16,7 +16,7 @@ use super::late::Who;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::tlb::Invalidate;
-use super::tlb::PTE;
+use super::walk::Mmu;
 use super::walk::Pdb;
 
 /// The methods of the host engine, by their byte addresses.
@@ -46,7 +46,6 @@ mod known {
 
     pub(super) const SET_OBJECT: u32 = mask32(20, 0);
     pub(super) const SEMAPHORE_LOW: u32 = mask32(31, 2);
-    pub(super) const SEMAPHORE_HIGH: u32 = mask32(7, 0);
     pub(super) const WFI: u32 = mask32(0, 0);
     /// Operation, size, and whether to wait for the engine.
     pub(super) const SEM_RELEASE: u32 = mask32(2, 0) | mask32(20, 20) | mask32(25, 24);
@@ -61,8 +60,8 @@ mod known {
     pub(super) const TARGETED: u32 = INVALIDATE | mask32(31, 12) | mask32(5, 0);
     /// MEM_OP_A of an invalidate without a replay, from Ampere on: which TLBs.
     pub(super) const SCOPE: u32 = mask32(7, 6);
-    /// MEM_OP_A: address and MMU engine.
-    pub(super) const CANCEL: u32 = INVALIDATE | mask32(31, 12) | mask32(6, 0);
+    /// MEM_OP_A: address, beside the MMU engine.
+    pub(super) const CANCEL: u32 = INVALIDATE | mask32(31, 12);
     pub(super) const CLEAR: u32 = mask32(1, 0);
     /// MEM_OP_D: type and bank beside it.
     pub(super) const CLEAR_TARGETED: u32 = mask32(6, 0);
@@ -127,7 +126,7 @@ impl Channel {
                 Trouble::unless_known("SEM_ADDR_LO", value, known::SEMAPHORE_LOW)?;
             }
             method::SEM_ADDR_HI => {
-                Trouble::unless_known("SEM_ADDR_HI", value, known::SEMAPHORE_HIGH)?;
+                Trouble::unless_known("SEM_ADDR_HI", value, hw.chip.host_upper())?;
             }
             method::MEM_OP_A
             | method::MEM_OP_B
@@ -137,7 +136,7 @@ impl Channel {
             method::MEM_OP_D => self.mem_op(hw, value)?,
             method::SEM_EXECUTE => return self.sem_execute(hw, value),
             method::SEMAPHORE_A if hw.chip.old_semaphores => {
-                Trouble::unless_known("SEMAPHORE_A", value, known::SEMAPHORE_HIGH)?;
+                Trouble::unless_known("SEMAPHORE_A", value, hw.chip.host_upper())?;
             }
             method::SEMAPHORE_B if hw.chip.old_semaphores => {
                 Trouble::unless_known("SEMAPHORE_B", value, known::SEMAPHORE_LOW)?;
@@ -320,7 +319,7 @@ impl Channel {
         let replay = field32(c, 4, 2);
         let (a_known, b_known) = match (targeted, replay) {
             (false, _) => (known::INVALIDATE, 0),
-            (true, 5) => (known::CANCEL, u32::MAX),
+            (true, 5) => (known::CANCEL | hw.chip.cancel_engine, u32::MAX),
             (true, _) => (known::TARGETED, u32::MAX),
         };
         let scoped = hw.chip.invalidate_scopes && replay == 0;
@@ -348,7 +347,7 @@ impl Channel {
                 let what = Invalidate {
                     pdb: (!bit32(c, 0)).then_some(pdb),
                     range: targeted.then_some((start, pages)),
-                    depth: depth(field32(c, 9, 7))?,
+                    levels: levels(field32(c, 9, 7), hw.chip.mmu)?,
                     gpcs: !bit32(c, 1),
                 };
                 hw.invalidate_in_time(&what, field32(c, 6, 5) != 0);
@@ -369,6 +368,10 @@ impl Channel {
                 hw.cancel_all();
             }
             5 => {
+                // None but the graphics engine's accesses wait for a replay.
+                if a & hw.chip.cancel_engine != hw.chip.graphics_engine {
+                    return Err(Trouble::NotEmulated("cancel of another engine's accesses"));
+                }
                 hw.stats.cancels_va += 1;
                 hw.cancel(pdb, va, field32(c, 9, 7));
             }
@@ -393,12 +396,13 @@ impl Channel {
     }
 }
 
-/// The depth from which on an invalidate's page table level has entries forgotten.
-fn depth(level: u32) -> Result<usize, Trouble> {
-    match level {
-        0 => Ok(0),
-        // Entries of page tables alone, up to PDE0, and so on up to PDE3, the root.
-        1..=5 => Ok(PTE + 1 - level as usize),
+/// Of how many levels of directories an invalidate's page table level has the entries forgotten.
+fn levels(level: u32, mmu: Mmu) -> Result<usize, Trouble> {
+    let all = mmu.root() + 1;
+    match level as usize {
+        0 => Ok(all),
+        // Entries of page tables alone, up to PDE0, and so on up to the root.
+        n if n <= all + 1 => Ok(n - 1),
         _ => Err(Trouble::NotEmulated("page table level of an invalidate")),
     }
 }

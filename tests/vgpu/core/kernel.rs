@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A checked op: no sum of its fields below can overflow.
+/// An op that was checked, as was its range: no sum of its fields below can overflow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) kind: Kind,
@@ -91,7 +91,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(op: &Op) -> Result<Self, Error> {
+    /// A plan of what `op` says, but for where it is; see [`check_range`].
+    fn new(op: &Op) -> Result<Self, Error> {
         let kind = match op.kind {
             0 => Kind::Read,
             1 => Kind::Write,
@@ -119,7 +120,6 @@ impl Plan {
         }
         let total = op.count.checked_mul(rows).filter(|&n| n <= MAX_ACCESSES);
         let total = total.ok_or(Error::Invalid)?;
-        check_range(op, rows)?;
         let (factor, shift) = if op.flags & FLAG_PERMUTE != 0 {
             permutation(total)
         } else {
@@ -198,22 +198,23 @@ impl Plan {
     }
 }
 
-/// Refuses accesses that are not aligned or not below the end of addresses.
-fn check_range(op: &Op, rows: u64) -> Result<(), Error> {
+/// Refuses accesses, of an op that a plan was made of, that are not aligned or not below the end of any GPU's addresses. Gives the
+/// address after the last one.
+fn check_range(op: &Op) -> Result<u64, Error> {
     let width = i64::from(op.width);
     if op.va % u64::from(op.width) != 0 || op.stride % width != 0 || op.row_stride % width != 0 {
         return Err(Error::Invalid);
     }
     // Both factors of each product are below 2^64, so nothing wraps.
-    let across = i128::from(op.stride) * i128::from(op.count - 1);
-    let down = i128::from(op.row_stride) * i128::from(rows - 1);
+    let across = i128::from(op.stride) * (i128::from(op.count) - 1);
+    let down = i128::from(op.row_stride) * i128::from(op.rows.max(1) - 1);
     let va = i128::from(op.va);
     let lowest = va + across.min(0) + down.min(0);
-    let highest = va + across.max(0) + down.max(0) + i128::from(op.width);
-    if lowest < 0 || highest > i128::from(VA_END) {
+    let end = va + across.max(0) + down.max(0) + i128::from(op.width);
+    if lowest < 0 || end > i128::from(VA_END) {
         return Err(Error::Invalid);
     }
-    Ok(())
+    Ok(end as u64)
 }
 
 /// A one-to-one map of 0..total without locality: a factor near total divided by
@@ -278,6 +279,8 @@ pub(super) struct Kernel {
     pub(super) plans: TryVec<Plan>,
     /// Outstanding faults allowed per µTLB.
     pub(super) utlb_faults: u32,
+    /// The address after the last one that its accesses touch.
+    pub(super) end: u64,
 }
 
 impl Kernel {
@@ -287,9 +290,10 @@ impl Kernel {
             return Err(Error::Invalid);
         }
         let mut plans = TryVec::with_capacity(ops.len()).map_err(|_| Error::NoMemory)?;
-        let mut warps = 0;
+        let (mut warps, mut end) = (0, 0);
         for op in ops {
             let plan = Plan::new(op)?;
+            end = end.max(check_range(op)?);
             warps += u64::from(plan.warps);
             plans.push(plan).map_err(|_| Error::NoMemory)?;
         }
@@ -300,6 +304,7 @@ impl Kernel {
             fence: 0,
             plans,
             utlb_faults,
+            end,
         })
     }
 

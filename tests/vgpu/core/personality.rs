@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Which GPU is emulated. Page tables, GPFIFO, copy engine and fault buffer are
-//! the same from Volta to GA100; what differs is below.
+//! Which GPU is emulated. Fault buffer and access counters are the same from Volta to Hopper, and
+//! up to GA100 page tables, GPFIFO and copy engine as well; what differs is below.
+
+use super::bits::mask32;
+use super::walk::Mmu;
 
 /// What address an access counter notification carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +32,30 @@ pub struct Personality {
     pub compute_class: u32,
     /// The number of it in `include/uapi/vgpu.h`.
     pub uapi: u32,
-    /// Fault client of the first unit on µTLB 1 of a GPC, that of µTLB 0 being 0:
-    /// two TPCs share a µTLB up to Turing.
-    pub(super) clients_per_utlb: u32,
+    /// Most TPCs that a GPC has, from which UVM knows how many µTLBs there are.
+    pub tpcs_per_gpc: u32,
+    /// The version of page tables, which has the addresses of copy engines and SMs as well.
+    pub(super) mmu: Mmu,
+    /// Bits of an address that the host can name.
+    pub(super) host_va_bits: u32,
+    /// The addresses that UVM leaves to RM end here.
+    pub(super) rm_end: u64,
+    /// Where RM's buffers begin, and end at the latest. It is above what a wrong word of an
+    /// address has: 32 bits, or the 40 of a GPFIFO entry where there are more. So an address that
+    /// was cut short leads nowhere.
+    pub(super) rm_buffers: (u64, u64),
+    /// Whether an entry of the ring can set the upper bits of segments' addresses.
+    pub(super) has_segments: bool,
+    /// Whether copy engines scrub: a fill of physical vidmem that is theirs alone.
+    pub(super) has_scrub: bool,
+    /// Bits of LAUNCH_DMA that are known beside those that are everywhere.
+    pub(super) launch_bits: u32,
+    /// MMU engine of the graphics engine's first sub-context.
+    pub(super) graphics_engine: u32,
+    /// Where a cancel names the engine, in the first word of a memory operation.
+    pub(super) cancel_engine: u32,
+    /// Fault client of a unit on each µTLB of a GPC.
+    pub(super) clients: [u32; UTLBS_PER_GPC as usize],
     /// Whether the host knows Maxwell's semaphore methods.
     pub(super) old_semaphores: bool,
     /// Whether an invalidate says which TLBs it is for: those of the links to other GPUs, or the others.
@@ -41,6 +65,9 @@ pub struct Personality {
 }
 
 impl Personality {
+    /// All there are, by their numbers.
+    pub const ALL: [&'static Self; 4] = [&Self::TURING, &Self::VOLTA, &Self::AMPERE, &Self::HOPPER];
+
     /// TU102 (Turing), whose number is 0.
     pub const TURING: Self = Self {
         name: "vgpu (Turing TU102)",
@@ -50,7 +77,18 @@ impl Personality {
         ce_class: 0xc5b5,
         compute_class: 0xc5c0,
         uapi: 0,
-        clients_per_utlb: 2,
+        tpcs_per_gpc: 4,
+        mmu: Mmu::V2,
+        host_va_bits: 40,
+        rm_end: 128 << 40,
+        rm_buffers: (1 << 32, 1 << 40),
+        has_segments: false,
+        has_scrub: false,
+        launch_bits: 0,
+        graphics_engine: 64,
+        cancel_engine: mask32(6, 0),
+        // Two TPCs share a µTLB.
+        clients: [0, 2, 4, 6],
         old_semaphores: false,
         invalidate_scopes: false,
         counter_address: CounterAddress::Virtual,
@@ -65,7 +103,18 @@ impl Personality {
         ce_class: 0xc3b5,
         compute_class: 0xc3c0,
         uapi: 1,
-        clients_per_utlb: 2,
+        tpcs_per_gpc: 4,
+        mmu: Mmu::V2,
+        host_va_bits: 40,
+        rm_end: 128 << 40,
+        rm_buffers: (1 << 32, 1 << 40),
+        has_segments: false,
+        has_scrub: false,
+        launch_bits: 0,
+        graphics_engine: 64,
+        cancel_engine: mask32(6, 0),
+        // Two TPCs share a µTLB.
+        clients: [0, 2, 4, 6],
         old_semaphores: true,
         invalidate_scopes: false,
         counter_address: CounterAddress::Physical,
@@ -80,7 +129,44 @@ impl Personality {
         ce_class: 0xc6b5,
         compute_class: 0xc6c0,
         uapi: 2,
-        clients_per_utlb: 1,
+        tpcs_per_gpc: 4,
+        mmu: Mmu::V2,
+        host_va_bits: 40,
+        rm_end: 128 << 40,
+        rm_buffers: (1 << 32, 1 << 40),
+        has_segments: false,
+        has_scrub: false,
+        launch_bits: 0,
+        graphics_engine: 64,
+        cancel_engine: mask32(6, 0),
+        clients: [0, 1, 2, 3],
+        old_semaphores: false,
+        invalidate_scopes: true,
+        counter_address: CounterAddress::Virtual,
+    };
+
+    /// GH100 (Hopper), whose number is 3.
+    pub const HOPPER: Self = Self {
+        name: "vgpu (Hopper GH100)",
+        architecture: 0x180,
+        implementation: 0,
+        host_class: 0xc86f,
+        ce_class: 0xc8b5,
+        compute_class: 0xcbc0,
+        uapi: 3,
+        tpcs_per_gpc: 9,
+        mmu: Mmu::V3,
+        host_va_bits: 57,
+        rm_end: 64 << 50,
+        rm_buffers: ((3 << 40) + (1 << 32), 64 << 50),
+        has_segments: true,
+        has_scrub: true,
+        // Scrubbing, and that there is no compression after the L2, where there never is any.
+        launch_bits: mask32(23, 23) | mask32(26, 26),
+        graphics_engine: 384,
+        cancel_engine: mask32(8, 0),
+        // Of eighteen, whose numbers are not in one piece: T1_0, T1_7, T1_8 and T1_17.
+        clients: [0, 7, 0x21, 0x36],
         old_semaphores: false,
         invalidate_scopes: true,
         counter_address: CounterAddress::Virtual,
@@ -88,12 +174,17 @@ impl Personality {
 
     /// The personality of this number in `include/uapi/vgpu.h`.
     pub fn from_uapi(number: u32) -> Option<&'static Self> {
-        const ALL: [&Personality; 3] = [
-            &Personality::TURING,
-            &Personality::VOLTA,
-            &Personality::AMPERE,
-        ];
-        ALL.into_iter().find(|p| p.uapi == number)
+        Self::ALL.into_iter().find(|p| p.uapi == number)
+    }
+
+    /// The bits of the word with an address' upper half, of the host.
+    pub(super) const fn host_upper(&self) -> u32 {
+        mask32(self.host_va_bits - 33, 0)
+    }
+
+    /// The same of the copy engines.
+    pub(super) const fn ce_upper(&self) -> u32 {
+        mask32(self.mmu.va_bits() - 33, 0)
     }
 }
 
@@ -110,9 +201,9 @@ mod tests {
 
     #[test]
     fn found_by_number() {
-        for n in 0..3 {
+        for n in 0..4 {
             assert_eq!(Personality::from_uapi(n).unwrap().uapi, n);
         }
-        assert!(Personality::from_uapi(3).is_none());
+        assert!(Personality::from_uapi(4).is_none());
     }
 }

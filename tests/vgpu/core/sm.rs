@@ -405,10 +405,7 @@ impl<M: Machine> Hw<M> {
                 va,
                 physical: at.at,
             };
-            if self
-                .counters
-                .count(&self.m, self.chip.counter_address, &remote, 1)?
-            {
+            if self.counters.count(&self.m, self.chip, &remote, 1)? {
                 self.stats.access_notifications += 1;
             }
         } else {

@@ -6,11 +6,13 @@ use super::gpu::Error;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
+use super::personality::Personality;
 use super::tlb::Tlb;
 use super::walk::walk;
 use super::walk::walk_with;
 use super::walk::FaultType;
 use super::walk::Miss;
+use super::walk::Mmu;
 use super::walk::Page;
 use super::walk::Pdb;
 use crate::mem::TryVec;
@@ -19,12 +21,6 @@ use crate::mem::TryVec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceId(pub u64);
 
-/// UVM leaves the addresses below to RM in its own address space.
-const RM_END: u64 = 128 << 40;
-/// Where RM's buffers start. Above what 32 bits reach, so that a truncated address
-/// leads nowhere, and far below 2^40, where channels' addresses end.
-const RM_FIRST: u64 = 1 << 32;
-const RM_LAST: u64 = 1 << 40;
 const RM_ALIGN: u64 = 1 << 16;
 
 /// Memory that RM gave UVM with an address in UVM's space.
@@ -43,20 +39,30 @@ pub(super) struct AddressSpace {
     /// The user's handle it was made from; `None` for UVM's own.
     pub(super) h_vaspace: Option<u32>,
     pub(super) pdb: Option<Pdb>,
+    mmu: Mmu,
+    /// The addresses below are those that UVM leaves to RM, which need no page tables: none in a
+    /// user's space.
+    rm_end: u64,
     buffers: TryVec<RmBuffer>,
+    /// Where the next buffer may begin, and where the last one has to end.
     next_va: u64,
+    last_va: u64,
     /// Index of the buffer found last: channels go through one at a time.
     last: usize,
 }
 
 impl AddressSpace {
-    pub(super) fn new(id: SpaceId, h_vaspace: Option<u32>) -> Self {
+    pub(super) fn new(id: SpaceId, h_vaspace: Option<u32>, chip: &Personality) -> Self {
+        let (next_va, last_va) = chip.rm_buffers;
         Self {
             id,
             h_vaspace,
             pdb: None,
+            mmu: chip.mmu,
+            rm_end: h_vaspace.map_or(chip.rm_end, |_| 0),
             buffers: TryVec::new(),
-            next_va: RM_FIRST,
+            next_va,
+            last_va,
             last: 0,
         }
     }
@@ -71,7 +77,7 @@ impl AddressSpace {
             .ok_or(Error::Invalid)?;
         let end = va
             .checked_add(bytes)
-            .filter(|&e| e <= RM_LAST)
+            .filter(|&e| e <= self.last_va)
             .ok_or(Error::NoMemory)?;
         self.buffers
             .push(RmBuffer { va, bytes, slot })
@@ -110,13 +116,13 @@ impl AddressSpace {
     /// Whether `va` is of the addresses that UVM leaves to RM, which need no page tables.
     #[inline(always)]
     pub(super) fn is_rms(&self, va: u64) -> bool {
-        self.h_vaspace.is_none() && va < RM_END
+        va < self.rm_end
     }
 
     /// Walks the page tables.
     pub(super) fn page<M: Machine>(&self, m: &M, va: u64) -> Result<Page, Miss> {
         match self.pdb {
-            Some(pdb) => walk(m, pdb, va),
+            Some(pdb) => walk(m, self.mmu, pdb, va),
             None => Err(Miss::Fault(FaultType::InvalidPde)),
         }
     }
@@ -134,7 +140,7 @@ impl AddressSpace {
         let Some(pdb) = self.pdb else {
             return Err(Miss::Fault(FaultType::InvalidPde));
         };
-        let found = walk_with(m, pdb, va, &mut tlb.directories(self.id));
+        let found = walk_with(m, self.mmu, pdb, va, &mut tlb.directories(self.id));
         tlb.insert(self.id, va, found);
         found
     }
@@ -143,7 +149,7 @@ impl AddressSpace {
 /// Why an engine's address leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// Below 128 TiB, but in none of RM's buffers.
+    /// Of those that UVM leaves to RM, but in none of RM's buffers.
     NoBuffer,
     /// The page tables have no page.
     Miss(Miss),

@@ -5,7 +5,8 @@
 //! A GPU has two: one of all GPCs, for the SMs, and one of the hub, for the host and the copy
 //! engines. Each keeps pages of their true size, entries that map no page, and the directory
 //! entries of all levels, valid or not. A walk begins at the deepest directory entry that is
-//! kept. As in hardware a page of 2 MiB is an entry of the lowest directory (PDE0).
+//! kept. As in hardware a page of 2 MiB is an entry of the lowest directory (PDE0), and one of
+//! 512 MiB of the next one (PDE1).
 //!
 //! UVM invalidates on every permission change, so an access that the cached permissions do not
 //! allow faults without looking at the tables again.
@@ -23,13 +24,9 @@ use core::ops::Deref;
 use core::ops::DerefMut;
 
 /// The sizes of pages, as shifts, and how many of each are kept.
-const PAGES: [(u32, usize); 3] = [(12, 4096), (16, 1024), (21, 1024)];
-/// How many directory entries are kept of each depth, from the root on.
-const DIRECTORIES: [usize; 4] = [8, 64, 256, 1024];
-/// Depth of the directory that has pages of 2 MiB.
-const PDE0: usize = 3;
-/// Depth of the entries of page tables.
-pub(super) const PTE: usize = 4;
+const PAGES: [(u32, usize); 4] = [(12, 4096), (16, 1024), (21, 1024), (29, 64)];
+/// How many directory entries are kept of each level.
+const DIRECTORIES: [usize; DIRECTORY_SHIFTS.len()] = [1024, 256, 64, 8, 2];
 
 /// What a page table says of an address: its page, or that an access to it faults.
 pub(super) type Leaf = Result<Page, FaultType>;
@@ -144,9 +141,9 @@ pub(super) struct Invalidate {
     pub(super) pdb: Option<Pdb>,
     /// Address and number of 4 KiB pages; all addresses without.
     pub(super) range: Option<(u64, u64)>,
-    /// Depth of the first directory whose entries go; [`PTE`] for none of them. What is below
-    /// goes as well.
-    pub(super) depth: usize,
+    /// Of how many levels of directories the entries go, from PDE0 up. Those of page tables go in
+    /// any case.
+    pub(super) levels: usize,
     /// Whether it is for the TLB of the GPCs as well as for the hub's.
     pub(super) gpcs: bool,
 }
@@ -157,7 +154,7 @@ impl Invalidate {
         Self {
             pdb,
             range: None,
-            depth: 0,
+            levels: DIRECTORIES.len(),
             gpcs: true,
         }
     }
@@ -206,12 +203,13 @@ impl Tlb {
         let directories = |i: usize| Set::new(DIRECTORY_SHIFTS[i], DIRECTORIES[i]);
         let mut one = TryVec::with_capacity(1)?;
         one.push(Sets {
-            pages: [pages(0)?, pages(1)?, pages(2)?],
+            pages: [pages(0)?, pages(1)?, pages(2)?, pages(3)?],
             directories: [
                 directories(0)?,
                 directories(1)?,
                 directories(2)?,
                 directories(3)?,
+                directories(4)?,
             ],
         })?;
         Ok(Self(one))
@@ -220,22 +218,27 @@ impl Tlb {
     /// What is kept of the page of `va`.
     #[inline(always)]
     pub(super) fn find(&self, space: SpaceId, va: u64) -> Option<&Leaf> {
-        let [small, big, huge] = &self.pages;
+        let [small, big, huge, giant] = &self.pages;
         if let Some(leaf) = small.find(space, va) {
             return Some(leaf);
         }
-        big.find(space, va).or_else(|| huge.find(space, va))
+        let leaf = big.find(space, va).or_else(|| huge.find(space, va));
+        if leaf.is_none() && giant.used > 0 {
+            return giant.find(space, va);
+        }
+        leaf
     }
 
     /// Keeps what a walk for `va` found, if it is a page or that there is none.
     pub(super) fn insert(&mut self, space: SpaceId, va: u64, found: Result<Page, Miss>) {
-        let [small, big, huge] = &mut self.pages;
+        let [small, big, huge, giant] = &mut self.pages;
         match found {
             Ok(page) => {
                 let set = match page.bytes {
                     0x1000 => small,
                     0x1_0000 => big,
-                    _ => huge,
+                    0x20_0000 => huge,
+                    _ => giant,
                 };
                 set.insert(space, va, Ok(page));
             }
@@ -256,13 +259,13 @@ impl Tlb {
     /// Forgets what `what` says of `space`, or of all.
     pub(super) fn invalidate(&mut self, space: Option<SpaceId>, what: &Invalidate) {
         let bytes = what.bytes();
-        let [small, big, huge] = &mut self.pages;
+        let [small, big, pde0, pde1] = &mut self.pages;
         small.invalidate(space, bytes);
         big.invalidate(space, bytes);
-        if what.depth <= PDE0 {
-            huge.invalidate(space, bytes);
+        for set in [pde0, pde1].into_iter().take(what.levels) {
+            set.invalidate(space, bytes);
         }
-        for set in self.directories.iter_mut().skip(what.depth) {
+        for set in self.directories.iter_mut().take(what.levels) {
             set.invalidate(space, bytes);
         }
     }
@@ -289,12 +292,12 @@ pub(super) struct Kept<'t> {
 }
 
 impl Directories for Kept<'_> {
-    fn find(&self, depth: usize, va: u64) -> Option<[u64; 2]> {
-        self.sets[depth].find(self.space, va).copied()
+    fn find(&self, level: usize, va: u64) -> Option<[u64; 2]> {
+        self.sets[level].find(self.space, va).copied()
     }
 
-    fn keep(&mut self, depth: usize, va: u64, entry: [u64; 2]) {
-        self.sets[depth].insert(self.space, va, entry);
+    fn keep(&mut self, level: usize, va: u64, entry: [u64; 2]) {
+        self.sets[level].insert(self.space, va, entry);
     }
 }
 

@@ -71,6 +71,7 @@ pub(crate) struct RsChip {
     host_class: u32,
     ce_class: u32,
     compute_class: u32,
+    tpcs_per_gpc: u32,
     utlb_count: u32,
     utlb_faults: u32,
 }
@@ -288,6 +289,7 @@ unsafe extern "C" fn vgpu_rs_chip(device: *const Device, out: *mut RsChip) {
         host_class: chip.host_class,
         ce_class: chip.ce_class,
         compute_class: chip.compute_class,
+        tpcs_per_gpc: chip.tpcs_per_gpc,
         utlb_count,
         utlb_faults,
     };

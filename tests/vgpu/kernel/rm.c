@@ -122,7 +122,7 @@ NV_STATUS nvUvmInterfaceGetGpuInfo(const NvProcessorUuid *gpuUuid,
 	pGpuInfo->gpcCount = 4;
 	pGpuInfo->maxGpcCount = 4;
 	pGpuInfo->tpcCount = 16;
-	pGpuInfo->maxTpcPerGpcCount = 4;
+	pGpuInfo->maxTpcPerGpcCount = g->chip.tpcs_per_gpc;
 	pGpuInfo->sysmemLink = UVM_LINK_TYPE_PCIE;
 	pGpuInfo->sysmemLinkRateMBps = 15754;	/* PCIe 3 x16 */
 	vgpu_base_gpu_info(pGpuInfo);

@@ -72,6 +72,7 @@ struct vgpu_rs_chip {
 	u32 host_class;
 	u32 ce_class;
 	u32 compute_class;
+	u32 tpcs_per_gpc;
 	u32 utlb_count;
 	u32 utlb_faults;
 };

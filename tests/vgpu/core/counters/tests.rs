@@ -17,28 +17,28 @@ fn counters() -> (Fake, AccessCounters, Slot) {
     (m, c, registers)
 }
 
-fn count(m: &Fake, c: &mut AccessCounters, kind: CounterAddress, n: u32) -> bool {
-    c.count(m, kind, &REMOTE, n).unwrap()
+fn count(m: &Fake, c: &mut AccessCounters, chip: &Personality, n: u32) -> bool {
+    c.count(m, chip, &REMOTE, n).unwrap()
 }
 
 #[test]
 fn off_until_enabled() {
     let (m, mut c, _) = counters();
-    assert!(!count(&m, &mut c, CounterAddress::Virtual, 1000));
+    assert!(!count(&m, &mut c, &Personality::TURING, 1000));
     c.enable(2, 10);
-    assert!(count(&m, &mut c, CounterAddress::Virtual, 1000));
+    assert!(count(&m, &mut c, &Personality::TURING, 1000));
     c.disable();
-    assert!(!count(&m, &mut c, CounterAddress::Virtual, 1000));
+    assert!(!count(&m, &mut c, &Personality::TURING, 1000));
 }
 
 #[test]
 fn notifies_once_at_the_threshold_until_cleared() {
     let (m, mut c, registers) = counters();
     c.enable(2, 3);
-    let kind = CounterAddress::Physical;
-    assert!(!count(&m, &mut c, kind, 2));
-    assert!(count(&m, &mut c, kind, 1));
-    assert!(!count(&m, &mut c, kind, 100));
+    let chip = &Personality::VOLTA;
+    assert!(!count(&m, &mut c, chip, 2));
+    assert!(count(&m, &mut c, chip, 1));
+    assert!(!count(&m, &mut c, chip, 100));
     assert_eq!(m.load32(Loc::buffer(registers, reg::COUNTER_PUT)), Ok(1));
     let w: [u32; 8] =
         core::array::from_fn(|i| m.load32(Loc::buffer(c.slot(), 4 * i as u64)).unwrap());
@@ -52,10 +52,10 @@ fn notifies_once_at_the_threshold_until_cleared() {
     assert_eq!(w[6], 3);
     assert_eq!(w[7] >> 31, 1);
     c.clear(Some(w[5]));
-    assert!(!count(&m, &mut c, kind, 2));
-    assert!(count(&m, &mut c, kind, 1));
+    assert!(!count(&m, &mut c, chip, 2));
+    assert!(count(&m, &mut c, chip, 1));
     c.clear(None);
-    assert!(count(&m, &mut c, kind, 3));
+    assert!(count(&m, &mut c, chip, 3));
     c.clear(Some(u32::MAX));
 }
 
@@ -63,9 +63,20 @@ fn notifies_once_at_the_threshold_until_cleared() {
 fn virtual_addresses_for_turing() {
     let (m, mut c, _) = counters();
     c.enable(1, 1);
-    assert!(count(&m, &mut c, CounterAddress::Virtual, 1));
+    assert!(count(&m, &mut c, &Personality::TURING, 1));
     assert_eq!(m.load32(Loc::buffer(c.slot(), 0)).unwrap() & 2, 0);
     assert_eq!(m.load32(Loc::buffer(c.slot(), 8)), Ok(0x0012_0000));
+}
+
+#[test]
+fn the_engine_is_the_chips() {
+    for (chip, engine) in [(&Personality::TURING, 64), (&Personality::HOPPER, 384)] {
+        let (m, mut c, _) = counters();
+        c.enable(1, 1);
+        assert!(count(&m, &mut c, chip, 1));
+        let word = m.load32(Loc::buffer(c.slot(), 28)).unwrap();
+        assert_eq!(word >> 20 & 0x1ff, engine);
+    }
 }
 
 #[test]
@@ -79,7 +90,7 @@ fn a_full_buffer_loses_the_notification_not_the_count() {
             va: i << 16,
             ..REMOTE
         };
-        sent += u32::from(c.count(&m, CounterAddress::Virtual, &r, 1).unwrap());
+        sent += u32::from(c.count(&m, &Personality::TURING, &r, 1).unwrap());
     }
     assert_eq!(sent, ENTRIES - 1);
     m.store32(Loc::buffer(registers, reg::COUNTER_GET), ENTRIES - 1)
@@ -88,5 +99,5 @@ fn a_full_buffer_loses_the_notification_not_the_count() {
         va: 1 << 40,
         ..REMOTE
     };
-    assert!(c.count(&m, CounterAddress::Virtual, &r, 1).unwrap());
+    assert!(c.count(&m, &Personality::TURING, &r, 1).unwrap());
 }

@@ -53,6 +53,31 @@ fn an_entry_says_it_all() {
     assert_eq!(w[7] >> 30, 3, "enabled and valid");
 }
 
+/// The number of the graphics engine, and of a client for each µTLB of a GPC: as UVM reads them.
+#[test]
+fn engines_and_clients_are_the_chips() {
+    for (chip, engine, clients) in [
+        (&Personality::TURING, 64, [0, 2, 4, 6]),
+        (&Personality::VOLTA, 64, [0, 2, 4, 6]),
+        (&Personality::AMPERE, 64, [0, 1, 2, 3]),
+        (&Personality::HOPPER, 384, [0, 7, 0x21, 0x36]),
+    ] {
+        let (m, mut b, _) = buffer();
+        let va = 0x1ff_ffff_ffff_f000;
+        for utlb in 4..8 {
+            let written = b.write(&m, chip, &fault(va, utlb), false);
+            assert!(matches!(written, Ok(Put::Written { .. })));
+        }
+        for (i, client) in clients.into_iter().enumerate() {
+            let word = |w: u64| m.load32(Loc::buffer(b.slot(), 32 * i as u64 + 4 * w));
+            assert_eq!(word(6), Ok(engine), "{}", chip.name);
+            let last = word(7).unwrap();
+            assert_eq!((last >> 8 & 0x7f, last >> 24 & 0x1f), (client, 1));
+            assert_eq!((word(2), word(3)), (Ok(0xffff_f000), Ok(0x1ff_ffff)));
+        }
+    }
+}
+
 #[test]
 fn one_place_stays_free_and_get_makes_room() {
     let (m, mut b, registers) = buffer();

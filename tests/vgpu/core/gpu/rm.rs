@@ -40,7 +40,8 @@ impl<M: Machine> Gpu<M> {
 
     fn add_space(&mut self, h_vaspace: Option<u32>) -> Result<SpaceId, Error> {
         let id = SpaceId(self.next_space);
-        self.hw.spaces.push(AddressSpace::new(id, h_vaspace))?;
+        let space = AddressSpace::new(id, h_vaspace, self.hw.chip);
+        self.hw.spaces.push(space)?;
         self.next_space += 1;
         Ok(id)
     }

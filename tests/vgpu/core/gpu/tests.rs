@@ -11,7 +11,6 @@ use crate::emu::late::Who;
 use crate::emu::pma::GRANULE;
 use crate::emu::walk::FaultType;
 use crate::emu::walk::Pdb;
-use crate::emu::walk::VA_END;
 use crate::emu::AllocRequest;
 use crate::emu::Launch;
 use crate::emu::Op;
@@ -941,8 +940,46 @@ fn translations_can_be_asked_for() {
         Ok((2, 4096, 1, u32::MAX))
     );
     assert_eq!(b.gpu.translate(CLIENT, v, VA + 4096), Ok((0, 0, 0, 2)));
-    assert_eq!(b.gpu.translate(CLIENT, v, VA_END), Err(Error::Invalid));
+    let end = b.gpu.config.chip.mmu.va_end();
+    assert_eq!(b.gpu.translate(CLIENT, v, end), Err(Error::Invalid));
     assert_eq!(b.gpu.stats().walks, 0, "not counted");
+}
+
+/// What is above the addresses of one GPU may be below those of another.
+#[test]
+fn kernels_end_where_the_gpus_addresses_do() {
+    for (chip, bits) in [(&Personality::TURING, 49), (&Personality::HOPPER, 57)] {
+        let mut gpu = Gpu::new(Fake::new(16 << 20, 4 << 20), Config { chip, ..config() }).unwrap();
+        let h_vaspace = gpu.create_vaspace(CLIENT).unwrap();
+        let h_channel = create_channel(&mut gpu, CLIENT, h_vaspace).unwrap();
+        let space = gpu.dup_space(CLIENT, h_vaspace).unwrap();
+        gpu.retain_channel(space, CLIENT, h_channel).unwrap();
+        let end = 1 << bits;
+        for (va, want) in [(end - 4096, Ok(1)), (end, Err(Error::Invalid))] {
+            let launch = Launch::new(&[op(READ, va, 1)], 0);
+            let got = launch.and_then(|l| gpu.submit(CLIENT, h_channel, l));
+            assert_eq!(got, want, "{va:#x} of {}", chip.name);
+        }
+        let translated = |va| gpu.translate(CLIENT, h_vaspace, va);
+        assert!(translated(end - 1).is_ok());
+        assert_eq!(translated(end), Err(Error::Invalid));
+    }
+}
+
+/// Where a channel's addresses end, UVM asks for memory above 2^40 in one test of its own.
+#[test]
+fn memory_of_rms_lies_where_channels_reach_it() {
+    for (chip, tera) in [(&Personality::TURING, false), (&Personality::HOPPER, true)] {
+        let mut gpu = Gpu::new(Fake::new(16 << 20, 4 << 20), Config { chip, ..config() }).unwrap();
+        let space = gpu.create_space().unwrap();
+        let (va, _) = gpu.alloc_buffer(space, 4096, 0).unwrap();
+        assert!(va >> 32 != 0 && va < chip.rm_end);
+        let far = gpu.alloc_buffer(space, 1 << 20, 1 << 40);
+        assert_eq!(far.is_ok(), tera, "{}", chip.name);
+        if let Ok((va, _)) = far {
+            assert!(va >= 1 << 40 && va % (1 << 40) == 0, "{va:#x}");
+        }
+    }
 }
 
 fn ask(count: u64) -> AllocRequest {

@@ -12,7 +12,6 @@ use crate::emu::sm::Owner;
 use crate::emu::sm::UserChannel;
 use crate::emu::walk::FaultType;
 use crate::emu::walk::Miss;
-use crate::emu::walk::VA_END;
 use crate::emu::Outcome;
 
 /// Bounds of `include/uapi/vgpu.h`, per open file.
@@ -138,6 +137,9 @@ impl<M: Machine> Gpu<M> {
         if u.bound.is_none() {
             return Err(Error::NotBound);
         }
+        if launch.end() > self.hw.chip.mmu.va_end() {
+            return Err(Error::Invalid);
+        }
         u.submit(launch)
     }
 
@@ -161,7 +163,7 @@ impl<M: Machine> Gpu<M> {
         va: u64,
     ) -> Result<(u32, u64, u32, u32), Error> {
         self.find_vaspace(h_client, h_vaspace)?;
-        if va >= VA_END {
+        if va >= self.hw.chip.mmu.va_end() {
             return Err(Error::Invalid);
         }
         let none = |fault| Ok((0, 0, 0, fault));

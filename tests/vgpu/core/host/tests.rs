@@ -28,6 +28,7 @@ const TO_PHYSICAL: u32 = 1 << 13;
 const REMAP: u32 = 1 << 10;
 
 mod fields;
+mod hopper;
 
 /// A GPU with one channel and a buffer of 64 KiB, half of it the pushbuffer.
 struct Bench {
@@ -56,7 +57,7 @@ impl Bench {
         let space = gpu.create_space().unwrap();
         let (va, buffer) = gpu.alloc_buffer(space, 0x10000, 0).unwrap();
         let (channel, place) = gpu.create_channel(space, 0, ENTRIES).unwrap();
-        Self {
+        let mut bench = Self {
             gpu,
             space,
             channel,
@@ -64,7 +65,12 @@ impl Bench {
             buffer,
             va,
             put: 0,
+        };
+        // What an entry can not say of its segment's address.
+        if let base @ 1.. = va >> 40 {
+            bench.entry(4 << 32 | base << 8);
         }
+        bench
     }
 
     fn data(&self) -> u64 {
@@ -86,7 +92,8 @@ impl Bench {
             m.store32(Loc::buffer(self.buffer, 4 * i as u64), *w)
                 .unwrap();
         }
-        let entry = self.va | (words.len() as u64) << 42;
+        let va = self.va & ((1 << 40) - 1);
+        let entry = va | (words.len() as u64) << 42;
         m.set(Loc::buffer(self.place.ring, u64::from(self.put) * 8), entry);
         self.put = (self.put + 1) % ENTRIES;
         m.store32(Loc::buffer(self.place.control, reg::CHANNEL_PUT), self.put)
@@ -250,7 +257,8 @@ fn memory_operations_are_counted() {
         b.run(&increasing(0, 0x28, &[a, 0, 0, 0xa << 27]));
         assert_eq!(b.gpu.stats().membars, membars);
     }
-    b.run(&[op(4 << 2, 9), op(5 << 2, 0xa)].concat());
+    let cancel = increasing(0, 0x28, &[64, 0, 5 << 2, 0xa << 27]);
+    b.run(&[op(4 << 2, 9), cancel].concat());
     let s = b.gpu.stats();
     assert_eq!((s.cancels_global, s.cancels_va), (1, 1));
     b.run(&op(3 << 2, 0xa));
@@ -286,7 +294,15 @@ fn unknown_methods_stop_the_channel() {
         0x240, 0x244, 0x248, 0x260, 0x264, 0x300, 0x400, 0x404, 0x408, 0x40c, 0x418, 0x700, 0x704,
         0x708,
     ];
-    let mut b = bench();
+    for (chip, scrub) in [(&Personality::TURING, 0x700), (&Personality::HOPPER, 0x6fc)] {
+        refused_but(chip, &host, &[&ce[..], &[scrub]].concat());
+    }
+}
+
+/// A chip refuses all methods but those of the host and of the copy engine that are named.
+fn refused_but(chip: &'static Personality, host: &[u32], ce: &[u32]) {
+    let mut b = Bench::new(chip);
+    let base = b.va >> 40;
     for method in (0..0x2000).step_by(4) {
         for subchannel in [0, CE, 5] {
             if host.contains(&method) || subchannel == CE && ce.contains(&method) {
@@ -309,6 +325,9 @@ fn unknown_methods_stop_the_channel() {
             b.gpu.destroy_channel(b.channel).unwrap();
             (b.channel, b.place) = b.gpu.create_channel(b.space, 0, ENTRIES).unwrap();
             b.put = 0;
+            if base != 0 {
+                b.entry(4 << 32 | base << 8);
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ fn bad_ops_are_refused() {
             (o.stride, o.count, o.rows) = (0, 1 << 33, 1 << 33)
         }),
         ("end", |o| o.va = VA_END - 72),
-        ("end by rows", |o| (o.rows, o.row_stride) = (2, 1 << 49)),
+        ("end by rows", |o| (o.rows, o.row_stride) = (2, 1 << 57)),
         ("below 0", |o| o.stride = -(1 << 39)),
         ("huge stride", |o| o.stride = i64::MIN),
         ("huge rows", |o| {
@@ -47,23 +47,27 @@ fn bad_ops_are_refused() {
         }),
         ("huge va", |o| o.va = u64::MAX - 7),
     ];
-    assert!(Plan::new(&op()).is_ok());
+    let plan = |o: &Op| Kernel::new(&[*o], 1);
+    assert!(plan(&op()).is_ok());
     for (what, change) in bad {
         let mut o = op();
         change(&mut o);
-        assert!(matches!(Plan::new(&o), Err(Error::Invalid)), "{what}");
+        assert!(matches!(plan(&o), Err(Error::Invalid)), "{what}");
     }
     let last = Op {
         va: VA_END - 80,
         ..op()
     };
-    assert!(Plan::new(&last).is_ok());
+    assert!(plan(&last).is_ok());
     let down = Op {
         va: 72,
         stride: -8,
         ..op()
     };
-    assert!(Plan::new(&down).is_ok());
+    assert!(plan(&down).is_ok());
+    for (op, end) in [(last, VA_END), (down, 80), (op(), (1 << 40) + 80)] {
+        assert_eq!(Kernel::new(&[down, op], 1).unwrap().end, end);
+    }
     assert!(Kernel::new(&[], 1).is_err());
     assert!(Kernel::new(&vec![op(); MAX_OPS + 1], 1).is_err());
     let wide = Op {

@@ -12,12 +12,12 @@ use super::*;
 use crate::bench::access;
 use crate::bench::copy;
 use crate::bench::memory_operation;
+use crate::bench::own_va;
 use crate::bench::replay;
 use crate::bench::Bench;
 use crate::bench::Method;
 use crate::bench::Tlbi;
 use crate::bench::FREE;
-use crate::bench::OWN_VA;
 use crate::bench::VA;
 use crate::emu::reg;
 use crate::emu::Op;
@@ -64,8 +64,17 @@ fn release(va: u64, flags: u32) -> Vec<Method> {
 /// Runs a program in both orders, and looks whether it works: `right`, or with a mistake that
 /// has a name.
 fn check(right: &str, wrong: &[&str], works: impl Fn(&mut Bench, &str) -> bool) {
+    check_on(&Personality::VOLTA, right, wrong, works);
+}
+
+fn check_on(
+    chip: &'static Personality,
+    right: &str,
+    wrong: &[&str],
+    works: impl Fn(&mut Bench, &str) -> bool,
+) {
     let run = |order, how: &str| {
-        let mut b = Bench::new(order, &Personality::VOLTA);
+        let mut b = Bench::new(order, chip);
         let works = works(&mut b, how);
         let log: String = b.gpu.machine().log.borrow().concat();
         assert_eq!(log, "", "{how}: {order:?}");
@@ -116,6 +125,34 @@ fn a_copy_is_flushed_before_its_semaphore() {
         b.execute(&[semaphore, copied].concat());
         assert_eq!(b.gpu.machine().get(b.at(DONE)), 1);
         made(b)
+    });
+}
+
+/// Hopper's scrubs are stores as other fills are.
+#[test]
+fn a_scrub_is_flushed_before_its_semaphore() {
+    check_on(&Personality::HOPPER, "a flush", &["no flush"], |b, how| {
+        let flush = if how == "a flush" { FLUSH_GPU } else { 0 };
+        let done = b.data(DONE);
+        b.execute(&[
+            (4, 0x700, VALUE as u32),
+            (4, 0x704, (VALUE >> 32) as u32),
+            (4, 0x6fc, 0),
+            (4, 0x264, 0),
+            (4, 0x408, 0),
+            (4, 0x40c, FREE as u32),
+            (4, 0x418, 0x1000),
+            (4, 0x240, (done >> 32) as u32),
+            (4, 0x244, done as u32),
+            (4, 0x248, 1),
+            (
+                4,
+                0x300,
+                NOT_PIPELINED | 3 << 7 | TO_PHYSICAL | flush | 1 << 3 | 1 << 23,
+            ),
+        ]);
+        assert_eq!(b.gpu.machine().get(b.at(DONE)), 1);
+        b.gpu.machine().get(Loc::vidmem(FREE + 0xff8)) == VALUE
     });
 }
 
@@ -409,7 +446,7 @@ fn an_invalidate_is_over_with_its_acknowledgement() {
                 ..Tlbi::ALL
             };
             let other = Tlbi {
-                range: Some((OWN_VA, 0)),
+                range: Some((own_va(&Personality::TURING), 0)),
                 ..Tlbi::ALL
             };
             let methods = match how {

@@ -98,6 +98,11 @@ impl Launch {
         Ok(launch)
     }
 
+    /// The address after the last one that is accessed.
+    pub(in crate::emu) fn end(&self) -> u64 {
+        self.kernel.end
+    }
+
     /// Room for so many warps is held.
     pub(in crate::emu) fn most_warps(&self) -> usize {
         self.ready.capacity()

@@ -6,11 +6,11 @@
 use std::vec::Vec;
 
 use super::*;
+use crate::bench::own_va;
 use crate::bench::spare_tables;
 use crate::bench::Bench;
 use crate::bench::Tlbi;
 use crate::bench::FREE;
-use crate::bench::OWN_VA;
 use crate::bench::VA;
 use crate::emu::Loc;
 use crate::emu::Order;
@@ -19,13 +19,22 @@ use crate::fake::Fake;
 use crate::fake::Size;
 use crate::fake::Tables;
 
-const CHIPS: [&Personality; 3] = [
-    &Personality::TURING,
-    &Personality::VOLTA,
-    &Personality::AMPERE,
-];
-/// The levels of an invalidate: all, and then from entries of page tables alone up to PDE3.
-const LEVELS: core::ops::RangeInclusive<u32> = 0..=5;
+const CHIPS: [&Personality; 4] = Personality::ALL;
+
+/// Level of the root, as the number of its PDE.
+fn root(chip: &Personality) -> u32 {
+    if chip.host_class == 0xc86f {
+        4
+    } else {
+        3
+    }
+}
+
+/// The levels of an invalidate: all, and then from entries of page tables alone up to the root's.
+fn levels(chip: &Personality) -> core::ops::RangeInclusive<u32> {
+    0..=root(chip) + 2
+}
+
 /// Two pages of vidmem of any size, whose first words are [`OLD`] and [`NEW`].
 const PAGES: [u64; 2] = [FREE, FREE + (2 << 20)];
 const OLD: u64 = 0x0123_4567;
@@ -41,10 +50,10 @@ enum Unit {
 const UNITS: [Unit; 2] = [Unit::Sm, Unit::CopyEngine];
 
 impl Unit {
-    fn va(self) -> u64 {
+    fn va(self, chip: &Personality) -> u64 {
         match self {
             Self::Sm => VA,
-            Self::CopyEngine => OWN_VA,
+            Self::CopyEngine => own_va(chip),
         }
     }
 
@@ -63,33 +72,42 @@ impl Unit {
     fn read(self, b: &mut Bench) -> Option<u64> {
         match self {
             Self::Sm => b.read(VA),
-            Self::CopyEngine => Some(b.copied(OWN_VA)),
+            Self::CopyEngine => Some(b.copied(own_va(b.gpu.config().chip))),
         }
     }
 
     fn map(self, b: &mut Bench, size: Size, to: u64) {
-        let mut tables = core::mem::replace(self.tables(b), spare_tables());
-        tables.map(b.gpu.machine(), self.va(), size, Loc::vidmem(to), 0);
+        let chip = b.gpu.config().chip;
+        let mut tables = core::mem::replace(self.tables(b), spare_tables(chip));
+        tables.map(b.gpu.machine(), self.va(chip), size, Loc::vidmem(to), 0);
         *self.tables(b) = tables;
     }
 }
 
-/// An entry that leads to a page: a page table's of some size, or a directory's of some depth.
+/// An entry that leads to a page: a page table's of some size, or a directory's of some level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
     Page(Size),
     Directory(u32),
 }
 
-const ENTRIES: [Entry; 7] = [
+/// Those of Hopper begin with two that others have not.
+const ENTRIES: [Entry; 9] = [
+    Entry::Page(Size::Giant),
+    Entry::Directory(4),
     Entry::Page(Size::Small),
     Entry::Page(Size::Big),
     Entry::Page(Size::Huge),
-    Entry::Directory(3),
-    Entry::Directory(2),
-    Entry::Directory(1),
     Entry::Directory(0),
+    Entry::Directory(1),
+    Entry::Directory(2),
+    Entry::Directory(3),
 ];
+
+fn entries(chip: &Personality) -> impl Iterator<Item = Entry> {
+    let skipped = if root(chip) == 4 { 0 } else { 2 };
+    ENTRIES.into_iter().skip(skipped)
+}
 
 impl Entry {
     fn size(self) -> Size {
@@ -102,26 +120,30 @@ impl Entry {
     /// The level up to which an invalidate must go.
     fn level(self) -> u32 {
         match self {
+            Self::Page(Size::Giant) => 3,
             Self::Page(Size::Huge) => 2,
             Self::Page(_) => 1,
-            Self::Directory(depth) => 5 - depth,
+            Self::Directory(level) => level + 2,
         }
     }
 
     /// The words of this entry of `va` below `root`, all of whose tables are in vidmem.
-    fn words(self, m: &Fake, tables: &mut Tables, va: u64) -> Vec<Loc> {
+    fn words(self, m: &Fake, chip: &Personality, tables: &mut Tables, va: u64) -> Vec<Loc> {
         let Self::Directory(last) = self else {
             return [tables.entry(m, va, self.size())].into();
         };
+        let (low, entries) = match root(chip) {
+            4 => (12, [256, 512, 512, 512, 2]),
+            _ => (8, [256, 512, 512, 4, 0]),
+        };
         let mut at = tables.root;
-        for depth in 0..=last as usize {
-            let bytes = if depth == 3 { 16 } else { 8 };
-            let entries = [4, 512, 512, 256][depth];
-            let entry = at.plus((va >> DIRECTORY_SHIFTS[depth]) % entries * bytes);
-            if depth == last as usize {
+        for level in (last as usize..=root(chip) as usize).rev() {
+            let bytes = if level == 0 { 16 } else { 8 };
+            let entry = at.plus((va >> DIRECTORY_SHIFTS[level]) % entries[level] * bytes);
+            if level == last as usize {
                 return (0..bytes / 8).map(|i| entry.plus(8 * i)).collect();
             }
-            at = Loc::vidmem((m.get(entry) >> 8 & 0x1ff_ffff) << 12);
+            at = Loc::vidmem((m.get(entry) >> low & 0x1ff_ffff) << 12);
         }
         unreachable!()
     }
@@ -135,13 +157,13 @@ fn mapped(unit: Unit, entry: Entry, chip: &'static Personality) -> (Bench, Vec<(
         b.gpu.machine().set(Loc::vidmem(page), value);
     }
     unit.map(&mut b, entry.size(), PAGES[0]);
-    let mut other = spare_tables();
-    let m = b.gpu.machine();
-    other.map(m, unit.va(), entry.size(), Loc::vidmem(PAGES[1]), 0);
-    let values = entry.words(m, &mut other, unit.va());
+    let mut other = spare_tables(chip);
+    let (m, va) = (b.gpu.machine(), unit.va(chip));
+    other.map(m, va, entry.size(), Loc::vidmem(PAGES[1]), 0);
+    let values = entry.words(m, chip, &mut other, va);
     let values: Vec<u64> = values.into_iter().map(|at| m.get(at)).collect();
-    let mut tables = core::mem::replace(unit.tables(&mut b), spare_tables());
-    let words = entry.words(b.gpu.machine(), &mut tables, unit.va());
+    let mut tables = core::mem::replace(unit.tables(&mut b), spare_tables(chip));
+    let words = entry.words(b.gpu.machine(), chip, &mut tables, va);
     *unit.tables(&mut b) = tables;
     (b, words.into_iter().zip(values).collect())
 }
@@ -166,11 +188,11 @@ fn after(unit: Unit, entry: Entry, chip: &'static Personality, tlbi: Option<Tlbi
 #[test]
 fn a_missing_or_too_shallow_invalidate_shows() {
     for (unit, chip) in UNITS.into_iter().flat_map(|u| CHIPS.map(|c| (u, c))) {
-        for entry in ENTRIES {
+        for entry in entries(chip) {
             let what = std::format!("{unit:?} of {}, {entry:?}", chip.name);
             assert_eq!(after(unit, entry, chip, None), OLD, "{what}");
-            for level in LEVELS {
-                let range = Some((unit.va() & !0xffff, 4));
+            for level in levels(chip) {
+                let range = Some((unit.va(chip) & !0xffff, 4));
                 for range in [None, range] {
                     let tlbi = Tlbi {
                         level,
@@ -189,23 +211,24 @@ fn a_missing_or_too_shallow_invalidate_shows() {
 
 #[test]
 fn an_invalidate_is_for_what_it_names() {
-    for unit in UNITS {
-        for entry in ENTRIES {
-            let (mut b, _) = mapped(unit, entry, CHIPS[0]);
+    for (unit, chip) in UNITS.into_iter().flat_map(|u| CHIPS.map(|c| (u, c))) {
+        for entry in entries(chip) {
+            let (mut b, _) = mapped(unit, entry, chip);
             let root = unit.root(&mut b);
             let bytes = entry.size() as u64;
-            let far = unit.va() + (1 << 48);
+            let va = unit.va(chip);
+            let far = va + (1 << 48);
             let cases = [
                 // The page directory, one that is nobody's, and all.
                 (Some(root), None, true),
                 (Some(Loc::vidmem(0x1000)), None, false),
                 (None, None, true),
                 // Its page, one that is within the page, and the next one.
-                (Some(root), Some((unit.va(), 0)), true),
-                (Some(root), Some((unit.va() + bytes - 0x1000, 0)), true),
+                (Some(root), Some((va, 0)), true),
+                (Some(root), Some((va + bytes - 0x1000, 0)), true),
                 (Some(root), Some((far, 0)), false),
                 // One that is aligned down to its size.
-                (Some(root), Some((unit.va() + 0x20_0000, 10)), true),
+                (Some(root), Some((va + 0x20_0000, 10)), true),
             ];
             for (root, range, forgets) in cases {
                 let tlbi = Tlbi {
@@ -214,7 +237,7 @@ fn an_invalidate_is_for_what_it_names() {
                     ..Tlbi::ALL
                 };
                 let want = if forgets { NEW } else { OLD };
-                let got = after(unit, entry, CHIPS[0], Some(tlbi));
+                let got = after(unit, entry, chip, Some(tlbi));
                 assert_eq!(got, want, "{unit:?} {entry:?}: {root:?} {range:x?}");
             }
         }
@@ -224,16 +247,18 @@ fn an_invalidate_is_for_what_it_names() {
 /// The page next to one that is invalidated stays.
 #[test]
 fn the_next_page_is_another_one() {
-    for (size, next) in [
-        (Size::Small, 0x1000),
-        (Size::Big, 0x1_0000),
-        (Size::Huge, 2 << 20),
+    for (chip, size, next) in [
+        (CHIPS[0], Size::Small, 0x1000),
+        (CHIPS[0], Size::Big, 0x1_0000),
+        (CHIPS[0], Size::Huge, 2 << 20),
+        (&Personality::HOPPER, Size::Huge, 2 << 20),
+        (&Personality::HOPPER, Size::Giant, 512 << 20),
     ] {
         let tlbi = Tlbi {
             range: Some((VA + next, 0)),
             ..Tlbi::ALL
         };
-        let got = after(Unit::Sm, Entry::Page(size), CHIPS[0], Some(tlbi));
+        let got = after(Unit::Sm, Entry::Page(size), chip, Some(tlbi));
         assert_eq!(got, OLD, "{size:?}");
     }
 }
@@ -244,9 +269,11 @@ fn without_the_gpcs_it_is_for_the_hub() {
         gpcs: false,
         ..Tlbi::ALL
     };
-    for entry in ENTRIES {
-        let got = UNITS.map(|unit| after(unit, entry, CHIPS[0], Some(tlbi)));
-        assert_eq!(got, [OLD, NEW], "{entry:?}");
+    for chip in CHIPS {
+        for entry in entries(chip) {
+            let got = UNITS.map(|unit| after(unit, entry, chip, Some(tlbi)));
+            assert_eq!(got, [OLD, NEW], "{entry:?}");
+        }
     }
 }
 
@@ -255,8 +282,8 @@ fn without_the_gpcs_it_is_for_the_hub() {
 #[test]
 fn what_is_missing_is_kept_as_well() {
     for chip in CHIPS {
-        for entry in ENTRIES {
-            for level in LEVELS {
+        for entry in entries(chip) {
+            for level in levels(chip) {
                 let (mut b, words) = mapped(Unit::Sm, entry, chip);
                 let none: Vec<(Loc, u64)> = words.iter().map(|&(at, _)| (at, 0)).collect();
                 write(&b, &none);
@@ -267,13 +294,8 @@ fn what_is_missing_is_kept_as_well() {
                 let tlbi = Tlbi { level, ..Tlbi::ALL };
                 b.execute(&[tlbi.methods(), crate::bench::replay()].concat());
                 // A missing page of 2 MiB is a directory's entry without anything.
-                let needed = match entry {
-                    Entry::Page(Size::Small | Size::Big) => 1,
-                    Entry::Page(Size::Huge) => 2,
-                    Entry::Directory(_) => entry.level(),
-                };
                 let found = b.gpu.stats().faults == 2;
-                let deep = level == 0 || level >= needed;
+                let deep = level == 0 || level >= entry.level();
                 assert_eq!(found, deep, "{entry:?} of {}: level {level}", chip.name);
             }
         }
@@ -309,13 +331,15 @@ fn a_dropped_invalidate_keeps_pages_only() {
 
 #[test]
 fn levels_and_replays_that_are_not_there_are_refused() {
-    for (c, what) in [
-        (6 << 7, "page table level"),
-        (7 << 7, "page table level"),
-        (1 << 1 | 1 << 2, "without the GPCs"),
-        (1 << 1 | 4 << 2, "without the GPCs"),
+    let (turing, hopper) = (CHIPS[0], &Personality::HOPPER);
+    for (chip, c, what) in [
+        (turing, 6 << 7, "page table level"),
+        (turing, 7 << 7, "page table level"),
+        (hopper, 7 << 7, "page table level"),
+        (turing, 1 << 1 | 1 << 2, "without the GPCs"),
+        (turing, 1 << 1 | 4 << 2, "without the GPCs"),
     ] {
-        let mut b = Bench::kind();
+        let mut b = Bench::new(Order::Kind, chip);
         let methods = crate::bench::memory_operation([0, 0, c, 9 << 27]);
         b.push(0, &methods);
         b.run();

@@ -11,11 +11,17 @@ use crate::fake::NO_ATOMICS;
 use crate::fake::READ_ONLY;
 use crate::fake::SYSMEM;
 
-const VIDMEM: u64 = 8 << 20;
+mod version_3;
 
-fn tables(mixed: bool) -> (Fake, Tables, Pdb) {
+const VIDMEM: u64 = 8 << 20;
+const BOTH: [Mmu; 2] = [Mmu::V2, Mmu::V3];
+
+fn tables(mmu: Mmu, mixed: bool) -> (Fake, Tables, Pdb) {
     let m = Fake::new(VIDMEM, 4 << 20);
-    let t = Tables::new(1 << 20, SYSMEM, mixed);
+    let mut t = Tables::new(1 << 20, SYSMEM, mixed);
+    if mmu == Mmu::V3 {
+        t = t.version_3();
+    }
     let pdb = Pdb {
         at: t.root.at,
         vidmem: true,
@@ -25,22 +31,30 @@ fn tables(mixed: bool) -> (Fake, Tables, Pdb) {
 
 #[test]
 fn nothing_is_mapped_at_first() {
-    let (m, mut t, pdb) = tables(false);
-    assert_eq!(walk(&m, pdb, 0), Err(PDE_FAULT));
-    assert_eq!(walk(&m, pdb, VA_END), Err(PDE_FAULT));
-    assert_eq!(walk(&m, pdb, u64::MAX), Err(PDE_FAULT));
-    // Tables down to the last level, but no page.
-    t.entry(&m, 0x1234_5000, Size::Small);
-    assert_eq!(walk(&m, pdb, 0x1234_5000), Err(PTE_FAULT));
+    for (mmu, end) in [(Mmu::V2, 1 << 49), (Mmu::V3, 1 << 57)] {
+        let (m, mut t, pdb) = tables(mmu, false);
+        assert_eq!(mmu.va_end(), end);
+        assert_eq!(walk(&m, mmu, pdb, 0), Err(PDE_FAULT));
+        // Tables down to the last level, but no page.
+        t.entry(&m, 0x1234_5000, Size::Small);
+        assert_eq!(walk(&m, mmu, pdb, 0x1234_5000), Err(PTE_FAULT));
+        // Above the end nothing is found by the lower bits.
+        t.map(&m, 0, Size::Small, Loc::vidmem(0), 0);
+        t.map(&m, end - 4096, Size::Small, Loc::vidmem(0), 0);
+        for va in [end, !0xfff] {
+            assert_eq!(walk(&m, mmu, pdb, va), Err(PDE_FAULT), "{va:#x}");
+        }
+        assert!(walk(&m, mmu, pdb, end - 1).is_ok());
+    }
 }
 
 #[test]
 fn every_size_and_place() {
-    for mixed in [false, true] {
+    for (mmu, mixed) in BOTH.into_iter().flat_map(|v| [(v, false), (v, true)]) {
         for size in [Size::Small, Size::Big, Size::Huge] {
             for to in [Loc::vidmem(4 << 20), Loc::sysmem(0x12_3460_0000)] {
-                let (m, mut t, pdb) = tables(mixed);
-                let va = 0x1_7fff_ffe0_0000;
+                let (m, mut t, pdb) = tables(mmu, mixed);
+                let va = (mmu.va_end() - 0x8000_0000_0000) | 0x7fff_ffe0_0000;
                 t.map(&m, va, size, to, 0);
                 let bytes = size as u64;
                 let page = Page {
@@ -49,9 +63,9 @@ fn every_size_and_place() {
                     writable: true,
                     atomic: true,
                 };
-                assert_eq!(walk(&m, pdb, va), Ok(page));
-                assert_eq!(walk(&m, pdb, va + bytes - 1), Ok(page));
-                assert!(walk(&m, pdb, va + (2 << 20)).is_err());
+                assert_eq!(walk(&m, mmu, pdb, va), Ok(page));
+                assert_eq!(walk(&m, mmu, pdb, va + bytes - 1), Ok(page));
+                assert!(walk(&m, mmu, pdb, va - 1).is_err());
             }
         }
     }
@@ -59,58 +73,76 @@ fn every_size_and_place() {
 
 #[test]
 fn permissions() {
-    let (m, mut t, pdb) = tables(false);
-    let at = Loc::vidmem(0);
-    t.map(&m, 0, Size::Small, at, READ_ONLY);
-    t.map(&m, 4096, Size::Small, at, NO_ATOMICS);
-    let page = |va| walk(&m, pdb, va).map(|p| (p.writable, p.atomic));
-    assert_eq!(page(0), Ok((false, true)));
-    assert_eq!(page(4096), Ok((true, false)));
+    for mmu in BOTH {
+        let (m, mut t, pdb) = tables(mmu, false);
+        let at = Loc::vidmem(0);
+        t.map(&m, 0, Size::Small, at, READ_ONLY);
+        t.map(&m, 4096, Size::Small, at, NO_ATOMICS);
+        let page = |va| walk(&m, mmu, pdb, va).map(|p| (p.writable, p.atomic));
+        assert_eq!(page(0), Ok((false, true)));
+        assert_eq!(page(4096), Ok((true, false)));
+    }
 }
 
 #[test]
 fn big_pages_come_before_small_ones() {
-    let (m, mut t, pdb) = tables(false);
-    t.map(&m, 0x1000, Size::Small, Loc::vidmem(0x5000), 0);
-    // The big entry is all zero: look at the small one.
-    let big = t.entry(&m, 0, Size::Big);
-    assert_eq!(walk(&m, pdb, 0x1000).map(|p| p.bytes), Ok(4096));
-    // Invalid, but private: the small one does not count.
-    m.set(big, 1 << 5);
-    assert_eq!(walk(&m, pdb, 0x1000), Err(PTE_FAULT));
-    t.map(&m, 0, Size::Big, Loc::vidmem(0x10000), 0);
-    assert_eq!(walk(&m, pdb, 0x1000).map(|p| p.bytes), Ok(65536));
+    // Invalid, but private; and invalid with the PCF that says the same.
+    for (mmu, unmapped) in [(Mmu::V2, 1 << 5), (Mmu::V3, 3 << 3)] {
+        let (m, mut t, pdb) = tables(mmu, false);
+        t.map(&m, 0x1000, Size::Small, Loc::vidmem(0x5000), 0);
+        // The big entry is all zero: look at the small one.
+        let big = t.entry(&m, 0, Size::Big);
+        assert_eq!(walk(&m, mmu, pdb, 0x1000).map(|p| p.bytes), Ok(4096));
+        // The small one does not count.
+        m.set(big, unmapped);
+        assert_eq!(walk(&m, mmu, pdb, 0x1000), Err(PTE_FAULT));
+        t.map(&m, 0, Size::Big, Loc::vidmem(0x10000), 0);
+        assert_eq!(walk(&m, mmu, pdb, 0x1000).map(|p| p.bytes), Ok(65536));
+    }
 }
 
 #[test]
 fn what_is_not_emulated_is_no_fault() {
-    let (m, mut t, pdb) = tables(false);
-    for size in [Size::Small, Size::Big] {
-        let (m, mut t, pdb) = tables(false);
+    for (mmu, size) in BOTH
+        .into_iter()
+        .flat_map(|v| [(v, Size::Small), (v, Size::Big)])
+    {
+        let (m, mut t, pdb) = tables(mmu, false);
         let sparse = 1 << 3;
         let entry = t.entry(&m, 0, size);
         m.set(entry, sparse);
-        assert_eq!(walk(&m, pdb, 0), Err(Miss::NotEmulated(sparse)), "{size:?}");
+        assert_eq!(
+            walk(&m, mmu, pdb, 0),
+            Err(Miss::NotEmulated(sparse)),
+            "{size:?}"
+        );
     }
+    let (m, mut t, pdb) = tables(Mmu::V2, false);
     let peer = 1 | 1 << 1;
     let entry = t.entry(&m, 0, Size::Small);
     m.set(entry, peer);
-    assert_eq!(walk(&m, pdb, 0), Err(Miss::NotEmulated(peer)));
+    assert_eq!(walk(&m, Mmu::V2, pdb, 0), Err(Miss::NotEmulated(peer)));
 }
 
 #[test]
 fn tables_that_are_nowhere_are_told() {
-    let (m, t, pdb) = tables(false);
+    let (m, t, pdb) = tables(Mmu::V2, false);
     let beyond = VIDMEM;
     m.set(t.root, beyond >> 12 << 8 | 1 << 1);
-    assert_eq!(walk(&m, pdb, 0), Err(Miss::BadTable(Loc::vidmem(beyond))));
+    assert_eq!(
+        walk(&m, Mmu::V2, pdb, 0),
+        Err(Miss::BadTable(Loc::vidmem(beyond)))
+    );
     m.set(t.root, 2 << 1);
-    assert_eq!(walk(&m, pdb, 0), Err(Miss::BadTable(Loc::sysmem(0))));
+    assert_eq!(
+        walk(&m, Mmu::V2, pdb, 0),
+        Err(Miss::BadTable(Loc::sysmem(0)))
+    );
 }
 
 /// Maps pages at random and compares with a map from page number to target.
-fn check_random(pages: &[(u64, Size, u64, u64)], probes: &[u64]) {
-    let (m, mut t, pdb) = tables(true);
+fn check_random(mmu: Mmu, pages: &[(u64, Size, u64, u64)], probes: &[u64]) {
+    let (m, mut t, pdb) = tables(mmu, true);
     let mut model = BTreeMap::new();
     for &(block, size, slot, flags) in pages {
         // One size per 2 MiB, as UVM never leaves others under a valid page.
@@ -140,7 +172,7 @@ fn check_random(pages: &[(u64, Size, u64, u64)], probes: &[u64]) {
             .range(..=va)
             .next_back()
             .filter(|(&v, &(b, _, _))| va < v + b);
-        match (hit, walk(&m, pdb, va)) {
+        match (hit, walk(&m, mmu, pdb, va)) {
             (Some((_, &(bytes, base, flags))), Ok(page)) => {
                 let (writable, atomic) = (flags & READ_ONLY == 0, flags & NO_ATOMICS == 0);
                 assert_eq!(
@@ -173,6 +205,8 @@ proptest! {
         ),
         probes in proptest::collection::vec(0u64..(600 << 21), 20),
     ) {
-        check_random(&pages, &probes);
+        for mmu in BOTH {
+            check_random(mmu, &pages, &probes);
+        }
     }
 }

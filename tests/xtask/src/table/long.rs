@@ -58,6 +58,7 @@ pub fn extra(setting: &Setting, amount: Amount) -> Result<Vec<Part>, String> {
     ));
     for driver in ["rust", "upstream"] {
         parts.push(adversarial(driver, setting));
+        parts.push(hopper(driver, setting));
     }
     Ok(parts)
 }
@@ -71,6 +72,15 @@ fn adversarial(driver: &str, setting: &Setting) -> Part {
         &[&of, "VGPU_ORDER=adversarial", &seed, "VM_TIMEOUT=3000"],
         &format!("{SUITE}/ladder"),
     )
+}
+
+/// The same on Hopper, whose page tables and methods are others.
+fn hopper(driver: &str, setting: &Setting) -> Part {
+    let part = adversarial(driver, setting).with(&["GPU=hopper"]);
+    Part {
+        name: format!("{driver}/ladder-hopper-adversarial"),
+        ..part
+    }
 }
 
 /// A program that uvmrun records, and runs with its plan.

@@ -207,7 +207,24 @@ fn ladder(driver: &str, release: Option<&str>) -> Vec<Part> {
             &two_gpus(of),
             &two_gpus_ladder(),
         ),
+        Part::vm(
+            &format!("{driver}/ladder-hopper"),
+            &[
+                of,
+                "GPU=hopper",
+                "VGPU_ORDER=adversarial",
+                "VGPU_SEED=1",
+                "VM_TIMEOUT=1500",
+            ],
+            &hopper_ladder(),
+        ),
     ]
+}
+
+/// The steps in which Hopper's own methods, page tables and faults are at work.
+pub fn hopper_ladder() -> String {
+    let steps = [6, 7, 8, 9, 13, 14, 17].map(|n| format!("{SUITE}/ladder --only 'step {n}'"));
+    steps.join(" && ")
 }
 
 /// The source of the release whose tests are asked for, if one is named.

@@ -319,13 +319,16 @@ fn submit() -> Outcome {
             "unaligned address",
             good_op.clone().u64(VA, buffer.address() + 4),
         ),
-        ("address over 2^49", good_op.clone().u64(VA, 1 << 49)),
+        (
+            "address over the end",
+            good_op.clone().u64(VA, va_end(&gpu)),
+        ),
         (
             "address at the very end",
             good_op.clone().u64(VA, u64::MAX - 7),
         ),
         (
-            "running over 2^49",
+            "running over the end",
             good_op.clone().u64(STRIDE, 1 << 30).u64(COUNT, 1 << 30),
         ),
         (
@@ -336,7 +339,7 @@ fn submit() -> Outcome {
                 .u64(COUNT, 1 << 39),
         ),
         (
-            "rows over 2^49",
+            "rows over the end",
             good_op.clone().u64(ROW_STRIDE, 1 << 40).u64(ROWS, 1 << 20),
         ),
         (
@@ -556,15 +559,23 @@ fn inject() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// First address that is none of the GPU's.
+fn va_end(gpu: &Gpu) -> u64 {
+    match gpu.info().personality {
+        PERSONALITY_HOPPER => 1 << 57,
+        _ => 1 << 49,
+    }
+}
+
 fn translate() -> Outcome {
     let (process, gpu) = start()?;
     let number = Translate::NUMBER;
     let of = |va: u64| Bytes::new(40).u32(8, gpu.vaspace().h_vaspace).u64(16, va);
-    for va in [1 << 49, u64::MAX] {
+    for va in [va_end(&gpu), u64::MAX] {
         gives(
             gpu.device(),
             number,
-            "address over 2^49",
+            "address over the end",
             &of(va),
             libc::EINVAL,
         )?;

@@ -34,7 +34,6 @@ fn each_bit(
 #[test]
 fn registers_of_the_copy_engine() {
     const ALL: &[(u32, u32)] = &[(31, 0)];
-    const UPPER: &[(u32, u32)] = &[(16, 0)];
     const TARGET: &[(u32, u32)] = &[(1, 0)];
     const COMPONENTS: &[(u32, u32)] = &[
         (2, 0),
@@ -45,15 +44,21 @@ fn registers_of_the_copy_engine() {
         (21, 20),
         (25, 24),
     ];
+    for (chip, upper) in [
+        (&Personality::TURING, &[(16, 0)][..]),
+        (&Personality::HOPPER, &[(24, 0)]),
+    ] {
+        for method in [0x240, 0x400, 0x408] {
+            let what = std::format!("{method:#x} of {}", chip.name);
+            each_bit(chip, &what, upper, |_, bit| increasing(CE, method, &[bit]));
+        }
+    }
     for (method, fields) in [
-        (0x240, UPPER),
         (0x244, ALL),
         (0x248, ALL),
         (0x260, TARGET),
         (0x264, TARGET),
-        (0x400, UPPER),
         (0x404, ALL),
-        (0x408, UPPER),
         (0x40c, ALL),
         (0x418, ALL),
         (0x700, ALL),
@@ -70,12 +75,14 @@ fn registers_of_the_copy_engine() {
 #[test]
 fn launches() {
     let fields = [(4, 0), (10, 7), (13, 12), (19, 14), (25, 25)];
-    for chip in [
-        &Personality::TURING,
-        &Personality::VOLTA,
-        &Personality::AMPERE,
+    let more = [&fields[..], &[(23, 23), (26, 26)]].concat();
+    for (chip, fields) in [
+        (&Personality::TURING, &fields[..]),
+        (&Personality::VOLTA, &fields),
+        (&Personality::AMPERE, &fields),
+        (&Personality::HOPPER, &more),
     ] {
-        each_bit(chip, "LAUNCH_DMA", &fields, |_, bit| {
+        each_bit(chip, "LAUNCH_DMA", fields, |_, bit| {
             increasing(CE, 0x300, &[bit])
         });
     }
@@ -108,6 +115,9 @@ fn registers_of_the_host() {
             increasing(0, method, &[bit])
         });
     }
+    each_bit(&Personality::HOPPER, "0x60", &[(24, 0)], |_, bit| {
+        increasing(0, 0x60, &[bit])
+    });
     for (method, fields) in [
         (0x10, &[(7, 0)][..]),
         (0x14, &[(31, 2)]),
@@ -198,6 +208,10 @@ fn memory_operations() {
             });
         }
     }
+    let engine = &[(8, 0), (11, 11), (31, 12)];
+    each_bit(&Personality::HOPPER, "cancel", engine, |_, bit| {
+        increasing(0, 0x28, &[bit, 0, 5 << 2, 0xa << 27])
+    });
     let mut b = bench();
     b.run(&increasing(0, 0x28, &[0, 0, 1 << 10, 9 << 27]));
     assert!(b.error().1.contains("aperture"), "{:?}", b.error());
@@ -231,13 +245,14 @@ fn entries_of_the_ring() {
         (&Personality::TURING, &[(30, 10), (7, 0)][..]),
         (&Personality::AMPERE, &[(30, 10), (7, 0)]),
         (&Personality::VOLTA, &[(30, 10), (8, 0)]),
+        (&Personality::HOPPER, &[(30, 10), (7, 0)]),
     ];
     for (chip, fields) in chips {
         for n in 0..64 {
             let mut b = Bench::new(chip);
+            let at = Loc::buffer(b.place.ring, u64::from(b.put) * 8);
             b.push(&increasing(0, 0x78, &[0]));
             let m = b.gpu.machine();
-            let at = Loc::buffer(b.place.ring, 0);
             m.set(at, m.get(at) ^ 1 << n);
             b.gpu.run();
             let refused = b.error().1.contains("are not known");

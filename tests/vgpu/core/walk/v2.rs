@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Entries of version 2. Addresses in vidmem and in system memory have fields of their own.
+
+use super::Format;
+use super::Invalid;
+use super::Miss;
+use super::Page;
+use super::Way;
+use super::PDE_FAULT;
+use crate::emu::bits::field;
+use crate::emu::machine::Loc;
+
+/// Version 2, from Pascal to GA100.
+pub(super) struct V2;
+
+impl Format for V2 {
+    const VA_BITS: u32 = 49;
+    const ROOT: usize = 3;
+
+    #[inline(always)]
+    fn follow(_: usize, entry: u64) -> Result<Way, Miss> {
+        Self::small(entry).map(Way::Table)
+    }
+
+    #[inline(always)]
+    fn big(entry: u64) -> Result<Option<Loc>, Miss> {
+        Ok(table(entry, 4, 8))
+    }
+
+    #[inline(always)]
+    fn small(entry: u64) -> Result<Loc, Miss> {
+        table(entry, 8, 12).ok_or(PDE_FAULT)
+    }
+
+    #[inline(always)]
+    fn page(entry: u64, bytes: u64) -> Result<Page, Miss> {
+        let base = match field(entry, 2, 1) {
+            0 => Loc::vidmem(field(entry, 32, 8) << 12),
+            1 => return Err(Miss::NotEmulated(entry)),
+            _ => Loc::sysmem(field(entry, 53, 8) << 12),
+        };
+        Ok(Page {
+            base,
+            bytes,
+            writable: field(entry, 6, 6) == 0,
+            atomic: field(entry, 7, 7) == 0,
+        })
+    }
+
+    #[inline(always)]
+    fn invalid(entry: u64) -> Invalid {
+        // The privilege bit says that the table of 4 KiB pages does not count, the volatile bit "sparse".
+        if field(entry, 5, 5) != 0 {
+            Invalid::NoSmallPages
+        } else if field(entry, 3, 3) != 0 {
+            Invalid::Other
+        } else {
+            Invalid::Nothing
+        }
+    }
+}
+
+/// The table a directory entry points to: its address field starts at bit `low`
+/// and counts in units of 2^`shift` bytes.
+#[inline(always)]
+fn table(entry: u64, low: u32, shift: u32) -> Option<Loc> {
+    match field(entry, 2, 1) {
+        0 => None,
+        1 => Some(Loc::vidmem(field(entry, 32, low) << shift)),
+        _ => Some(Loc::sysmem(field(entry, 53, low) << shift)),
+    }
+}

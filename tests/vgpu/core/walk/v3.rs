@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Entries of version 3. An address has the same place in all of them, and what else there is to
+//! say is a number, the permission control flags (PCF).
+//!
+//! Some of these say whether the CPU's tables are asked as well (ATS), for which there is none
+//! here; and whether a page's accesses are counted, which they are in any case.
+
+use super::Format;
+use super::Invalid;
+use super::Miss;
+use super::Page;
+use super::Way;
+use super::PDE1;
+use super::PDE_FAULT;
+use crate::emu::bits::field;
+use crate::emu::machine::Loc;
+
+/// Version 3, of which Hopper is.
+pub(super) struct V3;
+
+/// The kind of ordinary memory, the only one here.
+const GENERIC: u64 = 6;
+
+/// The PCF of an invalid entry of a page table.
+mod invalid {
+    pub(super) const SPARSE: u64 = 1;
+    pub(super) const MAPPING_NOWHERE: u64 = 2;
+    pub(super) const NO_VALID_4KB_PAGE: u64 = 3;
+}
+
+impl Format for V3 {
+    const VA_BITS: u32 = 57;
+    const ROOT: usize = 4;
+
+    fn follow(level: usize, entry: u64) -> Result<Way, Miss> {
+        match (entry & 1, level) {
+            (0, _) => Self::small(entry).map(Way::Table),
+            (_, PDE1) => Self::page(entry, 1 << 29).map(Way::Page),
+            _ => Err(Miss::NotEmulated(entry)),
+        }
+    }
+
+    fn big(entry: u64) -> Result<Option<Loc>, Miss> {
+        table(entry, 8)
+    }
+
+    fn small(entry: u64) -> Result<Loc, Miss> {
+        table(entry, 12)?.ok_or(PDE_FAULT)
+    }
+
+    fn page(entry: u64, bytes: u64) -> Result<Page, Miss> {
+        if field(entry, 11, 8) != GENERIC {
+            return Err(Miss::NotEmulated(entry));
+        }
+        let base = match field(entry, 2, 1) {
+            0 => Loc::vidmem(field(entry, 39, 12) << 12),
+            1 => return Err(Miss::NotEmulated(entry)),
+            _ => Loc::sysmem(field(entry, 51, 12) << 12),
+        };
+        Ok(Page {
+            base,
+            bytes,
+            writable: field(entry, 5, 5) == 0,
+            atomic: field(entry, 6, 6) == 0,
+        })
+    }
+
+    fn invalid(entry: u64) -> Invalid {
+        match field(entry, 7, 3) {
+            invalid::SPARSE | invalid::MAPPING_NOWHERE => Invalid::Other,
+            invalid::NO_VALID_4KB_PAGE => Invalid::NoSmallPages,
+            _ => Invalid::Nothing,
+        }
+    }
+}
+
+/// The table a directory entry points to, by an address whose lowest bit is `low`.
+fn table(entry: u64, low: u32) -> Result<Option<Loc>, Miss> {
+    let pcf = field(entry, 5, 3);
+    let at = field(entry, 51, low) << low;
+    match field(entry, 2, 1) {
+        // Whatever the CPU's tables may say; an odd number says "sparse".
+        0 if pcf & 1 == 0 => Ok(None),
+        1 if pcf < 4 => Ok(Some(Loc::vidmem(at))),
+        2 | 3 if pcf < 4 => Ok(Some(Loc::sysmem(at))),
+        _ => Err(Miss::NotEmulated(entry)),
+    }
+}
