@@ -9,7 +9,7 @@
 # virtme-ng does the work; this adds our modules, a time limit, the kernel's log,
 # and a check that KVM really runs a kernel before it is trusted.
 #
-# Environment: DRIVER=rust|upstream, VIDMEM=256M, GPUS=1|2, GPU=turing|volta|ampere|hopper,
+# Environment: DRIVER=rust|upstream, VIDMEM=256M, GPUS=1|2, GPU=turing|volta|ampere|hopper|blackwell,
 # RELEASE=0|1, KERNEL=release|debug|stock, KDIR=/path (a kernel's headers, where `vmlinuz`
 # leads to its image, beside which its modules lie), VGPU_ORDER=kind|adversarial,
 # VGPU_SEED (of the adversarial order; drawn, and in the kernel's log, without), VM_TIMEOUT (seconds, 600), VM_MEM (3G),
@@ -28,7 +28,7 @@ command=${1-}
 driver=${DRIVER:-rust}
 gpu=${GPU:-turing} gpus=${GPUS:-1} limit=${VM_TIMEOUT:-600}
 case $driver in rust|upstream) ;; *) die "DRIVER=$driver: use rust or upstream" ;; esac
-case $gpu in turing|volta|ampere|hopper) ;; *) die "GPU=$gpu: use turing, volta, ampere or hopper" ;; esac
+case $gpu in turing|volta|ampere|hopper|blackwell) ;; *) die "GPU=$gpu: use turing, volta, ampere, hopper or blackwell" ;; esac
 case $gpus in 1|2) ;; *) die "GPUS=$gpus: use 1 or 2" ;; esac
 order=${VGPU_ORDER:-kind}
 case $order in kind|adversarial) ;; *) die "VGPU_ORDER=$order: use kind or adversarial" ;; esac

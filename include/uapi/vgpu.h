@@ -74,6 +74,7 @@
 #define VGPU_PERSONALITY_VOLTA	1	/* GV100: host C36F, copy engine C3B5 */
 #define VGPU_PERSONALITY_AMPERE	2	/* GA100: host C56F, copy engine C6B5 */
 #define VGPU_PERSONALITY_HOPPER	3	/* GH100: host C86F, copy engine C8B5 */
+#define VGPU_PERSONALITY_BLACKWELL 4	/* GB202: host CA6F, copy engine CAB5 */
 
 /* How vgpu.ko was loaded: struct vgpu_info.features. */
 #define VGPU_FEATURE_TLB	(1ULL << 0)	/* software TLB on: missing invalidates show */

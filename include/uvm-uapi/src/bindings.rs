@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options febea6c4854bfcf7.
+// Of headers and options 4b75cb86bc10bcdf.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 6;
@@ -100,6 +100,7 @@ pub const VGPU_PERSONALITY_TURING: u32 = 0;
 pub const VGPU_PERSONALITY_VOLTA: u32 = 1;
 pub const VGPU_PERSONALITY_AMPERE: u32 = 2;
 pub const VGPU_PERSONALITY_HOPPER: u32 = 3;
+pub const VGPU_PERSONALITY_BLACKWELL: u32 = 4;
 pub const VGPU_FEATURE_TLB: u32 = 1;
 pub const VGPU_FEATURE_POISON: u32 = 2;
 pub const VGPU_FEATURE_SIMULATED: u32 = 4;

@@ -56,19 +56,24 @@ pub(crate) struct Bench {
     space: SpaceId,
 }
 
+/// Whether a chip's page tables are of version 3: Hopper's, and later ones'.
+pub(crate) fn has_version_3(chip: &Personality) -> bool {
+    chip.host_class >= 0xc86f
+}
+
 /// An address of the driver's that page tables map.
 pub(crate) fn own_va(chip: &Personality) -> u64 {
-    match chip.host_class {
-        0xc86f => 1 << 56,
-        _ => 0x8000_0000_0000,
+    match has_version_3(chip) {
+        true => 1 << 56,
+        false => 0x8000_0000_0000,
     }
 }
 
 fn tables(chip: &Personality, i: usize) -> Tables {
     let tables = Tables::new(TABLES[i], SYSMEM + (1 << 19), false);
-    match chip.host_class {
-        0xc86f => tables.version_3(),
-        _ => tables,
+    match has_version_3(chip) {
+        true => tables.version_3(),
+        false => tables,
     }
 }
 

@@ -12,7 +12,7 @@
 //! |---|---|---|---|
 //! | issued | | | nobody; of an SM, its own kernel |
 //! | complete | a wait for idle, or the next launch that is not pipelined | an acknowledged invalidate of its page | its own channel or kernel as well |
-//! | on the GPU | a membar or flush for the GPU, if not of vidmem | the same | all of the GPU |
+//! | on the GPU | a membar or flush for the GPU, if not of vidmem | the same; of Blackwell, an acknowledged invalidate of its page | all of the GPU |
 //!
 //! A membar or flush for the system, and for stores to vidmem also one for the GPU, brings what
 //! it covers to memory. A membar covers what is complete: of its own channel, and of all SMs. A
@@ -326,8 +326,15 @@ impl<M: Machine> Hw<M> {
                 |space: &super::space::AddressSpace| space.id == id && space.pdb == what.pdb;
             if (first..=last).contains(&va) && (what.pdb.is_none() || self.spaces.iter().any(named))
             {
-                s.stage = Stage::Complete;
+                s.stage = match self.chip.acks_are_membars {
+                    true => Stage::Gpu,
+                    false => Stage::Complete,
+                };
             }
+        }
+        if self.chip.acks_are_membars {
+            let is_over = |s: &Store| s.stage == Stage::Gpu && s.to.space == Space::Vidmem;
+            self.land_where(is_over);
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Which GPU is emulated. Fault buffer and access counters are the same from Volta to Hopper, and
-//! up to GA100 page tables, GPFIFO and copy engine as well; what differs is below.
+//! Which GPU is emulated. Fault buffer and access counters are the same from Volta to Blackwell,
+//! and up to GA100 page tables, GPFIFO and copy engine as well; what differs is below.
 
 use super::bits::mask32;
 use super::walk::Mmu;
@@ -60,13 +60,22 @@ pub struct Personality {
     pub(super) old_semaphores: bool,
     /// Whether an invalidate says which TLBs it is for: those of the links to other GPUs, or the others.
     pub(super) invalidate_scopes: bool,
+    /// Whether an acknowledged invalidate is a membar for the GPU as well, of accesses by what it
+    /// invalidates.
+    pub(super) acks_are_membars: bool,
     /// What a counter's notification says of an address; see [`CounterAddress`].
     pub(super) counter_address: CounterAddress,
 }
 
 impl Personality {
     /// All there are, by their numbers.
-    pub const ALL: [&'static Self; 4] = [&Self::TURING, &Self::VOLTA, &Self::AMPERE, &Self::HOPPER];
+    pub const ALL: [&'static Self; 5] = [
+        &Self::TURING,
+        &Self::VOLTA,
+        &Self::AMPERE,
+        &Self::HOPPER,
+        &Self::BLACKWELL,
+    ];
 
     /// TU102 (Turing), whose number is 0.
     pub const TURING: Self = Self {
@@ -91,6 +100,7 @@ impl Personality {
         clients: [0, 2, 4, 6],
         old_semaphores: false,
         invalidate_scopes: false,
+        acks_are_membars: false,
         counter_address: CounterAddress::Virtual,
     };
 
@@ -117,6 +127,7 @@ impl Personality {
         clients: [0, 2, 4, 6],
         old_semaphores: true,
         invalidate_scopes: false,
+        acks_are_membars: false,
         counter_address: CounterAddress::Physical,
     };
 
@@ -142,6 +153,7 @@ impl Personality {
         clients: [0, 1, 2, 3],
         old_semaphores: false,
         invalidate_scopes: true,
+        acks_are_membars: false,
         counter_address: CounterAddress::Virtual,
     };
 
@@ -169,7 +181,24 @@ impl Personality {
         clients: [0, 7, 0x21, 0x36],
         old_semaphores: false,
         invalidate_scopes: true,
+        acks_are_membars: false,
         counter_address: CounterAddress::Virtual,
+    };
+
+    /// GB202 (Blackwell), whose number is 4. NVIDIA's driver knows it from 570 on.
+    pub const BLACKWELL: Self = Self {
+        name: "vgpu (Blackwell GB202)",
+        architecture: 0x1b0,
+        implementation: 2,
+        host_class: 0xca6f,
+        ce_class: 0xcab5,
+        compute_class: 0xcec0,
+        uapi: 4,
+        tpcs_per_gpc: 10,
+        // Of twenty: T1_0, T1_7, T1_8 and T1_19.
+        clients: [0, 7, 0x21, 0x38],
+        acks_are_membars: true,
+        ..Self::HOPPER
     };
 
     /// The personality of this number in `include/uapi/vgpu.h`.
@@ -201,9 +230,9 @@ mod tests {
 
     #[test]
     fn found_by_number() {
-        for n in 0..4 {
+        for n in 0..5 {
             assert_eq!(Personality::from_uapi(n).unwrap().uapi, n);
         }
-        assert!(Personality::from_uapi(4).is_none());
+        assert!(Personality::from_uapi(5).is_none());
     }
 }

@@ -29,7 +29,7 @@ MODULE_PARM_DESC(vidmem_mb, "MiB of memory of each GPU, even, at least 8 (defaul
 
 static char *personality = "turing";
 module_param(personality, charp, 0444);
-MODULE_PARM_DESC(personality, "turing, volta, ampere or hopper");
+MODULE_PARM_DESC(personality, "turing, volta, ampere, hopper or blackwell");
 
 bool vgpu_tlb = true;
 module_param_named(tlb, vgpu_tlb, bool, 0444);
@@ -320,12 +320,12 @@ fail:
 /* Refuses parameters by name, before anything is made. */
 static int check_parameters(void)
 {
-	static const char *const names[] = { "turing", "volta", "ampere", "hopper" };
+	static const char *const names[] = { "turing", "volta", "ampere", "hopper", "blackwell" };
 	int i;
 
 	i = match_string(names, ARRAY_SIZE(names), personality);
 	if (i < 0) {
-		pr_err("personality=%s: use turing, volta, ampere or hopper\n", personality);
+		pr_err("personality=%s: use turing, volta, ampere, hopper or blackwell\n", personality);
 		return -EINVAL;
 	}
 	vgpu_personality = i;

@@ -61,6 +61,7 @@ fn engines_and_clients_are_the_chips() {
         (&Personality::VOLTA, 64, [0, 2, 4, 6]),
         (&Personality::AMPERE, 64, [0, 1, 2, 3]),
         (&Personality::HOPPER, 384, [0, 7, 0x21, 0x36]),
+        (&Personality::BLACKWELL, 384, [0, 7, 0x21, 0x38]),
     ] {
         let (m, mut b, _) = buffer();
         let va = 0x1ff_ffff_ffff_f000;

@@ -425,6 +425,39 @@ fn other_membars_do_as_well() {
     }
 }
 
+/// Blackwell's drivers have no membar after an invalidate, but for the bit of it that is for the
+/// system.
+#[test]
+fn blackwells_acknowledgement_is_a_membar() {
+    for chip in [&Personality::BLACKWELL, &Personality::HOPPER] {
+        let alone = if chip.acks_are_membars { "its" } else { "both" };
+        let wrong = match alone {
+            "its" => &["none"][..],
+            _ => &["none", "its"],
+        };
+        check_on(chip, alone, wrong, |b, how| {
+            let ack = u32::from(how != "none");
+            let tlbi = Tlbi { ack, ..Tlbi::ALL }.methods();
+            let membar = if how == "both" { membar_gpu() } else { vec![] };
+            let methods = [tlbi, membar].concat();
+            page_taken(b, Loc::vidmem(FREE), &methods) == VALUE
+        });
+    }
+    check_on(
+        &Personality::BLACKWELL,
+        "both",
+        &["none", "the bit"],
+        |b, how| {
+            let tlbi = Tlbi {
+                ack: u32::from(how == "both"),
+                sysmembar: how != "none",
+                ..Tlbi::ALL
+            };
+            page_taken(b, Loc::sysmem(SYSMEM), &tlbi.methods()) == VALUE
+        },
+    );
+}
+
 #[test]
 fn an_invalidate_is_over_with_its_acknowledgement() {
     let wrong = ["none", "of one before", "the hub's"];

@@ -6,6 +6,7 @@
 use std::vec::Vec;
 
 use super::*;
+use crate::bench::has_version_3;
 use crate::bench::own_va;
 use crate::bench::spare_tables;
 use crate::bench::Bench;
@@ -19,11 +20,11 @@ use crate::fake::Fake;
 use crate::fake::Size;
 use crate::fake::Tables;
 
-const CHIPS: [&Personality; 4] = Personality::ALL;
+const CHIPS: [&Personality; 5] = Personality::ALL;
 
 /// Level of the root, as the number of its PDE.
 fn root(chip: &Personality) -> u32 {
-    if chip.host_class == 0xc86f {
+    if has_version_3(chip) {
         4
     } else {
         3

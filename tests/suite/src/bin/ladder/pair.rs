@@ -3,7 +3,7 @@
 
 use uvm_suite::{ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, BareTest};
-use vgpu_client::vgpu::{PERSONALITY_AMPERE, PERSONALITY_HOPPER};
+use vgpu_client::vgpu::{PERSONALITY_AMPERE, PERSONALITY_BLACKWELL, PERSONALITY_HOPPER};
 use vgpu_client::{Buffer, Facts, Gpu, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
 
 use crate::{NONE, SEMAPHORE};
@@ -112,10 +112,10 @@ fn peers(process: Process, gpus: [Gpu; 2]) -> Outcome {
 }
 
 /// A GPU has no page tables of the memory of one that it has no link to, and the test says which
-/// of its reasons it is: NVIDIA's Ampere and Hopper would do without them in any case.
+/// of its reasons it is: NVIDIA's Ampere and later ones would do without them in any case.
 fn identity_mappings(process: Process, gpus: [Gpu; 2]) -> Outcome {
     let refusal = match gpus[0].info().personality {
-        PERSONALITY_AMPERE | PERSONALITY_HOPPER => NvStatus::NOTHING_TO_DO,
+        PERSONALITY_AMPERE | PERSONALITY_HOPPER | PERSONALITY_BLACKWELL => NvStatus::NOTHING_TO_DO,
         _ => NvStatus::INVALID_DEVICE,
     };
     let [a, b] = [gpus[0].uuid(), gpus[1].uuid()];
