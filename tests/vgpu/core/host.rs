@@ -15,6 +15,7 @@ use super::gpu::Hw;
 use super::late::Who;
 use super::machine::Loc;
 use super::machine::Machine;
+use super::personality::Personality;
 use super::tlb::Invalidate;
 use super::walk::Mmu;
 use super::walk::Pdb;
@@ -316,6 +317,12 @@ impl Channel {
             vidmem: field32(c, 11, 10) == 0,
         };
         let va = join(b, a & !0xfff);
+        // Of an invalidate of all addresses they are parts of no address, and are not looked at.
+        let va = if targeted {
+            gpu_address(hw.chip, va)?
+        } else {
+            va
+        };
         let replay = field32(c, 4, 2);
         let (a_known, b_known) = match (targeted, replay) {
             (false, _) => (known::INVALIDATE, 0),
@@ -422,6 +429,16 @@ impl<M: Machine> Hw<M> {
                 .report(format_args!("vgpu{}: no time registers", self.index));
         }
     }
+}
+
+/// The address that the GPU has for one of UVM's, which are sign-extended to 64 bits: by the GPU's highest bit, or by the
+/// CPU's where that is lower.
+fn gpu_address(chip: &Personality, va: u64) -> Result<u64, Trouble> {
+    let beyond = va >> chip.mmu.va_bits();
+    if beyond != 0 && beyond != u64::MAX >> chip.mmu.va_bits() {
+        return Err(Trouble::NotEmulated("address that is not sign-extended"));
+    }
+    Ok(va & (chip.mmu.va_end() - 1))
 }
 
 #[cfg(test)]

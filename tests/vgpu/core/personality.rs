@@ -170,7 +170,8 @@ impl Personality {
         mmu: Mmu::V3,
         host_va_bits: 57,
         rm_end: 64 << 50,
-        rm_buffers: ((3 << 40) + (1 << 32), 64 << 50),
+        // Of the bits above 40 high and low ones are set, so that each counts that a segment has.
+        rm_buffers: ((0xa5a3 << 40) + (1 << 32), 64 << 50),
         has_segments: true,
         has_scrub: true,
         // Scrubbing, and that there is no compression after the L2, where there never is any.

@@ -296,8 +296,8 @@ fn last_levels<F: Format, M: Machine>(
         return F::page(entry, 1 << 12);
     }
     Err(match F::invalid(entry) {
-        Invalid::Other => Miss::NotEmulated(entry),
-        _ => PTE_FAULT,
+        Invalid::Nothing => PTE_FAULT,
+        _ => Miss::NotEmulated(entry),
     })
 }
 

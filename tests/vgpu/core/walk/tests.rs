@@ -54,7 +54,7 @@ fn every_size_and_place() {
         for size in [Size::Small, Size::Big, Size::Huge] {
             for to in [Loc::vidmem(4 << 20), Loc::sysmem(0x12_3460_0000)] {
                 let (m, mut t, pdb) = tables(mmu, mixed);
-                let va = (mmu.va_end() - 0x8000_0000_0000) | 0x7fff_ffe0_0000;
+                let va = (mmu.va_end() - 0x8000_0000_0000) | 0x7fff_ffc0_0000;
                 t.map(&m, va, size, to, 0);
                 let bytes = size as u64;
                 let page = Page {
@@ -66,6 +66,7 @@ fn every_size_and_place() {
                 assert_eq!(walk(&m, mmu, pdb, va), Ok(page));
                 assert_eq!(walk(&m, mmu, pdb, va + bytes - 1), Ok(page));
                 assert!(walk(&m, mmu, pdb, va - 1).is_err());
+                assert!(walk(&m, mmu, pdb, va + bytes).is_err());
             }
         }
     }
@@ -81,6 +82,23 @@ fn permissions() {
         let page = |va| walk(&m, mmu, pdb, va).map(|p| (p.writable, p.atomic));
         assert_eq!(page(0), Ok((false, true)));
         assert_eq!(page(4096), Ok((true, false)));
+    }
+}
+
+/// An entry of 4 KiB that is none that a driver writes: sparse, in whatever way, or one that has lost its valid bit alone.
+#[test]
+fn invalid_entries_that_say_more_are_not_emulated() {
+    for (mmu, entries) in [
+        (Mmu::V2, &[1 << 3, 1 << 3 | 1 << 5][..]),
+        (Mmu::V3, &[1 << 3, 2 << 3, 3 << 3, 4 << 3, 0x664][..]),
+    ] {
+        for entry in entries {
+            let (m, mut t, pdb) = tables(mmu, false);
+            let at = t.entry(&m, 0x1000, Size::Small);
+            m.set(at, *entry);
+            let found = walk(&m, mmu, pdb, 0x1000);
+            assert_eq!(found, Err(Miss::NotEmulated(*entry)), "{entry:#x}");
+        }
     }
 }
 

@@ -24,8 +24,7 @@ const GENERIC: u64 = 6;
 
 /// The PCF of an invalid entry of a page table.
 mod invalid {
-    pub(super) const SPARSE: u64 = 1;
-    pub(super) const MAPPING_NOWHERE: u64 = 2;
+    pub(super) const NOTHING: u64 = 0;
     pub(super) const NO_VALID_4KB_PAGE: u64 = 3;
 }
 
@@ -53,10 +52,12 @@ impl Format for V3 {
         if field(entry, 11, 8) != GENERIC {
             return Err(Miss::NotEmulated(entry));
         }
+        // What is above the address is a peer's number, or nothing.
+        let at = field(entry, 63, 12) << 12;
         let base = match field(entry, 2, 1) {
-            0 => Loc::vidmem(field(entry, 39, 12) << 12),
-            1 => return Err(Miss::NotEmulated(entry)),
-            _ => Loc::sysmem(field(entry, 51, 12) << 12),
+            0 if at >> 40 == 0 => Loc::vidmem(at),
+            2 | 3 if at >> 52 == 0 => Loc::sysmem(at),
+            _ => return Err(Miss::NotEmulated(entry)),
         };
         Ok(Page {
             base,
@@ -68,9 +69,10 @@ impl Format for V3 {
 
     fn invalid(entry: u64) -> Invalid {
         match field(entry, 7, 3) {
-            invalid::SPARSE | invalid::MAPPING_NOWHERE => Invalid::Other,
+            invalid::NOTHING => Invalid::Nothing,
             invalid::NO_VALID_4KB_PAGE => Invalid::NoSmallPages,
-            _ => Invalid::Nothing,
+            // Sparse, or mapped to nowhere; or no number that there is, as in an entry that has lost its valid bit alone.
+            _ => Invalid::Other,
         }
     }
 }
@@ -80,8 +82,8 @@ fn table(entry: u64, low: u32) -> Result<Option<Loc>, Miss> {
     let pcf = field(entry, 5, 3);
     let at = field(entry, 51, low) << low;
     match field(entry, 2, 1) {
-        // Whatever the CPU's tables may say; an odd number says "sparse".
-        0 if pcf & 1 == 0 => Ok(None),
+        // Whether the CPU's tables are asked or not; an odd number says "sparse".
+        0 if pcf == 0 || pcf == 2 => Ok(None),
         1 if pcf < 4 => Ok(Some(Loc::vidmem(at))),
         2 | 3 if pcf < 4 => Ok(Some(Loc::sysmem(at))),
         _ => Err(Miss::NotEmulated(entry)),

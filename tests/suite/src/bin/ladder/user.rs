@@ -111,7 +111,8 @@ fn invalidate_tlb() -> Outcome {
     page()?;
     let cached = gpu.info().features & FEATURE_TLB != 0;
     for target_va_mode in [ALL, TARGETED] {
-        for page_table_level in 1..=6 {
+        // The last is PDE4, which version 3 of the page tables has.
+        for page_table_level in 1..=7 {
             for membar in 1..=3 {
                 page()?;
                 let before = gpu.stats()?;

@@ -189,6 +189,46 @@ fn encryption_is_not_emulated() {
     }
 }
 
+/// UVM names user addresses as the CPU has them.
+#[test]
+fn addresses_are_sign_extended() {
+    use super::super::gpu_address;
+    for (chip, va, is) in [
+        (
+            &Personality::HOPPER,
+            0xff00_0000_0000_1000,
+            Some(0x100_0000_0000_1000),
+        ),
+        (
+            &Personality::HOPPER,
+            0x00ff_ffff_ffff_f000,
+            Some(0xff_ffff_ffff_f000),
+        ),
+        (&Personality::HOPPER, 0x0200_0000_0000_0000, None),
+        (&Personality::HOPPER, 0x7f00_0000_0000_0000, None),
+        (
+            &Personality::TURING,
+            0xffff_8000_0000_0000,
+            Some(0x1_8000_0000_0000),
+        ),
+        (&Personality::TURING, 0x0002_0000_0000_0000, None),
+    ] {
+        assert_eq!(gpu_address(chip, va).ok(), is, "{va:#x} of {}", chip.name);
+    }
+    // So does a cancel, and a targeted invalidate.
+    for (upper, fits) in [(0xff00_0000, true), (0x7f00_0000, false)] {
+        for (engine, replay) in [(384, 5 << 2), (0, 0)] {
+            let mut b = hopper();
+            b.run(&increasing(0, 0x28, &[engine, upper, replay, 0xa << 27]));
+            if fits {
+                b.expect_done();
+            } else {
+                assert!(b.error().1.contains("sign-extended"), "{:?}", b.error());
+            }
+        }
+    }
+}
+
 /// A cancel names the engine whose accesses it is for, in as many bits as the chip has.
 #[test]
 fn a_cancel_is_for_the_graphics_engine() {

@@ -71,12 +71,18 @@ fn nvidias_pages() {
     for entry in [0x2000_00bb_bbbb_b663, 0xf09, 0x9_9999_9999_9205] {
         assert_eq!(page(entry), Err(Miss::NotEmulated(entry)));
     }
+    // Vidmem has 40 bits of addresses, and system memory 52.
+    for entry in [0x100_0000_0601, 0x10_0000_0000_0605, 0x2000_0000_0000_0605] {
+        assert_eq!(page(entry), Err(Miss::NotEmulated(entry)));
+    }
     // Unmapped pages: sparse, nowhere, one of 64 KiB, and one of another size.
     for (entry, says) in [
         (0x8, Invalid::Other),
         (0x10, Invalid::Other),
         (0x18, Invalid::NoSmallPages),
         (0, Invalid::Nothing),
+        // No number of an invalid entry, but the valid bit is missing of a page that may not be written.
+        (0x664, Invalid::Other),
     ] {
         assert_eq!(V3::invalid(entry), says, "{entry:#x}");
     }
@@ -93,7 +99,7 @@ fn nvidias_poison() {
 
 #[test]
 fn sparse_and_unknown_directories_are_not_emulated() {
-    for entry in [0x8, 0x18, 4 << 3 | 1 << 1, 5 << 3 | 2 << 1, 1 << 3] {
+    for entry in [0x8, 0x18, 4 << 3, 6 << 3, 4 << 3 | 1 << 1, 5 << 3 | 2 << 1] {
         assert_eq!(table(entry), Err(Miss::NotEmulated(entry)), "{entry:#x}");
         assert_eq!(V3::big(entry), Err(Miss::NotEmulated(entry)), "{entry:#x}");
     }
