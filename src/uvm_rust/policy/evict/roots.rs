@@ -235,13 +235,6 @@ impl RootChunks {
         self.belongs.len() as u32
     }
 
-    /// Says whether `chunk` is taken for an eviction.
-    pub(super) fn leaves(&mut self, chunk: Chunk, whether: Leaving) {
-        if let Some(leaving) = self.leaving.get_mut(chunk as usize) {
-            *leaving = whether;
-        }
-    }
-
     /// Whether `chunk` was taken for an eviction, of which no change has told the end.
     pub fn is_leaving(&self, chunk: Chunk) -> bool {
         self.leaving_of(chunk) != Leaving::No
@@ -265,16 +258,10 @@ impl RootChunks {
     /// The same, with where it is and whether it is expected.
     pub fn victim(&self) -> Option<Victim> {
         self.queues.for_nothing().or_else(|| {
-            let used = self.may_go();
-            let chosen = if self.by_default {
-                policies::by_default(used)
-            } else {
-                self.policy.choose(used)
-            };
-            // Only a chunk that may be evicted is chosen, whatever the policy says.
-            let chunk = chosen
-                .filter(|&c| self.queue_of(c) == Some(Queue::Used) && used.may_go(c))
-                .or_else(|| used.oldest_first().next())?;
+            let chunk = match self.some_may_go() {
+                None => self.choose_of_all(),
+                Some(some) => self.choose_of_some(some),
+            }?;
             Some(Victim {
                 chunk,
                 queue: Queue::Used,

@@ -3,7 +3,8 @@
 //! Shares that are protected from others ([`super::super::lows`]): as the caller sets them, and what they are told of
 //! the chunks.
 
-use super::{Chunk, Holder, Queue, RootChunks, Used};
+use super::super::lows::Unprotected;
+use super::{policies, Chunk, Holder, Leaving, Queue, RootChunks, Used};
 
 impl RootChunks {
     /// Has the lows of processes heeded from now on, which takes several calls: one goes on with `most` chunks, and says
@@ -29,7 +30,19 @@ impl RootChunks {
         }
         self.holders.give(chunk, holder);
         if self.lows.are_kept() {
-            self.lows.gives(before, holder);
+            self.lows.gives(before, holder, self.is_leaving(chunk));
+        }
+    }
+
+    /// Says whether `chunk` is taken for an eviction.
+    pub(in super::super) fn leaves(&mut self, chunk: Chunk, whether: Leaving) {
+        let Some(leaving) = self.leaving.get_mut(chunk as usize) else {
+            return;
+        };
+        let before = core::mem::replace(leaving, whether);
+        let (before, now) = (before != Leaving::No, whether != Leaving::No);
+        if self.lows.are_kept() && before != now {
+            self.lows.leaves(self.holders.holder_of(chunk), now);
         }
     }
 
@@ -42,13 +55,38 @@ impl RootChunks {
         }
     }
 
-    /// The used chunks that may go: if evictions fail, as pages are held, all.
+    /// The used chunks that may go; `None` if all may, as they may if evictions fail because pages are held.
     #[inline]
-    pub(in super::super) fn may_go(&self) -> Used<'_> {
+    pub(in super::super) fn some_may_go(&self) -> Option<Unprotected<'_>> {
         if self.by_default {
-            Used::all(self)
-        } else {
-            Used::of(self, self.lows.unprotected(self.length(Queue::Used)))
+            return None;
         }
+        self.lows.unprotected(self.length(Queue::Used))
+    }
+
+    /// The used chunk that goes first where all may. Lows cost nothing here: the compiler sees that there are none.
+    #[inline]
+    pub(super) fn choose_of_all(&self) -> Option<Chunk> {
+        self.choose_used(Used::all(self))
+    }
+
+    /// The used chunk that goes first where some may.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn choose_of_some(&self, some: Unprotected<'_>) -> Option<Chunk> {
+        self.choose_used(Used::of(self, some))
+    }
+
+    #[inline(always)]
+    fn choose_used(&self, used: Used<'_>) -> Option<Chunk> {
+        let chosen = if self.by_default {
+            policies::by_default(used)
+        } else {
+            self.policy.choose(used)
+        };
+        // Only a chunk that may be evicted is chosen, whatever the policy says.
+        chosen
+            .filter(|&c| self.queue_of(c) == Some(Queue::Used) && used.may_go(c))
+            .or_else(|| used.oldest_first().next())
     }
 }
