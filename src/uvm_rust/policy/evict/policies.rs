@@ -81,6 +81,7 @@ pub enum Standing {
 /// last is chosen, because a fault must be served now; the oldest would be the one that was prefetched first and
 /// is needed next. A chunk that a running kernel has asked for is never chosen: that kernel may need all such chunks at
 /// once. The second value returned says whether the chunk is expected.
+#[inline(always)]
 pub(super) fn first_unspared(
     chunks: impl Iterator<Item = (Chunk, Standing)>,
 ) -> Option<(Chunk, bool)> {

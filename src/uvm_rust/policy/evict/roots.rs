@@ -215,6 +215,7 @@ impl RootChunks {
     }
 
     /// Notes that `chunk` may not be evicted from now on. Returns the queue that it was on.
+    #[inline(always)]
     pub fn remove(&mut self, chunk: Chunk) -> Option<Queue> {
         self.moves(chunk, None);
         self.holders.unlink(chunk);
@@ -251,17 +252,18 @@ impl RootChunks {
     }
 
     /// The chunk to reclaim next; it stays where it is.
+    #[inline]
     pub fn pick(&self) -> Option<Chunk> {
-        Some(self.victim()?.chunk)
+        match self.queues.oldest_for_nothing() {
+            Some((chunk, _)) => Some(chunk),
+            None => self.choose_used(),
+        }
     }
 
     /// The same, with where it is and whether it is expected.
     pub fn victim(&self) -> Option<Victim> {
         self.queues.for_nothing().or_else(|| {
-            let chunk = match self.some_may_go() {
-                None => self.choose_of_all(),
-                Some(some) => self.choose_of_some(some),
-            }?;
+            let chunk = self.choose_used()?;
             Some(Victim {
                 chunk,
                 queue: Queue::Used,
@@ -316,6 +318,7 @@ impl RootChunks {
 
     /// Notes that `holder` uses `chunk` from now on: as [`RootChunks::set`] with [`Queue::Used`]. A free chunk stays
     /// nobody's: the report is late.
+    #[inline(always)]
     pub fn used_by(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
         if self.queue_of(chunk) == Some(Queue::Free) {
             return Ok(());

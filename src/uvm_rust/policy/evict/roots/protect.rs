@@ -22,14 +22,10 @@ impl RootChunks {
         self.lows.protect(holder, low, held)
     }
 
-    /// `chunk` is `holder`'s now. If that is another one, the chunk is on no list of a holder until it is enqueued.
+    /// `chunk` is `holder`'s now. It is on no queue, or is enqueued next.
     pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
-        let before = self.holder_of(chunk);
-        if before == holder {
-            return;
-        }
-        self.holders.give(chunk, holder);
-        if self.lows.are_kept() {
+        let before = self.holders.give(chunk, holder);
+        if self.lows.are_kept() && before != holder {
             self.lows.gives(before, holder, self.is_leaving(chunk));
         }
     }
@@ -56,7 +52,7 @@ impl RootChunks {
     }
 
     /// The used chunks that may go; `None` if all may, as they may if evictions fail because pages are held.
-    #[inline]
+    #[inline(always)]
     pub(in super::super) fn some_may_go(&self) -> Option<Unprotected<'_>> {
         if self.by_default {
             return None;
@@ -64,21 +60,22 @@ impl RootChunks {
         self.lows.unprotected(self.length(Queue::Used))
     }
 
-    /// The used chunk that goes first where all may. Lows cost nothing here: the compiler sees that there are none.
-    #[inline]
-    pub(super) fn choose_of_all(&self) -> Option<Chunk> {
-        self.choose_used(Used::all(self))
+    /// The used chunk that goes first. Where all may go, lows cost nothing: the compiler sees that there are none.
+    pub(super) fn choose_used(&self) -> Option<Chunk> {
+        match self.some_may_go() {
+            None => self.choose_among(Used::all(self)),
+            Some(some) => self.choose_of_some(some),
+        }
     }
 
-    /// The used chunk that goes first where some may.
     #[cold]
     #[inline(never)]
-    pub(super) fn choose_of_some(&self, some: Unprotected<'_>) -> Option<Chunk> {
-        self.choose_used(Used::of(self, some))
+    fn choose_of_some(&self, some: Unprotected<'_>) -> Option<Chunk> {
+        self.choose_among(Used::of(self, some))
     }
 
     #[inline(always)]
-    fn choose_used(&self, used: Used<'_>) -> Option<Chunk> {
+    fn choose_among(&self, used: Used<'_>) -> Option<Chunk> {
         let chosen = if self.by_default {
             policies::by_default(used)
         } else {
