@@ -388,8 +388,8 @@ struct uvm_rust_prefetch_stats {
  *     above: so much of the GPU cannot be protected
  *   - after eight evictions in a row that failed, until one succeeds
  *   - for RM's memory, such as cudaMalloc's, where RM asks for certain addresses
- * Chunks in which nothing is in use, or all is discarded, go first, whosever they are. Of the VA
- * spaces that have chunks of a GPU, with a low or without, 64 at a time can be protected; a further one is from when
+ * Chunks in which nothing is in use, or all is discarded, go first, whosever they are. 64 VA
+ * spaces that have chunks of a GPU can be protected at a time, and 32 whatever others there are; a further one is from when
  * another has none left.
  *
  * What is counted are chunks of 2 MiB that are one VA space's, from their allocation until they are free: what

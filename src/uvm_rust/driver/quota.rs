@@ -101,14 +101,18 @@ fn protect((queues, stats): (&mut RootChunks, Option<&Gpu>), quota: &Quota, hold
     }
 }
 
-/// Has the queues of a GPU heed lows, if there is one. The first time on a GPU that takes a while, and the GPU's lock is
-/// let go in between.
-pub(crate) fn heed(gpu: GpuHandle<'_>, quota: &Quota) {
+/// Has the queues of a GPU heed the low of `holder`, which was set, or whose VA space has just registered the GPU. The first
+/// low on a GPU takes a while, and the GPU's lock is let go in between.
+pub(crate) fn heed(gpu: GpuHandle<'_>, quota: &Quota, holder: u64) {
     let mut heeded = quota.low() == Low::NONE;
     while !heeded {
         let mut chunks = gpu.chunks();
         let (queues, _) = chunks.queues();
         heeded = queues.is_none_or(|queues| queues.heed_lows(LISTED_AT_A_TIME));
+    }
+    let mut chunks = gpu.chunks();
+    if let Some(queues) = chunks.queues().0 {
+        protect((queues, gpu.stats()), quota, holder);
     }
 }
 
@@ -159,11 +163,7 @@ fn round(
     if let Some(wanted) = wanted {
         set(gpu, quota, &wanted)?;
         if wanted.low.is_some() {
-            heed(gpu, quota);
-            let mut chunks = gpu.chunks();
-            if let Some(queues) = chunks.queues().0 {
-                protect((queues, gpu.stats()), quota, space.holder());
-            }
+            heed(gpu, quota, space.holder());
         }
     }
     let left = give_up(quota, &mut asking, left);

@@ -23,6 +23,9 @@ pub(crate) struct State {
     client: u32,
     /// The process that made the VA space.
     pid: u32,
+    /// The number by which root chunks know the VA space.
+    #[cfg(not(uvm_native))]
+    holder: u64,
     /// The predictors of the VA space's kernels; `None` if announcements are off.
     #[cfg(not(uvm_native))]
     process: Option<Pin<KBox<Process>>>,
@@ -61,6 +64,8 @@ impl State {
         Ok(Self {
             client,
             pid,
+            #[cfg(not(uvm_native))]
+            holder: home.space().holder(),
             #[cfg(not(uvm_native))]
             process: seam::announce_enabled()
                 .then(|| Process::new(home))
@@ -141,12 +146,12 @@ impl State {
         }
     }
 
-    /// Forgets what a VA space that is gone has announced on a GPU, if it had this one's address; and has the GPU heed
-    /// what is protected of a VA space, if anything of this one's is. The GPU was just registered here.
+    /// Forgets what a VA space that is gone has announced on a GPU, and what was protected of it, if it had this one's
+    /// address; and has the GPU heed what is protected of this one. The GPU was just registered here.
     #[cfg(not(uvm_native))]
     pub(crate) fn begins_on(&self, gpu: GpuHandle<'_>) {
         if let Some(share) = self.stats().and_then(|stats| stats.share(gpu.index())) {
-            quota::heed(gpu, share.quota());
+            quota::heed(gpu, share.quota(), self.holder);
         }
         if let Some(process) = self.process() {
             process.begins_on(gpu);

@@ -94,6 +94,7 @@ impl Chains {
     }
 
     /// Takes `chunk` off its list, and returns the number of that; `None` if it was on none.
+    #[inline(always)]
     pub(super) fn unlink(&mut self, chunk: Chunk) -> Option<usize> {
         let place = self.places.get_mut(chunk as usize)?;
         let Place { list, prev, next } = *place;

@@ -43,11 +43,11 @@ impl Holders {
         })
     }
 
-    /// `chunk` is `holder`'s now; on no list until it is appended.
-    pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
-        self.unlink(chunk);
-        if let Some(of) = self.holders.get_mut(chunk as usize) {
-            *of = holder;
+    /// `chunk` is `holder`'s now. It is on no list, or is appended to another one next. Returns whose it was.
+    pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) -> Holder {
+        match self.holders.get_mut(chunk as usize) {
+            Some(of) => core::mem::replace(of, holder),
+            None => holder,
         }
     }
 
@@ -133,7 +133,8 @@ mod tests {
         holders.unlink(2);
         holders.append(0);
         assert_eq!(holders.of(one).collect::<Vec<_>>(), [4, 0]);
-        holders.give(4, other);
+        holders.unlink(4);
+        assert_eq!(holders.give(4, other), one);
         assert_eq!(holders.of(one).collect::<Vec<_>>(), [0]);
         assert_eq!(holders.of(other).collect::<Vec<_>>(), [1, 3]);
         holders.append(4);

@@ -39,9 +39,10 @@
 //!
 //! # How many
 //!
-//! There are [`PLACES`] lists for processes that have chunks. What another process uses while all of them are taken
-//! is listed with what is nobody's, and is not protected until its process uses it again. A process without chunks needs no
-//! place. So nothing is to be told when a process ends.
+//! There are [`PLACES`] lists for processes that have chunks. Half of them are only for processes with a low, so that no
+//! number of others keeps these from being protected. What another process uses while all of its lists are taken is listed
+//! with what is nobody's. If the process gets a low, that is not protected until the process uses it again. A process
+//! without chunks needs no list. So nothing is to be told when a process ends.
 //!
 //! Locking as for [`super::Queues`]: only [`Lows::new`] allocates.
 
@@ -64,17 +65,20 @@ struct Place {
     held: u32,
     /// How many chunks its list has.
     used: u32,
+    /// How many of its chunks are taken for an eviction. They count as gone: others pick meanwhile, as the eviction of a
+    /// chunk lets the memory manager's lock go.
+    leaving: u32,
 }
 
 impl Place {
     /// Whether the process gives up none of its used chunks while others have more than their lows.
     fn is_protected(&self) -> bool {
-        self.low > 0 && self.held <= self.low
+        self.low > 0 && self.held.saturating_sub(self.leaving) <= self.low
     }
 
     /// Whether another process may take the place.
     fn is_free(&self) -> bool {
-        self.used == 0 && self.low == 0
+        self.used == 0 && self.low == 0 && self.leaving == 0
     }
 
     /// The process holds so many chunks now. One that holds none has no low: it may have ended, and another process may
@@ -116,7 +120,7 @@ pub(super) struct Lows {
 }
 
 impl Lows {
-    /// For chunks 0 to `chunks` - 1, without lows. Takes 20 bytes for each.
+    /// For chunks 0 to `chunks` - 1, without lows. Takes 20 bytes for each, as nothing can be allocated when a low is set.
     pub(super) fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             state: State::Off,
@@ -150,7 +154,7 @@ impl Lows {
             return;
         };
         self.now += 1;
-        let (list, now) = (self.list_for(user), self.now);
+        let (list, now) = (self.list_for(user, false), self.now);
         self.note(chunk, list, now);
         self.chains.append(list, chunk);
         if self.state == State::Filling(None) {
@@ -168,9 +172,13 @@ impl Lows {
         }
     }
 
-    /// A chunk that was `before`'s is `now`'s; 0 is nobody.
+    /// A chunk that was `before`'s is `now`'s; 0 is nobody. The chunk may be taken for an eviction.
     #[cold]
-    pub(super) fn gives(&mut self, before: Holder, now: Holder) {
+    pub(super) fn gives(&mut self, before: Holder, now: Holder, leaving: bool) {
+        if leaving {
+            self.leaves(before, false);
+            self.leaves(now, true);
+        }
         for place in self.places.iter_mut().filter(|place| place.low > 0) {
             if place.holder == before {
                 place.holds(place.held.saturating_sub(1));
@@ -180,13 +188,26 @@ impl Lows {
         }
     }
 
+    /// A chunk of `holder` is taken for an eviction, or is not any more. Evictions that began before the first low are not
+    /// known.
+    #[cold]
+    pub(super) fn leaves(&mut self, holder: Holder, whether: bool) {
+        let list = self.list_for(holder, false);
+        if let Some(place) = self.places.get_mut(list) {
+            place.leaving = match whether {
+                true => place.leaving + 1,
+                false => place.leaving.saturating_sub(1),
+            };
+        }
+    }
+
     /// Protects `low` chunks of `holder`, which holds `held` now; a process that holds none has no low. False if all places
     /// are taken, or the lists are not kept: then nothing of the process is protected.
     pub(super) fn protect(&mut self, holder: Holder, low: u32, held: u32) -> bool {
         if !self.are_kept() {
             return low == 0;
         }
-        let list = self.list_for(holder);
+        let list = self.list_for(holder, low > 0);
         let Some(place) = self.places.get_mut(list) else {
             return low == 0;
         };
@@ -195,8 +216,9 @@ impl Lows {
         true
     }
 
-    /// The list for `holder`: its own, which it gets if it has none; or [`OTHERS`], if there is none to be had.
-    fn list_for(&mut self, holder: Holder) -> usize {
+    /// The list for `holder`: its own, which it gets if it has none; or [`OTHERS`], if there is none to be had. Half of the
+    /// places are for processes of which chunks are `protected`.
+    fn list_for(&mut self, holder: Holder, protected: bool) -> usize {
         if holder == 0 {
             return OTHERS;
         }
@@ -205,8 +227,8 @@ impl Lows {
             if place.holder == holder {
                 return at;
             }
-            if place.is_free() {
-                free.get_or_insert(at);
+            if place.is_free() && (protected || at < PLACES / 2 && free.is_none()) {
+                free = Some(at);
             }
         }
         let Some(place) = free.and_then(|at| self.places.get_mut(at)) else {
@@ -238,7 +260,7 @@ impl Lows {
                 return true;
             };
             self.before = self.before.saturating_sub(1);
-            let (list, time) = (self.list_for(holder_of(chunk)), self.before);
+            let (list, time) = (self.list_for(holder_of(chunk), false), self.before);
             self.note(chunk, list, time);
             self.chains.prepend(list, chunk);
             self.state = State::Filling(Some(chunk));

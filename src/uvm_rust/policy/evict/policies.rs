@@ -81,6 +81,7 @@ pub enum Standing {
 /// last is chosen, because a fault must be served now; the oldest would be the one that was prefetched first and
 /// is needed next. A chunk that a running kernel has asked for is never chosen: that kernel may need all such chunks at
 /// once. The second value returned says whether the chunk is expected.
+#[inline(always)]
 pub(super) fn first_unspared(
     chunks: impl Iterator<Item = (Chunk, Standing)>,
 ) -> Option<(Chunk, bool)> {
@@ -108,6 +109,7 @@ pub(super) fn first_of_one(used: Used<'_>, chunks: impl Iterator<Item = Chunk>) 
 }
 
 /// The chunk that the default policy chooses, whichever is in force.
+#[inline(always)]
 pub(super) fn by_default(used: Used<'_>) -> Option<Chunk> {
     lru::Lru.choose(used)
 }
@@ -123,12 +125,14 @@ pub struct Used<'a> {
 
 impl<'a> Used<'a> {
     /// All used chunks, protected or not.
+    #[inline(always)]
     pub(super) fn all(roots: &'a RootChunks) -> Self {
         Self { roots, some: None }
     }
 
-    /// Those of the used chunks that may go; all, without an answer which may.
-    pub(super) fn of(roots: &'a RootChunks, some: Option<Unprotected<'a>>) -> Self {
+    /// Those of the used chunks that may go.
+    pub(super) fn of(roots: &'a RootChunks, some: Unprotected<'a>) -> Self {
+        let some = Some(some);
         Self { roots, some }
     }
 
@@ -141,16 +145,19 @@ impl<'a> Used<'a> {
     }
 
     /// The chunks in the order in which they were last used, the first 64 of them.
+    #[inline(always)]
     pub fn oldest_first(self) -> impl Iterator<Item = Chunk> + 'a {
         self.walk(self.roots.queues().iter(Queue::Used), false)
     }
 
     /// The chunks in the other order, the last 64 of them.
+    #[inline(always)]
     pub fn newest_first(self) -> impl Iterator<Item = Chunk> + 'a {
         self.walk(self.roots.queues().iter_back(Queue::Used), true)
     }
 
     /// The first chunks of `all`, or of those that may go.
+    #[inline(always)]
     fn walk<I: Iterator<Item = Chunk>>(self, all: I, newest_first: bool) -> Take<Walk<'a, I>> {
         let walk = match self.some {
             Some(some) => Walk::Some(some.in_order(newest_first)),
@@ -250,6 +257,7 @@ macro_rules! policies {
             }
 
             /// Asks the policy in force for the chunk to evict ([`Policy::choose`]).
+            #[inline(always)]
             pub(super) fn choose(&self, used: Used<'_>) -> Option<Chunk> {
                 match &self.0 {
                     $($(#[$when])* InForce::$variant(policy) => policy.choose(used)),*

@@ -215,6 +215,7 @@ impl RootChunks {
     }
 
     /// Notes that `chunk` may not be evicted from now on. Returns the queue that it was on.
+    #[inline(always)]
     pub fn remove(&mut self, chunk: Chunk) -> Option<Queue> {
         self.moves(chunk, None);
         self.holders.unlink(chunk);
@@ -235,13 +236,6 @@ impl RootChunks {
         self.belongs.len() as u32
     }
 
-    /// Says whether `chunk` is taken for an eviction.
-    pub(super) fn leaves(&mut self, chunk: Chunk, whether: Leaving) {
-        if let Some(leaving) = self.leaving.get_mut(chunk as usize) {
-            *leaving = whether;
-        }
-    }
-
     /// Whether `chunk` was taken for an eviction, of which no change has told the end.
     pub fn is_leaving(&self, chunk: Chunk) -> bool {
         self.leaving_of(chunk) != Leaving::No
@@ -258,23 +252,18 @@ impl RootChunks {
     }
 
     /// The chunk to reclaim next; it stays where it is.
+    #[inline]
     pub fn pick(&self) -> Option<Chunk> {
-        Some(self.victim()?.chunk)
+        match self.queues.oldest_for_nothing() {
+            Some((chunk, _)) => Some(chunk),
+            None => self.choose_used(),
+        }
     }
 
     /// The same, with where it is and whether it is expected.
     pub fn victim(&self) -> Option<Victim> {
         self.queues.for_nothing().or_else(|| {
-            let used = self.may_go();
-            let chosen = if self.by_default {
-                policies::by_default(used)
-            } else {
-                self.policy.choose(used)
-            };
-            // Only a chunk that may be evicted is chosen, whatever the policy says.
-            let chunk = chosen
-                .filter(|&c| self.queue_of(c) == Some(Queue::Used) && used.may_go(c))
-                .or_else(|| used.oldest_first().next())?;
+            let chunk = self.choose_used()?;
             Some(Victim {
                 chunk,
                 queue: Queue::Used,
@@ -329,6 +318,7 @@ impl RootChunks {
 
     /// Notes that `holder` uses `chunk` from now on: as [`RootChunks::set`] with [`Queue::Used`]. A free chunk stays
     /// nobody's: the report is late.
+    #[inline(always)]
     pub fn used_by(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
         if self.queue_of(chunk) == Some(Queue::Free) {
             return Ok(());

@@ -3,7 +3,8 @@
 //! Shares that are protected from others ([`super::super::lows`]): as the caller sets them, and what they are told of
 //! the chunks.
 
-use super::{Chunk, Holder, Queue, RootChunks, Used};
+use super::super::lows::Unprotected;
+use super::{policies, Chunk, Holder, Leaving, Queue, RootChunks, Used};
 
 impl RootChunks {
     /// Has the lows of processes heeded from now on, which takes several calls: one goes on with `most` chunks, and says
@@ -21,15 +22,23 @@ impl RootChunks {
         self.lows.protect(holder, low, held)
     }
 
-    /// `chunk` is `holder`'s now. If that is another one, the chunk is on no list of a holder until it is enqueued.
+    /// `chunk` is `holder`'s now. It is on no queue, or is enqueued next.
     pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
-        let before = self.holder_of(chunk);
-        if before == holder {
-            return;
+        let before = self.holders.give(chunk, holder);
+        if self.lows.are_kept() && before != holder {
+            self.lows.gives(before, holder, self.is_leaving(chunk));
         }
-        self.holders.give(chunk, holder);
-        if self.lows.are_kept() {
-            self.lows.gives(before, holder);
+    }
+
+    /// Says whether `chunk` is taken for an eviction.
+    pub(in super::super) fn leaves(&mut self, chunk: Chunk, whether: Leaving) {
+        let Some(leaving) = self.leaving.get_mut(chunk as usize) else {
+            return;
+        };
+        let before = core::mem::replace(leaving, whether);
+        let (before, now) = (before != Leaving::No, whether != Leaving::No);
+        if self.lows.are_kept() && before != now {
+            self.lows.leaves(self.holders.holder_of(chunk), now);
         }
     }
 
@@ -42,13 +51,39 @@ impl RootChunks {
         }
     }
 
-    /// The used chunks that may go: if evictions fail, as pages are held, all.
-    #[inline]
-    pub(in super::super) fn may_go(&self) -> Used<'_> {
+    /// The used chunks that may go; `None` if all may, as they may if evictions fail because pages are held.
+    #[inline(always)]
+    pub(in super::super) fn some_may_go(&self) -> Option<Unprotected<'_>> {
         if self.by_default {
-            Used::all(self)
-        } else {
-            Used::of(self, self.lows.unprotected(self.length(Queue::Used)))
+            return None;
         }
+        self.lows.unprotected(self.length(Queue::Used))
+    }
+
+    /// The used chunk that goes first. Where all may go, lows cost nothing: the compiler sees that there are none.
+    pub(super) fn choose_used(&self) -> Option<Chunk> {
+        match self.some_may_go() {
+            None => self.choose_among(Used::all(self)),
+            Some(some) => self.choose_of_some(some),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn choose_of_some(&self, some: Unprotected<'_>) -> Option<Chunk> {
+        self.choose_among(Used::of(self, some))
+    }
+
+    #[inline(always)]
+    fn choose_among(&self, used: Used<'_>) -> Option<Chunk> {
+        let chosen = if self.by_default {
+            policies::by_default(used)
+        } else {
+            self.policy.choose(used)
+        };
+        // Only a chunk that may be evicted is chosen, whatever the policy says.
+        chosen
+            .filter(|&c| self.queue_of(c) == Some(Queue::Used) && used.may_go(c))
+            .or_else(|| used.oldest_first().next())
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::evict::policies::tests::Agrees;
 use crate::evict::policies::{spared, Choice};
-use crate::evict::{Change, Holder, RootChunks};
+use crate::evict::{Change, Chunk, Holder, RootChunks};
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
@@ -34,13 +34,14 @@ impl Gpu {
     pub fn protects(&mut self, holder: Holder, low: u32) {
         while !self.roots.heed_lows(7) {}
         self.lows.insert(holder, low);
-        self.is_told(holder);
+        self.roots.protect(holder, low, self.count(holder) as u32);
     }
 
-    /// As the driver does after each allocation.
-    fn is_told(&mut self, holder: Holder) {
+    /// As the driver does after each allocation for a process with a low.
+    fn allocates(&mut self, holder: Holder, chunk: Chunk) {
         if let Some(&low) = self.lows.get(&holder) {
-            let held = self.count(holder) as u32;
+            self.roots.claim(chunk, holder).unwrap();
+            let held = self.count(holder) as u32 + 1;
             self.roots.protect(holder, low, held);
         }
     }
@@ -58,15 +59,16 @@ impl Gpu {
         let chunk = self.roots.choose(&mut Agrees).unwrap();
         self.roots.begin_eviction(chunk);
         self.roots.evicted(chunk).unwrap();
+        self.holds[chunk as usize] = None;
         // As upstream: whose the chunk is is known once it may be evicted again.
         self.roots.used_by(chunk, 0).unwrap();
+        self.allocates(holder, chunk);
         let change = match holder {
             0 => Change::Split,
             holder => Change::Whole(holder),
         };
         self.roots.change(chunk, change).unwrap();
         self.holds[chunk as usize] = Some((holder, block));
-        self.is_told(holder);
         true
     }
 
