@@ -19,6 +19,7 @@ use crate::emu::Personality;
 use crate::fake::Fake;
 use crate::fake::Size;
 use crate::fake::Tables;
+use crate::fake::SYSMEM;
 
 const CHIPS: [&Personality; 5] = Personality::ALL;
 
@@ -36,8 +37,10 @@ fn levels(chip: &Personality) -> core::ops::RangeInclusive<u32> {
     0..=root(chip) + 2
 }
 
-/// Two pages of vidmem of any size, whose first words are [`OLD`] and [`NEW`].
-const PAGES: [u64; 2] = [FREE, FREE + (2 << 20)];
+/// Two pages of any size up to 2 MiB, whose first words are [`OLD`] and [`NEW`]; and two of
+/// 512 MiB, of which a part is there.
+const PAGES: [Loc; 2] = [Loc::vidmem(FREE), Loc::vidmem(FREE + (2 << 20))];
+const GIANTS: [Loc; 2] = [Loc::vidmem(0), Loc::sysmem(SYSMEM)];
 const OLD: u64 = 0x0123_4567;
 const NEW: u64 = 0x89ab_cdef;
 
@@ -77,10 +80,10 @@ impl Unit {
         }
     }
 
-    fn map(self, b: &mut Bench, size: Size, to: u64) {
+    fn map(self, b: &mut Bench, size: Size, to: Loc) {
         let chip = b.gpu.config().chip;
         let mut tables = core::mem::replace(self.tables(b), spare_tables(chip));
-        tables.map(b.gpu.machine(), self.va(chip), size, Loc::vidmem(to), 0);
+        tables.map(b.gpu.machine(), self.va(chip), size, to, 0);
         *self.tables(b) = tables;
     }
 }
@@ -154,13 +157,17 @@ impl Entry {
 /// to another page.
 fn mapped(unit: Unit, entry: Entry, chip: &'static Personality) -> (Bench, Vec<(Loc, u64)>) {
     let mut b = Bench::new(Order::Kind, chip);
-    for (page, value) in PAGES.into_iter().zip([OLD, NEW]) {
-        b.gpu.machine().set(Loc::vidmem(page), value);
+    let pages = match entry.size() {
+        Size::Giant => GIANTS,
+        _ => PAGES,
+    };
+    for (page, value) in pages.into_iter().zip([OLD, NEW]) {
+        b.gpu.machine().set(page, value);
     }
-    unit.map(&mut b, entry.size(), PAGES[0]);
+    unit.map(&mut b, entry.size(), pages[0]);
     let mut other = spare_tables(chip);
     let (m, va) = (b.gpu.machine(), unit.va(chip));
-    other.map(m, va, entry.size(), Loc::vidmem(PAGES[1]), 0);
+    other.map(m, va, entry.size(), pages[1], 0);
     let values = entry.words(m, chip, &mut other, va);
     let values: Vec<u64> = values.into_iter().map(|at| m.get(at)).collect();
     let mut tables = core::mem::replace(unit.tables(&mut b), spare_tables(chip));

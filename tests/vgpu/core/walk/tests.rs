@@ -173,10 +173,11 @@ fn check_random(mmu: Mmu, pages: &[(u64, Size, u64, u64)], probes: &[u64]) {
         if overlaps {
             continue;
         }
+        // Pages begin at multiples of their size.
         let to = if slot % 2 == 0 {
-            Loc::vidmem(slot << 12)
+            Loc::vidmem(slot * bytes)
         } else {
-            Loc::sysmem(slot << 12)
+            Loc::sysmem(slot * bytes)
         };
         t.map(&m, va, size, to, flags);
         model.insert(va, (bytes, to, flags));

@@ -52,11 +52,12 @@ impl Format for V3 {
         if field(entry, 11, 8) != GENERIC {
             return Err(Miss::NotEmulated(entry));
         }
-        // What is above the address is a peer's number, or nothing.
-        let at = field(entry, 63, 12) << 12;
+        // What is above the address is a peer's number, or nothing. Bits of an address within the page do not count: NVIDIA's
+        // driver sets some, in a test.
+        let (at, start) = (field(entry, 63, 12) << 12, !(bytes - 1));
         let base = match field(entry, 2, 1) {
-            0 if at >> 40 == 0 => Loc::vidmem(at),
-            2 | 3 if at >> 52 == 0 => Loc::sysmem(at),
+            0 if at >> 40 == 0 => Loc::vidmem(at & start),
+            2 | 3 if at >> 52 == 0 => Loc::sysmem(at & start),
             _ => return Err(Miss::NotEmulated(entry)),
         };
         Ok(Page {

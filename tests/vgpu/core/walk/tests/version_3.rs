@@ -121,6 +121,9 @@ fn pages_of_512_mib() {
         assert_eq!(walk(&m, Mmu::V3, pdb, at), Ok(want));
     }
     assert_eq!(walk(&m, Mmu::V3, pdb, va - 1), Err(PDE_FAULT));
+    // An address within the page is the page's.
+    t.map(&m, va, Size::Giant, to.plus(0x123_4000), READ_ONLY);
+    assert_eq!(walk(&m, Mmu::V3, pdb, va), Ok(want));
     // A page further up is not Hopper's.
     let (m, _, pdb) = tables(Mmu::V3, false);
     let entry = 6 << 8 | 1;
