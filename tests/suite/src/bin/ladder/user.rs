@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, Uuid};
-use vgpu_client::vgpu::{FAULT_INVALID_PDE, FAULT_INVALID_PTE, FEATURE_TLB, OP_READ, OP_WRITE};
+use vgpu_client::vgpu::{
+    FAULT_INVALID_PDE, FAULT_INVALID_PTE, FEATURE_TLB, OP_READ, OP_WRITE, PERSONALITY_BLACKWELL,
+    PERSONALITY_HOPPER,
+};
 use vgpu_client::{
     Buffer, Cause, Event, EventQueue, Gpu, Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE,
 };
@@ -103,6 +106,7 @@ fn invalidate_tlb() -> Outcome {
     const ALL: u32 = 1;
     const TARGETED: u32 = 2;
     const NO_MEMBAR: u32 = 1;
+    const LOCAL_MEMBAR: u32 = 3;
     // The push's own semaphore has one, whatever is asked for.
     const PUSH_MEMBARS: u64 = 1;
     let (process, gpu) = start()?;
@@ -110,9 +114,18 @@ fn invalidate_tlb() -> Outcome {
     let page = || run_kernel(&gpu, Op::read(&buffer).range(0, 1));
     page()?;
     let cached = gpu.info().features & FEATURE_TLB != 0;
+    let personality = gpu.info().personality;
+    // Up to the root's: Hopper's page tables, and later ones', have one level more.
+    let levels = match personality {
+        PERSONALITY_HOPPER | PERSONALITY_BLACKWELL => 1..=7,
+        _ => 1..=6,
+    };
+    // Blackwell has none for the GPU: the acknowledgement is one.
+    let no_membar = |membar| {
+        membar == NO_MEMBAR || personality == PERSONALITY_BLACKWELL && membar == LOCAL_MEMBAR
+    };
     for target_va_mode in [ALL, TARGETED] {
-        // The last is PDE4, which version 3 of the page tables has.
-        for page_table_level in 1..=7 {
+        for page_table_level in levels.clone() {
             for membar in 1..=3 {
                 page()?;
                 let before = gpu.stats()?;
@@ -139,7 +152,7 @@ fn invalidate_tlb() -> Outcome {
                 ensure!(made == want, "{what}: (all, targeted) is {made:?}");
                 let membars = after.membars - before.membars;
                 ensure!(
-                    (membars > PUSH_MEMBARS) == (membar != NO_MEMBAR),
+                    (membars > PUSH_MEMBARS) != no_membar(membar),
                     "{what}: {membars} membars"
                 );
                 // The first look walks the page tables again, the second does not. Without a membar
