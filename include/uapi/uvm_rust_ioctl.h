@@ -32,7 +32,7 @@
 #include <linux/types.h>
 
 /* Raised when a call or a feature is added. */
-#define UVM_RUST_VERSION		6
+#define UVM_RUST_VERSION		7
 
 #define UVM_RUST_GET_VERSION		0x1000
 #define UVM_RUST_GET_STATS		0x1001
@@ -368,7 +368,7 @@ struct uvm_rust_prefetch_stats {
  *
  * Before it returns, the call evicts what the VA space holds beyond the maximum, as long as chunks can
  * be evicted and the caller is not killed; what is left goes when the VA space next wants memory there.
- * If -EFAULT comes from writing the result, the maximum is set; so it is if the GPU is unregistered
+ * If -EFAULT comes from writing the result, what was asked for is set; so it is if the GPU is unregistered
  * meanwhile, which gives ENODEV, and if the system is about to sleep meanwhile, which gives EAGAIN.
  *
  * A maximum refuses no memory, and nothing waits for it: it is memory.high of cgroups, not memory.max. A VA space at
@@ -386,11 +386,12 @@ struct uvm_rust_prefetch_stats {
  * the GPU has, and are not scaled then. Lows are not heeded:
  *   - while all that is not protected is 640 MiB or less, or an eighth of the GPU if that is less, for the same reason as
  *     above: so much of the GPU cannot be protected
- *   - after eight evictions in a row that failed, until one succeeds
+ *   - after nine evictions in a row that failed, until one succeeds
  *   - for RM's memory, such as cudaMalloc's, where RM asks for certain addresses
  * Chunks in which nothing is in use, or all is discarded, go first, whosever they are. 64 VA
- * spaces that have chunks of a GPU can be protected at a time, and 32 whatever others there are; a further one is from when
- * another has none left.
+ * spaces that have chunks of a GPU can be protected at a time, and 32 whatever others there are that never had a low. A
+ * further one is from when another has none left, and it gets a further chunk. Where more than 32 VA spaces have chunks, a
+ * low that is set later than the VA space gets its memory may protect what comes from then on alone: set it first.
  *
  * What is counted are chunks of 2 MiB that are one VA space's, from their allocation until they are free: what
  * fdinfo calls "resident", and chunks whose pages have all gone elsewhere. Chunks that are split are not counted:

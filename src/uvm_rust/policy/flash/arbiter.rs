@@ -149,12 +149,12 @@ pub struct Turn {
     class: Class,
     /// It is counted in the line of its class.
     in_line: bool,
-    /// When it first looked in vain, in microseconds.
+    /// When it first looked in vain, in whatever class, in microseconds.
     came_us: Option<u64>,
     /// When it found room that was another class's, in microseconds, and how many operations had begun by then. None has
     /// begun since.
     passed: Option<(u64, u64)>,
-    /// When it was next and found that too many operations are under way, in microseconds, and the arbiter's state then.
+    /// When its class was next and too many operations were under way, in microseconds, and the arbiter's state then.
     deep: Option<(u64, Now)>,
     /// How long it has waited for them without one of them ending; and how long in all.
     waited_us: u64,
@@ -244,7 +244,7 @@ impl Arbiter {
             self.read.store(0, Relaxed);
             self.closed_us.store(now_us, Relaxed);
         }
-        self.is_served(turn, begun.is_ok(), now_us)
+        self.is_served(turn, look, begun.is_ok())
     }
 
     /// Whether an operation for others might begin at the time `now_us`, in microseconds. None does, so nobody has less of
@@ -253,7 +253,7 @@ impl Arbiter {
     pub fn may_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
         let look = self.look(turn, now_us);
         let passes = turn.finds(look, self.now.load(Acquire).into()) != Next::No;
-        self.is_served(turn, passes, now_us)
+        self.is_served(turn, look, passes)
     }
 
     /// Looks at all but how many operations are under way.
@@ -283,14 +283,19 @@ impl Arbiter {
     }
 
     /// Whoever looked goes on if it `is` served, or waits in line; returns which.
-    fn is_served(&self, turn: &mut Turn, is: bool, now_us: u64) -> bool {
-        if is {
-            self.leave_line(turn);
-            self.begins(turn.class, now_us);
-        } else {
-            self.waits_on(turn, now_us);
+    fn is_served(&self, turn: &mut Turn, look: Look, is: bool) -> bool {
+        if !is {
+            self.waits_on(turn, look.now_us);
+            return false;
         }
-        is
+        if look.passed_over.is_some() {
+            // Whoever was next has not looked for long. It says that it has waited longest when it looks again, and until
+            // then the others do not wait for it anew.
+            self.eldest_us.iter().for_each(|of| of.store(0, Relaxed));
+        }
+        self.leave_line(turn);
+        self.begins(turn.class, look.now_us);
+        true
     }
 
     /// Whether nobody is known to have waited longer than this one in its class.
@@ -314,13 +319,17 @@ impl Arbiter {
         }
     }
 
-    /// Whoever this is waits in that class from now on, where it was not in line before. It has waited there for nothing
-    /// yet. Returns whether it was in another one.
+    /// Whoever this is waits in that class from now on, where it was not in line before. It has lost no patience there, but
+    /// has come as long ago as it has. Returns whether it was in another one.
     pub fn change_class(&self, turn: &mut Turn, class: Class) -> bool {
         let changes = turn.class != class;
         if changes {
+            let came_us = turn.came_us;
             self.leave_line(turn);
-            *turn = Turn::new(class);
+            *turn = Turn {
+                came_us,
+                ..Turn::new(class)
+            };
         }
         changes
     }
@@ -486,7 +495,9 @@ impl Turn {
         let depth = if may_wait { DEPTH } else { 2 * DEPTH };
         let too_deep = now.running >= depth;
         let has_room = !too_deep && (now.waiting == 0 || !look.theirs);
-        self.deep = (too_deep && is_next).then_some((look.now_us, now));
+        // All who wait in the class that is next lose patience at the same time, and begin one after the other.
+        let is_class_next = self.is_class_next(look, now);
+        self.deep = (too_deep && is_class_next).then_some((look.now_us, now));
         self.finds_room(has_room && !is_next, look.now_us, now);
         if has_room {
             next
@@ -498,8 +509,7 @@ impl Turn {
     /// Why it is next (D-order). Whether the last one was for its age, and whether one has begun since the look, is asked of
     /// the device as it is `now`: of two that have looked at the same time, one begins.
     fn next(&self, look: Look, now: Now) -> Next {
-        let oldest = look.oldest.filter(|_| !now.aged);
-        let is_next = oldest.map_or(look.is_first, |oldest| oldest == self.class) && look.is_eldest;
+        let is_next = self.is_class_next(look, now) && look.is_eldest;
         if is_next && !look.is_first {
             Next::Aged
         } else if is_next || look.is_passed_over(now) {
@@ -509,7 +519,13 @@ impl Turn {
         }
     }
 
-    /// Notes whether there `is` room that is another class's.
+    /// Whether its class is next.
+    fn is_class_next(&self, look: Look, now: Now) -> bool {
+        let oldest = look.oldest.filter(|_| !now.aged);
+        oldest.map_or(look.is_first, |oldest| oldest == self.class)
+    }
+
+    /// Notes whether there `is` room that is another's.
     fn finds_room(&mut self, is: bool, now_us: u64, now: Now) {
         let since = self.passed_since(now).unwrap_or(now_us);
         self.passed = is.then_some((since, now.begun));
@@ -527,7 +543,7 @@ impl Turn {
         since.map(|(since, _)| since)
     }
 
-    /// Looks again: if it was next, the time since the last look was waited for those that were under way then. As long
+    /// Looks again: if its class was next, the time since the last look was waited for those that were under way then. As long
     /// as some end, the device answers.
     fn look(&mut self, now_us: u64, now: Now) {
         let Some((then, was)) = self.deep else {

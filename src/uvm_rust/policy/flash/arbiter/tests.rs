@@ -417,6 +417,54 @@ fn who_changes_its_class_has_waited_there_for_nothing() {
     assert!(a.others_begin(&mut turn, late + PATIENCE_US));
 }
 
+/// Its thread gets no CPU, and it is the one that has waited longest.
+#[test]
+fn who_is_absent_is_passed_over_once() {
+    let (a, mut absent) = (busy(), Turn::new(Class::Fetch));
+    assert!(!a.others_begin(&mut absent, 1));
+    (0..DEPTH).for_each(|_| a.others_end());
+    let [mut first, mut second] = [(); 2].map(|()| Turn::new(Class::Fetch));
+    assert!(!a.others_begin(&mut first, 2) && !a.others_begin(&mut second, 2));
+    assert!(a.others_begin(&mut first, 2 + YIELD_US));
+    assert!(a.others_begin(&mut second, 2 + YIELD_US));
+    // It comes back, and is before those who come later.
+    let mut third = Turn::new(Class::Fetch);
+    a.others_end();
+    assert!(a.others_begin(&mut absent, 3 + YIELD_US));
+    assert!(!a.others_begin(&mut third, 3 + YIELD_US));
+}
+
+/// A device does not answer for long, and many wait.
+#[test]
+fn all_of_a_class_lose_patience_together() {
+    let a = busy();
+    let mut turns = [(); 3].map(|()| Turn::new(Class::Fetch));
+    for (turn, now_us) in turns.iter_mut().zip(1..) {
+        assert!(!a.others_begin(turn, now_us));
+    }
+    let begun = turns
+        .each_mut()
+        .map(|turn| a.others_begin(turn, 3 + PATIENCE_US));
+    assert_eq!(
+        begun,
+        [true, true, false],
+        "twice as many, one after the other"
+    );
+}
+
+/// A spill is more urgent now and then, as there is more or less host memory.
+#[test]
+fn who_changes_its_class_keeps_its_place() {
+    let (a, mut spill, mut read) = (busy(), Turn::new(Class::Fetch), Turn::new(Class::Fetch));
+    assert!(!a.others_begin(&mut spill, 1) && !a.others_begin(&mut read, 2));
+    for class in [Class::Spill, Class::Fetch] {
+        a.change_class(&mut spill, class);
+        assert!(!a.others_begin(&mut spill, 3));
+    }
+    a.others_end();
+    assert!(!a.others_begin(&mut read, 4) && a.others_begin(&mut spill, 4));
+}
+
 #[test]
 fn who_is_told_may_find_room() {
     let (a, mut turn) = (busy(), Turn::default());
@@ -593,6 +641,9 @@ impl Simple {
             self.begun += 1;
             self.aged = by_age;
             (self.read, self.closed, self.since[class]) = (0, now, now);
+            if is_passed_over {
+                self.eldest = [None; 4];
+            }
             self.leaves(of);
             return true;
         }
@@ -644,7 +695,9 @@ fn it_is_what_a_slow_and_obvious_one_is() {
                 let n = d.below(waiting.len());
                 let (of, class): (&mut Waiting, _) = (&mut waiting[n], Class::ALL[d.below(4)]);
                 if of.turn.class != class {
+                    let came = of.came;
                     m.leaves(of);
+                    of.came = came;
                 }
                 a.change_class(&mut of.turn, class);
             }
