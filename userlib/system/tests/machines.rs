@@ -416,6 +416,7 @@ fn written(client: u32, gpu: u32, ssd: u64) -> String {
         held: Some(6 << 20),
         discarded: Some(2 << 20),
         max: Some((8 << 20, 0)),
+        low: Some(4 << 20),
         counts,
     };
     let mut text = FILE.to_owned();
