@@ -115,7 +115,7 @@ pub(super) fn by_default(used: Used<'_>) -> Option<Chunk> {
 }
 
 /// The used chunks of one GPU, as a policy sees them: but for those that are protected at this moment
-/// ([`super::lows`]).
+/// (`evict/lows.rs`).
 #[derive(Clone, Copy)]
 pub struct Used<'a> {
     roots: &'a RootChunks,
