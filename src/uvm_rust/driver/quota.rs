@@ -82,7 +82,7 @@ pub(crate) fn begin(gpu: GpuHandle<'_>, quota: &Quota, space: VaSpace<'_>, evict
 
 /// Ends it: `chunk` is the VA space's from now on. Without a limit, the first use of the chunk says so.
 pub(crate) fn end(gpu: GpuHandle<'_>, quota: &Quota, holder: u64, chunk: u32) {
-    if (quota.max(), quota.low()) == (Max::NONE, Low::NONE) {
+    if quota.limits() == Limits::NONE {
         return;
     }
     let mut chunks = gpu.chunks();

@@ -139,6 +139,12 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Neither a maximum nor a low.
+    pub const NONE: Self = Self {
+        max: Max::NONE,
+        low: Low::NONE,
+    };
+
     /// Whether both are as low as `other`'s, or lower.
     fn are_within(self, other: Self) -> bool {
         self.max <= other.max && self.low <= other.low

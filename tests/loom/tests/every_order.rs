@@ -108,6 +108,20 @@ fn others_begin(arbiter: &Arbiter) -> bool {
     begun
 }
 
+/// An arbiter whose device is busy, so that nobody else begins.
+fn busy() -> loom::sync::Arc<Arbiter> {
+    let arbiter = shared(Arbiter::new());
+    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    arbiter
+}
+
+/// Somebody who looks in vain, and so waits.
+fn waits(arbiter: &Arbiter, class: Class, now_us: u64) -> Turn {
+    let mut turn = Turn::new(class);
+    assert!(!arbiter.others_begin(&mut turn, now_us));
+    turn
+}
+
 /// Whether nothing is under way, and nobody waits: as many may begin as may at all, and no more. They end.
 fn is_at_rest(arbiter: &Arbiter) -> bool {
     let began = (0..=DEPTH).filter(|_| others_begin(arbiter)).count() as u64;
@@ -126,8 +140,7 @@ fn two_want_the_last_place() -> bool {
 
 /// No end of an operation is lost.
 fn two_end() -> bool {
-    let arbiter = shared(Arbiter::new());
-    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
+    let arbiter = busy();
     together(&arbiter, Arbiter::others_end, Arbiter::others_end);
     is_at_rest(&arbiter)
 }
@@ -172,15 +185,9 @@ fn two_faults_read() -> bool {
 /// D-order: two of a class that has waited long look at the same time, and there is room for both. One of them begins,
 /// and then who waits in the first class.
 fn two_are_next_for_their_age() -> bool {
-    let arbiter = shared(Arbiter::new());
-    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
-    let comes = |class, now_us| {
-        let mut turn = Turn::new(class);
-        assert!(!arbiter.others_begin(&mut turn, now_us));
-        turn
-    };
-    let [mut here, mut there] = [(); 2].map(|()| comes(Class::Spill, 0));
-    let mut fetch = comes(Class::Fetch, 1);
+    let arbiter = busy();
+    let [mut here, mut there] = [(); 2].map(|()| waits(&arbiter, Class::Spill, 0));
+    let mut fetch = waits(&arbiter, Class::Fetch, 1);
     (0..DEPTH).for_each(|_| arbiter.others_end());
     let begun = together(
         &arbiter,
@@ -193,16 +200,10 @@ fn two_are_next_for_their_age() -> bool {
 /// D-order: whoever is next does not come, and two have found that for long when there is room for both. One of them begins,
 /// and the room that is left is that one's who is next for as long again.
 fn two_pass_one_over() -> bool {
-    let arbiter = shared(Arbiter::new());
-    let mut fetch = Turn::new(Class::Fetch);
-    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
-    assert!(!arbiter.others_begin(&mut fetch, 0));
+    let arbiter = busy();
+    let mut fetch = waits(&arbiter, Class::Fetch, 0);
     (0..DEPTH).for_each(|_| arbiter.others_end());
-    let [mut here, mut there] = [(); 2].map(|()| {
-        let mut turn = Turn::new(Class::Spill);
-        assert!(!arbiter.others_begin(&mut turn, 0));
-        turn
-    });
+    let [mut here, mut there] = [(); 2].map(|()| waits(&arbiter, Class::Spill, 0));
     let begun = together(
         &arbiter,
         move |a| a.others_begin(&mut here, YIELD_US),
@@ -214,10 +215,8 @@ fn two_pass_one_over() -> bool {
 /// D-order: a class of which something began long ago has waited for nothing when somebody comes to its line. Whoever is
 /// first meanwhile begins.
 fn one_joins_an_empty_line() -> bool {
-    let arbiter = shared(Arbiter::new());
-    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
-    let mut fetch = Turn::new(Class::Fetch);
-    assert!(!arbiter.others_begin(&mut fetch, AGE_US));
+    let arbiter = busy();
+    let mut fetch = waits(&arbiter, Class::Fetch, AGE_US);
     (0..DEPTH).for_each(|_| arbiter.others_end());
     let (_, begun) = together(
         &arbiter,
@@ -232,26 +231,11 @@ fn one_joins_an_empty_line() -> bool {
     begun
 }
 
-/// An arbiter that is busy, and one that has waited since then.
-fn waits_since(now_us: u64) -> (loom::sync::Arc<Arbiter>, Turn) {
-    let arbiter = shared(Arbiter::new());
-    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
-    let mut turn = Turn::default();
-    assert!(!arbiter.others_begin(&mut turn, now_us));
-    (arbiter, turn)
-}
-
 /// Two of a class come at the same time, behind one that leaves: whoever has waited longer begins first.
 fn two_come_one_after_the_other() -> bool {
-    let (arbiter, first) = waits_since(1);
-    arbiter.leave(first);
-    let comes = |now_us| {
-        move |a: &Arbiter| {
-            let mut turn = Turn::default();
-            assert!(!a.others_begin(&mut turn, now_us));
-            turn
-        }
-    };
+    let arbiter = busy();
+    arbiter.leave(waits(&arbiter, Class::Spill, 1));
+    let comes = |now_us| move |a: &Arbiter| waits(a, Class::Spill, now_us);
     let (mut elder, mut younger) = together(&arbiter, comes(2), comes(3));
     arbiter.others_end();
     let begun = [&mut younger, &mut elder].map(|turn| arbiter.others_begin(turn, 4));
@@ -260,16 +244,13 @@ fn two_come_one_after_the_other() -> bool {
 
 /// Whoever has waited longest leaves as another one comes: whoever comes later knows of that one.
 fn one_leaves_as_another_comes() -> bool {
-    let (arbiter, eldest) = waits_since(2);
+    let arbiter = busy();
+    let eldest = waits(&arbiter, Class::Spill, 2);
     let (_, mut another) = together(
         &arbiter,
         move |a| a.leave(eldest),
-        |a| {
-            // By another CPU's clock.
-            let mut turn = Turn::default();
-            assert!(!a.others_begin(&mut turn, 1));
-            turn
-        },
+        // By another CPU's clock.
+        |a| waits(a, Class::Spill, 1),
     );
     arbiter.others_end();
     let begun = [&mut Turn::default(), &mut another].map(|turn| arbiter.others_begin(turn, 3));
@@ -279,14 +260,9 @@ fn one_leaves_as_another_comes() -> bool {
 /// Two wait in a line that is before that of the rest, and leave it: nobody is counted in it any more, and as many may
 /// begin as before.
 fn two_wait_in_line() -> bool {
-    let arbiter = shared(Arbiter::new());
-    (0..DEPTH).for_each(|_| assert!(others_begin(&arbiter)));
-    let waits = |a: &Arbiter| {
-        let mut turn = Turn::new(Class::Fetch);
-        assert!(!a.others_begin(&mut turn, 0));
-        a.leave(turn);
-    };
-    together(&arbiter, waits, waits);
+    let arbiter = busy();
+    let passes = |a: &Arbiter| a.leave(waits(a, Class::Fetch, 0));
+    together(&arbiter, passes, passes);
     (0..DEPTH).for_each(|_| arbiter.others_end());
     is_at_rest(&arbiter)
 }

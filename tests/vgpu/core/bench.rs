@@ -58,7 +58,7 @@ pub(crate) struct Bench {
 
 /// Whether a chip's page tables are of version 3: Hopper's, and later ones'.
 pub(crate) fn has_version_3(chip: &Personality) -> bool {
-    chip.host_class >= 0xc86f
+    chip.va_bits() == 57
 }
 
 /// An address of the driver's that page tables map.

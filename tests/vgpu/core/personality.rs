@@ -113,22 +113,9 @@ impl Personality {
         ce_class: 0xc3b5,
         compute_class: 0xc3c0,
         uapi: 1,
-        tpcs_per_gpc: 4,
-        mmu: Mmu::V2,
-        host_va_bits: 40,
-        rm_end: 128 << 40,
-        rm_buffers: (1 << 32, 1 << 40),
-        has_segments: false,
-        has_scrub: false,
-        launch_bits: 0,
-        graphics_engine: 64,
-        cancel_engine: mask32(6, 0),
-        // Two TPCs share a µTLB.
-        clients: [0, 2, 4, 6],
         old_semaphores: true,
-        invalidate_scopes: false,
-        acks_are_membars: false,
         counter_address: CounterAddress::Physical,
+        ..Self::TURING
     };
 
     /// GA100 (Ampere), whose number is 2.
@@ -140,21 +127,9 @@ impl Personality {
         ce_class: 0xc6b5,
         compute_class: 0xc6c0,
         uapi: 2,
-        tpcs_per_gpc: 4,
-        mmu: Mmu::V2,
-        host_va_bits: 40,
-        rm_end: 128 << 40,
-        rm_buffers: (1 << 32, 1 << 40),
-        has_segments: false,
-        has_scrub: false,
-        launch_bits: 0,
-        graphics_engine: 64,
-        cancel_engine: mask32(6, 0),
         clients: [0, 1, 2, 3],
-        old_semaphores: false,
         invalidate_scopes: true,
-        acks_are_membars: false,
-        counter_address: CounterAddress::Virtual,
+        ..Self::TURING
     };
 
     /// GH100 (Hopper), whose number is 3.
@@ -180,10 +155,8 @@ impl Personality {
         cancel_engine: mask32(8, 0),
         // Of eighteen, whose numbers are not in one piece: T1_0, T1_7, T1_8 and T1_17.
         clients: [0, 7, 0x21, 0x36],
-        old_semaphores: false,
         invalidate_scopes: true,
-        acks_are_membars: false,
-        counter_address: CounterAddress::Virtual,
+        ..Self::TURING
     };
 
     /// GB202 (Blackwell), whose number is 4. NVIDIA's driver knows it from 570 on.
@@ -207,6 +180,11 @@ impl Personality {
         Self::ALL.into_iter().find(|p| p.uapi == number)
     }
 
+    /// Bits of an address that its page tables translate.
+    pub const fn va_bits(&self) -> u32 {
+        self.mmu.va_bits()
+    }
+
     /// The bits of the word with an address' upper half, of the host.
     pub(super) const fn host_upper(&self) -> u32 {
         mask32(self.host_va_bits - 33, 0)
@@ -214,7 +192,7 @@ impl Personality {
 
     /// The same of the copy engines.
     pub(super) const fn ce_upper(&self) -> u32 {
-        mask32(self.mmu.va_bits() - 33, 0)
+        mask32(self.va_bits() - 33, 0)
     }
 }
 

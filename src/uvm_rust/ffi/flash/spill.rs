@@ -407,7 +407,7 @@ impl Machine for Spilling<'_> {
         };
         // A call keeps the device attached. Who detaches it waits for the worker, and nobody else wants this write then.
         // Whoever suspends waits for a spill of the worker's, which has the lock of power management. A relocation has not, and is
-        // short: it goes on.
+        // not given up.
         let keeps_awake = self.pm.is_some();
         let is_over = || {
             // SAFETY: by the invariant of `To`.

@@ -49,9 +49,9 @@
 //!   since the last one, or none has begun for [`FAULTS_FIRST_US`].
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
 //!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Of its class it is
-//!   the one that is known to have waited longest. Of two that begin
-//!   one after the other, only one is ahead of somebody more urgent for its age; which one that is, is in the atomic number.
-//!   Whoever has found room for [`YIELD_US`] that nobody used begins all the same.
+//!   the one that is known to have waited longest. Of two that begin one after the other, only one is ahead of somebody
+//!   more urgent for its age; which one that is, is in the atomic number. Whoever has found room for [`YIELD_US`] that
+//!   nobody used begins all the same.
 //! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
 //!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes. So
 //!   no more than one operation of a less urgent class begins ahead of each of the first class that comes for its turn.

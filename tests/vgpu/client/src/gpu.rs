@@ -378,6 +378,14 @@ impl vgpu::Info {
         Uuid(self.uuid)
     }
 
+    /// Bits of an address that the GPU's page tables translate.
+    pub fn va_bits(&self) -> u32 {
+        match self.personality {
+            vgpu::PERSONALITY_HOPPER | vgpu::PERSONALITY_BLACKWELL => 57,
+            _ => 49,
+        }
+    }
+
     /// Bytes of GPU memory that UVM can have.
     pub fn usable_bytes(&self) -> u64 {
         self.vidmem_bytes - self.reserved_bytes

@@ -561,10 +561,7 @@ fn inject() -> Outcome {
 
 /// First address that is none of the GPU's.
 fn va_end(gpu: &Gpu) -> u64 {
-    match gpu.info().personality {
-        PERSONALITY_HOPPER | PERSONALITY_BLACKWELL => 1 << 57,
-        _ => 1 << 49,
-    }
+    1 << gpu.info().va_bits()
 }
 
 fn translate() -> Outcome {

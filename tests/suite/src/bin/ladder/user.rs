@@ -7,7 +7,6 @@ use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, Uuid};
 use vgpu_client::vgpu::{
     FAULT_INVALID_PDE, FAULT_INVALID_PTE, FEATURE_TLB, OP_READ, OP_WRITE, PERSONALITY_BLACKWELL,
-    PERSONALITY_HOPPER,
 };
 use vgpu_client::{
     Buffer, Cause, Event, EventQueue, Gpu, Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE,
@@ -114,18 +113,13 @@ fn invalidate_tlb() -> Outcome {
     let page = || run_kernel(&gpu, Op::read(&buffer).range(0, 1));
     page()?;
     let cached = gpu.info().features & FEATURE_TLB != 0;
-    let personality = gpu.info().personality;
-    // Up to the root's: Hopper's page tables, and later ones', have one level more.
-    let levels = match personality {
-        PERSONALITY_HOPPER | PERSONALITY_BLACKWELL => 1..=7,
-        _ => 1..=6,
-    };
+    // Up to the root's: page tables of more bits have one level more.
+    let root = if gpu.info().va_bits() > 49 { 7 } else { 6 };
     // Blackwell has none for the GPU: the acknowledgement is one.
-    let no_membar = |membar| {
-        membar == NO_MEMBAR || personality == PERSONALITY_BLACKWELL && membar == LOCAL_MEMBAR
-    };
+    let acks = gpu.info().personality == PERSONALITY_BLACKWELL;
+    let no_membar = |membar| membar == NO_MEMBAR || acks && membar == LOCAL_MEMBAR;
     for target_va_mode in [ALL, TARGETED] {
-        for page_table_level in levels.clone() {
+        for page_table_level in 1..=root {
             for membar in 1..=3 {
                 page()?;
                 let before = gpu.stats()?;

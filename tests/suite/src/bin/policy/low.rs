@@ -2,21 +2,18 @@
 //! Memory of a GPU that is protected from other processes (`UVM_RUST_QUOTA_LOW`): what three quiet processes keep beside
 //! one that goes through four times the GPU's memory, and what a low does not do.
 
-use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use uvm_suite::{ensure, skip, this_program, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use uvm_uapi as uapi;
-use vgpu_client::{driver_version, Gpu, Kernel, Op, Process, BLOCK};
+use vgpu_client::{driver_version, Gpu, Process, BLOCK};
 
-use crate::quota::{by_default, resident, told, LEAST};
+use crate::quota::{as_nobody, by_default, needs_at_once, resident, told, LEAST};
 use crate::shares::{goes_through, room, value, Neighbour, Quiet, Tenant, When};
-use crate::shares::{FIRST, QUIET, ROUNDS, STEP};
+use crate::shares::{QUIET, ROUNDS};
 
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_gpu_low";
 const BOTH: u32 = uapi::UVM_RUST_QUOTA_MAX | uapi::UVM_RUST_QUOTA_LOW;
-/// The user nobody, who may not raise a low.
-const NOBODY: u32 = 65534;
 /// The program's option with which a test starts it.
 pub const CHILD: &str = "--child-raises";
 
@@ -206,9 +203,7 @@ fn at_once() -> Outcome {
     let others = others.collect::<Result<Vec<_>, _>>()?;
     others.iter().try_for_each(Tenant::goes_through)?;
     let fourth = tenant(LEAST, 0)?;
-    let step = STEP.wrapping_mul(BLOCK / 8);
-    let check = Op::check(&fourth.data).pattern(FIRST, step).every(BLOCK);
-    let kernel = Kernel::new().op(check.lanes(LEAST as u32));
+    let kernel = needs_at_once(&fourth.data, LEAST);
     let report = fourth.gpu.launch(&kernel)?.wait()?.ok()?;
     println!("# {} replays", report.replays);
     let has_now = has(&fourth)?;
@@ -247,10 +242,7 @@ fn refused() -> Outcome {
     ensure!(low(&gpu)? == Some(9 * BLOCK), "the low is {:?}", low(&gpu)?);
     process.set_low(gpu.uuid(), 0)?;
     ensure!(low(&gpu)?.is_none(), "the low is {:?}", low(&gpu)?);
-    let mut command = this_program()?;
-    let status = command.arg(CHILD).uid(NOBODY).gid(NOBODY).status()?;
-    ensure!(status.success(), "the child ended with {status}");
-    Ok(Pass::Ok)
+    as_nobody(CHILD)
 }
 
 /// Run by the test above as nobody.

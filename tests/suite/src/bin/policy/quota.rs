@@ -23,7 +23,7 @@ const SETS: u32 = uapi::UVM_RUST_QUOTA_MAX;
 /// The least maximum, in blocks: an eighth of the GPU.
 pub(crate) const LEAST: u64 = 4;
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_gpu_max";
-/// The user nobody, who may not raise a maximum.
+/// The user nobody, who may raise no limit.
 const NOBODY: u32 = 65534;
 /// The program's options with which tests start it.
 pub const CHILD: &str = "--child-lowers";
@@ -470,9 +470,7 @@ fn at_once() -> Outcome {
     let tenant = Tenant::new(4 * LEAST)?;
     let (process, gpu, data) = (&tenant.process, &tenant.gpu, &tenant.data);
     let max = process.set_quota(gpu.uuid(), LEAST * BLOCK)?;
-    let step = STEP.wrapping_mul(BLOCK / 8);
-    let check = Op::check(data).pattern(FIRST, step).every(BLOCK);
-    let kernel = Kernel::new().op(check.lanes(4 * LEAST as u32));
+    let kernel = needs_at_once(data, 4 * LEAST);
     let most = most_during(process, gpu, || {
         let report = gpu.launch(&kernel)?.wait()?.ok()?;
         println!("# {} replays", report.replays);
@@ -480,6 +478,13 @@ fn at_once() -> Outcome {
     })?;
     ensure!(most == max, "{most} bytes were held, of {max}");
     Ok(Pass::Ok)
+}
+
+/// One instruction, which needs so many blocks of `data` at the same time.
+pub(crate) fn needs_at_once(data: &Buffer<u64>, blocks: u64) -> Kernel {
+    let step = STEP.wrapping_mul(BLOCK / 8);
+    let check = Op::check(data).pattern(FIRST, step).every(BLOCK);
+    Kernel::new().op(check.lanes(blocks as u32))
 }
 
 /// Whoever has the file descriptor has its maximum, and may lower it.
@@ -591,8 +596,13 @@ pub fn child_lowers() -> ExitCode {
 }
 
 fn nobody() -> Outcome {
+    as_nobody(CHILD)
+}
+
+/// Starts this program as nobody, with an option that has it test something.
+pub(crate) fn as_nobody(option: &str) -> Outcome {
     let mut command = this_program()?;
-    let status = command.arg(CHILD).uid(NOBODY).gid(NOBODY).status()?;
+    let status = command.arg(option).uid(NOBODY).gid(NOBODY).status()?;
     ensure!(status.success(), "the child ended with {status}");
     Ok(Pass::Ok)
 }
