@@ -332,6 +332,18 @@ fn entries_in_system_memory_need_a_membar_for_the_system() {
 
 /// A kernel that writes a page and waits for another one, the page of which a driver takes away.
 fn page_taken(b: &mut Bench, page: Loc, methods: &[Method]) -> u64 {
+    page_left(b, page, methods);
+    // By another channel, as a driver's would be that acquires a semaphore.
+    let mode = (4, 0x260, u32::from(page.space != Space::Vidmem));
+    let taken = copy(page.at, b.data(MADE), 8, PIPELINED | FLUSH_SYS | 1 << 12);
+    b.push(1, &[vec![mode], taken].concat());
+    b.run();
+    assert!(b.is_done(1));
+    b.gpu.machine().get(b.at(MADE))
+}
+
+/// A kernel that waits has stored to a page, which is unmapped, and then the methods are executed.
+fn page_left(b: &mut Bench, page: Loc, methods: &[Method]) {
     b.user.map(b.gpu.machine(), VA, Size::Small, page, 0);
     let write = Op {
         stride: 4096,
@@ -346,13 +358,6 @@ fn page_taken(b: &mut Bench, page: Loc, methods: &[Method]) -> u64 {
     let entry = b.user.entry(b.gpu.machine(), VA, Size::Small);
     b.gpu.machine().set(entry, 0);
     b.execute(methods);
-    // By another channel, as a driver's would be that acquires a semaphore.
-    let mode = (4, 0x260, u32::from(page.space != Space::Vidmem));
-    let taken = copy(page.at, b.data(MADE), 8, PIPELINED | FLUSH_SYS | 1 << 12);
-    b.push(1, &[vec![mode], taken].concat());
-    b.run();
-    assert!(b.is_done(1));
-    b.gpu.machine().get(b.at(MADE))
 }
 
 #[test]
@@ -456,6 +461,17 @@ fn blackwells_acknowledgement_is_a_membar() {
             page_taken(b, Loc::sysmem(SYSMEM), &tlbi.methods()) == VALUE
         },
     );
+}
+
+/// So vidmem has what was stored there, also for RM, which gives it to others.
+#[test]
+fn blackwells_acknowledgement_brings_stores_to_vidmem() {
+    check_on(&Personality::BLACKWELL, "its", &["none"], |b, how| {
+        let ack = u32::from(how != "none");
+        let tlbi = Tlbi { ack, ..Tlbi::ALL }.methods();
+        page_left(b, Loc::vidmem(FREE), &tlbi);
+        b.gpu.machine().get(Loc::vidmem(FREE)) == VALUE
+    });
 }
 
 #[test]

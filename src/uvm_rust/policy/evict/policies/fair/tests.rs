@@ -127,6 +127,35 @@ fn more_processes_than_have_shares_of_their_own() {
     assert_eq!((gone.count(101), gone.count(102)), (128, 128));
 }
 
+/// A protected process has most, and another one the oldest chunk.
+#[test]
+fn of_those_who_may_give_the_one_with_most_gives() {
+    let mut gpu = Gpu::new("fair", 128);
+    for (holder, count) in [(3, 30), (2, 40), (1, 58)] {
+        (0..count).for_each(|b| _ = gpu.faults(holder, b));
+    }
+    assert_eq!(gpu.next(), Some(1));
+    gpu.protects(1, 58);
+    assert_eq!(gpu.next(), Some(2));
+}
+
+/// Of two that share a number, one is protected, and has chunks that are older than the other's.
+#[test]
+fn who_shares_a_number_with_a_protected_process_gives_its_own() {
+    for big in 1..=64 {
+        let mut gpu = Gpu::new("fair", 256);
+        (1..=64).for_each(|h| _ = gpu.faults(h, 0));
+        (0..10).for_each(|b| _ = gpu.faults(65, b));
+        (1..183).for_each(|b| _ = gpu.faults(big, b));
+        gpu.protects(65, 10);
+        for block in 183..195 {
+            assert_eq!(gpu.next(), Some(big));
+            gpu.faults(big, block);
+        }
+        assert_eq!(gpu.count(65), 10);
+    }
+}
+
 proptest! {
     #![proptest_config(crate::testing::model(256))]
 
