@@ -99,7 +99,7 @@ answers() {
 answers "where a GPU fault enters Rust" docs/architecture.md '`uvm_rust_fault_service` in `src/uvm_rust/ffi/fault.rs` is where the fault enters Rust'
 grep -q 'extern "C" fn uvm_rust_fault_service' "$TOP/src/uvm_rust/ffi/fault.rs"
 check "and so it does"
-answers "which lock guards the used queue" docs/architecture.md '| Which lock guards the used queue? | [discard and eviction](#discard-and-eviction): the PMM'"'s"' `list_lock`, a spinlock |'
+answers "which lock guards the used queue" docs/architecture.md '| Which lock guards the used queue? | [discard and eviction](#discard-and-eviction): `list_lock`, a spinlock in the physical memory manager (PMM) of each GPU'
 grep -q '`pmm->list_lock`, a spinlock' "$TOP/src/uvm_rust/policy/evict.rs"
 check "and so it does"
 answers "how an eviction policy is added" docs/your-first-policy.md 'src/uvm_rust/policy/evict/policies/mru.rs'
