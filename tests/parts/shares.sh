@@ -22,6 +22,13 @@ DRIVER=rust NOLOAD=1 GPUS=2 VIDMEM=64M VM_TIMEOUT=3600 scripts/vm.sh "
 	shares upstream '' && shares rust uvm_rust_evict_policy=lru && shares rust 'uvm_rust_evict_policy=fair uvm_rust_gpu_max=1024' &&
 		UVM_ARGS=\"\$UVM_ARGS uvm_rust_fault=0 uvm_rust_gpu_low=4\" bash scripts/vm-load.sh rust && ours && bash scripts/vm-load.sh unload" |
 	tee "$said"
+# The same in turn, where the clock counts the guest's instructions: those of the quiet ones' turns.
+DRIVER=rust NOLOAD=1 ICOUNT=1 VIDMEM=64M VM_TIMEOUT=1200 scripts/vm.sh "
+	for driver in upstream rust; do
+		bash scripts/vm-load.sh \$driver && target/release/policy --low --counts --only 'beside a loud one, in turn' &&
+			bash scripts/vm-load.sh unload || exit
+	done" |
+	tee -a "$said"
 {
 	echo '{"tenants": ['
 	sed -n 's/^# json //p' "$said" | sed '$!s/$/,/'

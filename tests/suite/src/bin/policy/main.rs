@@ -14,13 +14,14 @@ use shares::When;
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str =
-    "usage: policy [--rounds N] [--shares] [--quota] [--low] [--together] [--only TEXT]
+const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--low [--counts]] [--together]
+              [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
   --quota      instead, a process that may hold only so much of the GPU
   --low        instead, processes that others leave so much of the GPU to, whatever driver is loaded
+  --counts     with it, in a VM whose clock counts instructions (ICOUNT=1): judge these, too
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
 ";
@@ -33,7 +34,7 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 fn main() -> ExitCode {
     use lexopt::prelude::*;
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
-    let mut lows = false;
+    let (mut lows, mut counts) = (false, false);
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
         Some(quota::CHILD) => return quota::child_lowers(),
@@ -59,6 +60,10 @@ fn main() -> ExitCode {
             }
             Long("low") => {
                 lows = true;
+                continue;
+            }
+            Long("counts") => {
+                counts = true;
                 continue;
             }
             Long("together") => {
@@ -103,7 +108,7 @@ fn main() -> ExitCode {
     }
     let policy = || policy().unwrap_or_else(|| "not our driver".to_owned());
     if lows {
-        low::run(&mut suite, &policy());
+        low::run(&mut suite, &policy(), counts);
         return suite.finish();
     }
     if shares {
