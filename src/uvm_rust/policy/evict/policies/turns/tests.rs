@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+
+//! Whose chunk goes, and which, when it is whose turn.
+
+use crate::evict::tests::gpu::Gpu;
+use crate::evict::{Change, Chunk, Holder, Queue, RootChunks};
+use std::vec::Vec;
+
+/// Process `holder` announces a kernel, which faults on these blocks.
+fn turn(gpu: &mut Gpu, holder: Holder, blocks: core::ops::Range<u32>) -> usize {
+    gpu.roots.announced(holder, true);
+    blocks.filter(|&block| gpu.faults(holder, block)).count()
+}
+
+/// What goes next.
+fn next(gpu: &mut Gpu) -> (Holder, u32) {
+    let chunk = gpu.roots.pick().unwrap();
+    gpu.holds[chunk as usize].unwrap()
+}
+
+fn chunk_of(gpu: &Gpu, what: (Holder, u32)) -> Chunk {
+    let at = gpu.holds.iter().position(|&held| held == Some(what));
+    at.unwrap() as Chunk
+}
+
+/// Of two programs that need all but a quarter of what they have together, each brings that quarter at each turn.
+#[test]
+fn programs_in_turn_bring_what_they_lack() {
+    for (policy, each) in [("turns", 10), ("lru", 20)] {
+        let mut gpu = Gpu::new(policy, 30);
+        turn(&mut gpu, 1, 0..20);
+        assert_eq!(turn(&mut gpu, 2, 0..20), 20);
+        for _ in 0..3 {
+            for holder in [1, 2] {
+                assert_eq!(turn(&mut gpu, holder, 0..20), each, "{policy}");
+                assert_eq!(gpu.count(holder), 20);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_program_whose_turn_is_farthest_gives_up_what_it_needs_last() {
+    let mut gpu = Gpu::new("turns", 12);
+    (1..=3).for_each(|holder| _ = turn(&mut gpu, holder, 0..4));
+    assert_eq!(next(&mut gpu), (2, 3));
+    gpu.faults(3, 4);
+    assert_eq!(next(&mut gpu), (2, 2));
+    // The first comes, and of those that wait the third is the farthest.
+    gpu.roots.announced(1, true);
+    assert_eq!(next(&mut gpu), (3, 4));
+    // Once nobody else has any, its own oldest goes.
+    assert_eq!(turn(&mut gpu, 1, 4..12), 8);
+    assert_eq!(gpu.count(1), 12);
+    assert_eq!(next(&mut gpu), (1, 0));
+}
+
+/// What was not part of a program's last turn goes first, and what a prediction met is part of it.
+#[test]
+fn what_the_last_turn_did_without_goes_first() {
+    let mut gpu = Gpu::new("turns", 8);
+    turn(&mut gpu, 1, 0..4);
+    turn(&mut gpu, 2, 0..2);
+    turn(&mut gpu, 1, 4..6);
+    gpu.roots.announced(2, true);
+    assert_eq!(next(&mut gpu), (1, 0));
+    // In its next turn the prefetcher finds two of these there, the later one first, and one of them twice.
+    gpu.roots.announced(1, true);
+    let owner = gpu.roots.add_owner(1);
+    for block in [3, 0, 3] {
+        gpu.roots.expect(chunk_of(&gpu, (1, block)), owner, 9);
+    }
+    gpu.roots.announced(2, true);
+    let mut left = Vec::new();
+    for block in 2..7 {
+        left.push(next(&mut gpu).1);
+        gpu.faults(2, block);
+    }
+    // The last turn needs what it met last.
+    assert_eq!(left, [1, 2, 4, 5, 0]);
+    // A mark of one whose turn it is not says nothing of its turn.
+    gpu.roots.expect(chunk_of(&gpu, (1, 3)), owner, 9);
+    assert_eq!(next(&mut gpu), (1, 3));
+}
+
+/// A chunk whose program could not be evicted from it, or that a CPU has used, comes back, and others go before it.
+#[test]
+fn a_chunk_that_comes_back_out_of_turn_makes_way() {
+    let mut gpu = Gpu::new("turns", 4);
+    turn(&mut gpu, 1, 0..4);
+    gpu.roots.announced(2, true);
+    let chunk = chunk_of(&gpu, (1, 3));
+    assert_eq!(gpu.roots.pick(), Some(chunk));
+    gpu.roots.change(chunk, Change::Pinned).unwrap();
+    assert_eq!(next(&mut gpu), (1, 2));
+    gpu.roots.change(chunk, Change::Whole(1)).unwrap();
+    assert_eq!(next(&mut gpu), (1, 2));
+    assert_eq!(gpu.roots.length(Queue::Used), 4);
+}
+
+/// A program whose kernel goes on in another's turn gets what it needs at once, and the other as well.
+#[test]
+fn a_kernel_that_runs_out_of_turn_gets_on() {
+    let mut gpu = Gpu::new("turns", 16);
+    turn(&mut gpu, 1, 0..8);
+    assert_eq!(turn(&mut gpu, 2, 0..16), 16);
+    // All is the second one's. The first needs four at once.
+    for _ in 0..2 {
+        (0..4).for_each(|block| _ = gpu.faults(1, block));
+    }
+    assert_eq!((0..4).filter(|&block| gpu.faults(1, block)).count(), 0);
+    assert_eq!(gpu.count(1), 4);
+    // So does one that has announced that nothing follows.
+    gpu.roots.announced(2, false);
+    (16..20).for_each(|block| _ = gpu.faults(2, block));
+    assert_eq!((16..20).filter(|&block| gpu.faults(2, block)).count(), 0);
+}
+
+/// Processes that announce nothing keep what they have used since the farthest program's turn is away, and no longer.
+#[test]
+fn what_has_no_turn_goes_when_it_was_used_longer_ago() {
+    let mut gpu = Gpu::new("turns", 12);
+    (0..4).for_each(|block| _ = gpu.faults(7, block));
+    turn(&mut gpu, 1, 0..4);
+    turn(&mut gpu, 2, 0..4);
+    // The first one's turn is one away. The other process has used nothing for two turns.
+    assert_eq!(next(&mut gpu), (7, 0));
+    gpu.roots.announced(1, true);
+    turn(&mut gpu, 2, 4..6);
+    assert_eq!((gpu.count(7), gpu.count(1)), (2, 4));
+    // It uses one.
+    let used = chunk_of(&gpu, (7, 2));
+    gpu.roots.used_by(used, 7).unwrap();
+    assert_eq!(next(&mut gpu), (7, 3));
+    turn(&mut gpu, 2, 6..7);
+    assert_eq!(next(&mut gpu), (1, 0));
+    // Where nobody announces anything, the order is that of `lru`.
+    let mut gpu = Gpu::new("turns", 4);
+    (0..4).for_each(|block| _ = gpu.faults(1 + Holder::from(block % 2), block));
+    assert_eq!(next(&mut gpu), (1, 0));
+}
+
+#[test]
+fn what_is_protected_stays() {
+    let mut gpu = Gpu::new("turns", 32);
+    turn(&mut gpu, 1, 0..16);
+    turn(&mut gpu, 2, 0..8);
+    turn(&mut gpu, 3, 0..8);
+    assert_eq!(next(&mut gpu).0, 2);
+    gpu.protects(2, 8);
+    assert_eq!(next(&mut gpu).0, 1);
+}
+
+/// Whether there is room for a prediction, of a process and so many kernels ahead.
+fn room(roots: &RootChunks, of: [(Holder, u32); 4]) -> [bool; 4] {
+    of.map(|(holder, ahead)| roots.has_room_for(holder, ahead))
+}
+
+/// What waits goes for a prediction, whatever it expects, in the turn of who predicts, and for that turn.
+#[test]
+fn a_prediction_has_room_in_its_turn() {
+    let mut gpu = Gpu::new("turns", 8);
+    assert_eq!(
+        room(&gpu.roots, [(1, 0), (2, 9), (9, 0), (9, 9)]),
+        [true; 4],
+        "it is free"
+    );
+    for holder in [1, 2, 1, 2, 1] {
+        turn(&mut gpu, holder, 0..4);
+        gpu.roots.announced(holder, true);
+    }
+    let owner = gpu.roots.add_owner(2);
+    (0..8).for_each(|chunk| gpu.roots.expect(chunk, owner, 9));
+    let of = [(1, 0), (1, 1), (2, 0), (9, 0)];
+    assert_eq!(room(&gpu.roots, of), [true, false, false, false]);
+    gpu.roots.announced(2, true);
+    assert_eq!(
+        room(&gpu.roots, [(2, 0), (2, 1), (2, 2), (1, 0)]),
+        [true, true, false, false]
+    );
+    // All that is left is its own.
+    turn(&mut gpu, 2, 4..8);
+    assert!(!gpu.roots.has_room_for(2, 0), "it is expected");
+    gpu.roots.remove_owner(owner);
+    assert!(gpu.roots.has_room_for(2, 0) && !gpu.roots.has_room_for(1, 0));
+    // Where evictions fail, the policy is not asked.
+    gpu.roots.set_by_default(true);
+    assert!(gpu.roots.has_room_for(1, 0));
+}
+
+/// Under other policies a prediction takes nothing that is expected.
+#[test]
+fn under_other_policies_turns_are_nothing() {
+    let mut gpu = Gpu::new("lru", 4);
+    turn(&mut gpu, 1, 0..4);
+    gpu.roots.announced(2, true);
+    assert!(gpu.roots.has_room_for(2, 0) && gpu.roots.has_room_for(1, 5));
+    let owner = gpu.roots.add_owner(1);
+    (0..4).for_each(|chunk| gpu.roots.expect(chunk, owner, 9));
+    assert!(!gpu.roots.has_room_for(2, 0));
+}
