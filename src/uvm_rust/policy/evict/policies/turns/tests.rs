@@ -4,6 +4,8 @@
 
 use crate::evict::tests::gpu::Gpu;
 use crate::evict::{Change, Chunk, Holder, Queue, RootChunks};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::vec::Vec;
 
 /// Process `holder` announces a kernel, which faults on these blocks.
@@ -198,4 +200,96 @@ fn under_other_policies_turns_are_nothing() {
     let owner = gpu.roots.add_owner(1);
     (0..4).for_each(|chunk| gpu.roots.expect(chunk, owner, 9));
     assert!(!gpu.roots.has_room_for(2, 0));
+}
+
+/// What a process does in the test below.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Announces,
+    Rests,
+    Accesses(u32),
+    Expects(u32),
+}
+
+fn step() -> impl Strategy<Value = (Holder, Step)> {
+    let step = prop_oneof![
+        Just(Step::Announces),
+        Just(Step::Rests),
+        (0..12u32).prop_map(Step::Accesses),
+        (0..12u32).prop_map(Step::Accesses),
+        (0..12u32).prop_map(Step::Expects),
+    ];
+    (1..5 as Holder, step)
+}
+
+proptest! {
+    #![proptest_config(crate::testing::model(256))]
+
+    /// Whatever programs do, the one whose turn it is gives up nothing while one has any that waits, and a kernel gets
+    /// what it needs at once, in its turn or out of it.
+    #[test]
+    fn who_runs_keeps_what_it_has(
+        steps in proptest::collection::vec(step(), 1..crate::testing::steps(200)),
+        chunks in 4..24u32,
+        (faulting, needed) in (1..6 as Holder, 1..24u32),
+    ) {
+        let mut gpu = Gpu::new("turns", chunks);
+        let owners: Vec<_> = (1..5).map(|holder| gpu.roots.add_owner(holder)).collect();
+        // Those that had a turn, the one whose turn it is, and those that bring memory out of turn.
+        let (mut programs, mut running, mut last) = (BTreeSet::new(), None, 0);
+        let mut strays = BTreeSet::new();
+        // Blocks that came for a program, not for what became one later.
+        let mut known = BTreeSet::new();
+        for (holder, step) in steps {
+            match step {
+                Step::Announces => {
+                    let begins = gpu.roots.announced(holder, true);
+                    prop_assert_eq!(begins, last != holder);
+                    if begins {
+                        strays.clear();
+                    }
+                    strays.remove(&holder);
+                    programs.insert(holder);
+                    (running, last) = (Some(holder), holder);
+                }
+                Step::Rests => {
+                    prop_assert!(!gpu.roots.announced(holder, false));
+                    running = running.filter(|&running| running != holder);
+                }
+                Step::Accesses(block) => {
+                    let waits = |h: &Holder| running != Some(*h) && !strays.contains(h);
+                    let any_waits = programs.iter().any(|h| waits(h) && {
+                        let mut held = gpu.holds.iter().flatten();
+                        held.any(|held| held.0 == *h && known.contains(held))
+                    });
+                    let goes = gpu.roots.pick().filter(|&c| gpu.roots.queue_of(c) == Some(Queue::Used));
+                    let goes = goes.and_then(|chunk| gpu.holds[chunk as usize]);
+                    if let (true, Some(held)) = (any_waits, goes) {
+                        prop_assert!(!known.contains(&held) || waits(&held.0), "{held:?}, {running:?}, {strays:?}");
+                    }
+                    if gpu.faults(holder, block) {
+                        known.remove(&(holder, block));
+                        if programs.contains(&holder) {
+                            known.insert((holder, block));
+                        }
+                        if running != Some(holder) && programs.contains(&holder) {
+                            strays.insert(holder);
+                        }
+                    }
+                }
+                Step::Expects(block) => {
+                    let held = gpu.holds.iter().position(|&held| held == Some((holder, block)));
+                    if let Some(chunk) = held {
+                        gpu.roots.expect(chunk as Chunk, owners[holder as usize - 1], 9);
+                    }
+                }
+            }
+        }
+        owners.iter().for_each(|&owner| gpu.roots.remove_owner(owner));
+        let needed = 100..100 + needed.min(chunks);
+        let faults = |gpu: &mut Gpu| needed.clone().filter(|&block| gpu.faults(faulting, block)).count();
+        faults(&mut gpu);
+        prop_assert!(faults(&mut gpu) <= 1, "a kernel's blocks evict each other");
+        prop_assert_eq!(faults(&mut gpu), 0);
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Which program's turn it is on a GPU, and in how many turns each of the others has its next one (MSched §5, the task
-//! timeline).
+//! Which program's turn it is on a GPU, and in how many turns each of the others has its next one: what MSched (arXiv
+//! 2512.24637) calls the task timeline, and has from the scheduler.
 //!
 //! A program is a process that announces kernels. Its turn begins when it announces one after another program had the
 //! GPU, and lasts until yet another one announces one. Nobody says when turns come: a program is expected to come again
@@ -87,9 +87,10 @@ impl Timeline {
 
     /// Memory comes for `holder`, as its kernels fault on it, or as it is `predicted`.
     pub(super) fn brings(&mut self, holder: Holder, predicted: bool) {
-        let number = self
-            .find(holder)
-            .filter(|_| self.find(holder) != self.running);
+        let number = self.find(holder);
+        if number == self.running {
+            return;
+        }
         if let Some(p) = number.and_then(|number| self.programs.get_mut(number)) {
             p.strays = !predicted;
         }
