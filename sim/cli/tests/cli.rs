@@ -175,7 +175,10 @@ fn programs_take_turns() {
         }
         assert_eq!(row["simulated"], true);
     }
-    let table = prints("programs --working-set 64MiB --gpu-mem 80MiB --programs 2", "");
+    let table = prints(
+        "programs --working-set 64MiB --gpu-mem 80MiB --programs 2",
+        "",
+    );
     assert_eq!(table.lines().count(), 4, "{table}");
     assert!(table.contains("turns"), "{table}");
 }

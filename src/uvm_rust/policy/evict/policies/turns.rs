@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What belongs to the program whose turn is farthest away goes first (MSched, arXiv 2512.24637, §5).
+//! What belongs to the program whose turn is farthest away goes first (MSched, arXiv 2512.24637).
 //!
 //! Programs that take turns on a GPU use their memory in long cycles. `lru` evicts just what the next one needs, since its
 //! last turn was longest ago. This policy knows whose turn it is, as programs announce their kernels, and expects the
