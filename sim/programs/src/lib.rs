@@ -39,7 +39,7 @@ pub struct Programs {
 /// How memory is managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What is evicted.
+    /// Which used chunk is evicted, by the driver's choice of policies.
     pub evict: Choice,
     /// Whether DeepUM's prefetcher brings what it predicts.
     pub prefetch: bool,

@@ -507,9 +507,7 @@ impl RootChunks {
             *asked = running.unwrap_or_default();
         }
         self.not_brought(chunk);
-        if holder != 0 {
-            self.policy.brings(holder, false);
-        }
+        self.policy.brings(holder, false);
     }
 
     /// Forgets who expects `chunk`, and which kernel has asked for it.

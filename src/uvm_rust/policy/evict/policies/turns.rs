@@ -33,7 +33,7 @@ use crate::mem::TryVec;
 /// The number of the list of chunks that are no program's.
 const OTHERS: usize = PROGRAMS;
 
-/// The policy `turns`.
+/// The policy `turns`, with the used chunks of each program.
 pub(super) struct Turns {
     timeline: Timeline,
     /// The used chunks of each program, by its number, and of all others. What a program has come to in its last turn is at
@@ -107,7 +107,7 @@ impl Policy for Turns {
     fn may_bring(&self, holder: Holder, ahead: u32, chunk: Chunk) -> Option<bool> {
         let is_in_turn = self.timeline.is_in_turn(holder, ahead)?;
         let list = self.chains.list_of(chunk);
-        let waits = list.is_some_and(|list| list != OTHERS && self.timeline.waits(list));
+        let waits = list.is_some_and(|list| self.timeline.waits(list));
         (waits || !is_in_turn).then_some(is_in_turn)
     }
 

@@ -14,7 +14,7 @@ fn turn(gpu: &mut Gpu, holder: Holder, blocks: core::ops::Range<u32>) -> usize {
     blocks.filter(|&block| gpu.faults(holder, block)).count()
 }
 
-/// What goes next.
+/// The process and the block whose chunk goes next.
 fn next(gpu: &mut Gpu) -> (Holder, u32) {
     let chunk = gpu.roots.pick().unwrap();
     gpu.holds[chunk as usize].unwrap()
@@ -81,8 +81,42 @@ fn what_the_last_turn_did_without_goes_first() {
     // The last turn needs what it met last.
     assert_eq!(left, [1, 2, 4, 5, 0]);
     // A mark of one whose turn it is not says nothing of its turn.
-    gpu.roots.expect(chunk_of(&gpu, (1, 3)), owner, 9);
+    let mut gpu = Gpu::new("turns", 8);
+    turn(&mut gpu, 1, 0..4);
+    let owner = gpu.roots.add_owner(1);
+    turn(&mut gpu, 2, 0..4);
+    gpu.roots.expect(chunk_of(&gpu, (1, 0)), owner, 9);
     assert_eq!(next(&mut gpu), (1, 3));
+}
+
+/// A chunk that is used twice counts once: a program that has none left is not the one that gives up any.
+#[test]
+fn a_chunk_counts_once() {
+    let mut gpu = Gpu::new("turns", 6);
+    turn(&mut gpu, 3, 0..2);
+    turn(&mut gpu, 1, 0..1);
+    let chunk = chunk_of(&gpu, (1, 0));
+    gpu.roots.used_by(chunk, 1).unwrap();
+    turn(&mut gpu, 2, 0..3);
+    assert_eq!(next(&mut gpu), (1, 0));
+    gpu.faults(2, 3);
+    assert_eq!(next(&mut gpu), (3, 1));
+}
+
+/// A prediction whose copy ends in another's turn does not show that a kernel runs.
+#[test]
+fn what_was_predicted_may_come_late() {
+    let mut gpu = Gpu::new("turns", 5);
+    turn(&mut gpu, 1, 0..3);
+    let owner = gpu.roots.add_owner(1);
+    turn(&mut gpu, 2, 0..2);
+    let chunk = chunk_of(&gpu, (1, 2));
+    gpu.roots.used_by(chunk, 1).unwrap();
+    // Both run, as far as is known, and the oldest goes.
+    assert_eq!(next(&mut gpu), (1, 0));
+    gpu.roots.expect(chunk, owner, 0);
+    gpu.roots.brought(chunk, owner);
+    assert_eq!(next(&mut gpu), (1, 1));
 }
 
 /// A chunk whose program could not be evicted from it, or that a CPU has used, comes back, and others go before it.
@@ -151,6 +185,14 @@ fn what_is_protected_stays() {
     assert_eq!(next(&mut gpu).0, 2);
     gpu.protects(2, 8);
     assert_eq!(next(&mut gpu).0, 1);
+    // So is what has no turn.
+    let mut gpu = Gpu::new("turns", 32);
+    (0..8).for_each(|block| _ = gpu.faults(7, block));
+    turn(&mut gpu, 1, 0..12);
+    turn(&mut gpu, 2, 0..12);
+    assert_eq!(next(&mut gpu), (7, 0));
+    gpu.protects(7, 8);
+    assert_eq!(next(&mut gpu), (1, 11));
 }
 
 /// Whether there is room for a prediction, of a process and so many kernels ahead.
@@ -185,6 +227,11 @@ fn a_prediction_has_room_in_its_turn() {
     assert!(!gpu.roots.has_room_for(2, 0), "it is expected");
     gpu.roots.remove_owner(owner);
     assert!(gpu.roots.has_room_for(2, 0) && !gpu.roots.has_room_for(1, 0));
+    // What moves no bytes is there for one that waits, too.
+    let mut free = Gpu::new("turns", 4);
+    turn(&mut free, 1, 0..2);
+    turn(&mut free, 2, 0..1);
+    assert!(free.roots.has_room_for(1, 0));
     // Where evictions fail, the policy is not asked.
     gpu.roots.set_by_default(true);
     assert!(gpu.roots.has_room_for(1, 0));

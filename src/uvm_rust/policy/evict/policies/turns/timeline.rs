@@ -30,7 +30,7 @@ struct Program {
     kernels_before: u32,
     /// It brings memory, and not because its turn was announced: its kernels run all the same.
     strays: bool,
-    /// Used chunks.
+    /// How many used chunks the policy has on the list of its number.
     chunks: u32,
 }
 
@@ -139,7 +139,7 @@ impl Timeline {
         self.programs.get(number).map_or(0, |p| p.turn)
     }
 
-    /// Whether program `number` waits for its turn.
+    /// Whether program `number`, if there is such a one, waits for its turn.
     pub(super) fn waits(&self, number: usize) -> bool {
         let strays = self.programs.get(number).is_none_or(|p| p.strays);
         self.running != Some(number) && !strays
@@ -176,9 +176,8 @@ impl Timeline {
         let number = self.find(holder)?;
         let p = self.programs.get(number)?;
         // A turn that is longer than the last one may be of any length.
-        let fits = ahead == 0
-            || p.kernels > p.kernels_before
-            || p.kernels.saturating_add(ahead) <= p.kernels_before;
+        let fits =
+            p.kernels > p.kernels_before || p.kernels.saturating_add(ahead) <= p.kernels_before;
         Some(self.running == Some(number) && fits)
     }
 }
@@ -223,6 +222,9 @@ mod tests {
 
     #[test]
     fn a_program_comes_again_as_it_did() {
+        // Where two are as far away, the one that has run last comes last.
+        let tie = after(&[1, 2, 1, 3, 1, 2]);
+        assert_eq!(order(&tie), [(1, 1), (3, 1)]);
         // The first has every other turn, so that it comes next though it has just run.
         assert_eq!(
             order(&after(&[1, 2, 1, 3, 1, 2, 1, 3, 1, 2])),
@@ -312,6 +314,9 @@ mod tests {
         timeline.begins(last);
         assert_eq!((timeline.find(1), timeline.find(2).is_some()), (None, true));
         assert!(timeline.find(last).is_some());
+        // The oldest one's chunk counts as the new one's.
+        timeline.begins(2);
+        assert!(order(&timeline).iter().any(|&(holder, _)| holder == last));
         // One without chunks goes before.
         let mut timeline = after(&all);
         let tenth = timeline.find(10).unwrap();
