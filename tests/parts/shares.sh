@@ -4,7 +4,7 @@
 # and in ours, what a process with a maximum holds, what it leaves to others, and what others leave to one with a low.
 # And what moves where programs take turns, under NVIDIA's driver, under its order in ours, with DeepUM's prefetcher, and
 # under `turns`; the same in uvmsim.
-# Writes out/shares.json: a row for each driver, policy and order of the processes, and for each number of programs.
+# Writes out/shares.json: a row for each driver, policy and order of the processes, and one for each policy and number of programs.
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 cd "$TOP"
@@ -12,7 +12,7 @@ mkdir -p out
 cargo build --release --quiet -p uvmsim
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
-DRIVER=rust NOLOAD=1 GPUS=2 VIDMEM=64M VM_TIMEOUT=3600 scripts/vm.sh "
+DRIVER=rust NOLOAD=1 GPUS=2 VIDMEM=64M VM_TIMEOUT=5400 scripts/vm.sh "
 	# What only ours has, after a test of what both do.
 	ours() {
 		target/release/policy --quota && target/release/policy --low

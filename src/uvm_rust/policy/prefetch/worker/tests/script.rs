@@ -220,7 +220,9 @@ fn a_turn_makes_room_for_its_kernels(lack: Option<Part>) {
         roots.announced(holder, true);
     };
     // Two kernels to a turn.
-    [OURS, OURS, THEIRS].map(|holder| announced(&mut s, holder));
+    for holder in [OURS, OURS, THEIRS] {
+        announced(&mut s, holder);
+    }
     s.used(3, THEIRS);
     let roots = s.roots.as_mut().unwrap();
     let other = roots.add_owner(THEIRS);
