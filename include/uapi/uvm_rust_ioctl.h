@@ -269,6 +269,8 @@ struct uvm_rust_discard_batch {
  * Faults that this process causes on the GPU from now on are taken to belong to
  * @exec_id, until the next announcement. It only guides prefetching and eviction
  * of this file descriptor's own memory: a wrong one costs speed, nothing else.
+ * With uvm_rust_evict_policy=turns it also says whose turn on the GPU it is, by
+ * which it is decided whose memory goes first.
  * Never waits for the GPU or for a migration, so that it can be called from a
  * stream's host callback.
  */

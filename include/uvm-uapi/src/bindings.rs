@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 61a45488b700776f.
+// Of headers and options 9787b5267a04252a.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -306,7 +306,7 @@ const _: () = {
     ["Offset of field: uvm_rust_discard_batch::blocks_partial"]
         [::core::mem::offset_of!(uvm_rust_discard_batch, blocks_partial) - 48usize];
 };
-#[doc = " struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)\n @size:     in: sizeof of the caller's structure; out, with E2BIG only: the driver's\n @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE\n @gpu_uuid: in: a GPU registered with this file descriptor\n @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the\n            kernel and its arguments are; any value but 0. With\n            UVM_RUST_ANNOUNCE_IDLE 0\n\n Faults that this process causes on the GPU from now on are taken to belong to\n @exec_id, until the next announcement. It only guides prefetching and eviction\n of this file descriptor's own memory: a wrong one costs speed, nothing else.\n Never waits for the GPU or for a migration, so that it can be called from a\n stream's host callback."]
+#[doc = " struct uvm_rust_announce - which kernel runs next on a GPU (UVM_RUST_ANNOUNCE)\n @size:     in: sizeof of the caller's structure; out, with E2BIG only: the driver's\n @flags:    in: 0 or UVM_RUST_ANNOUNCE_IDLE\n @gpu_uuid: in: a GPU registered with this file descriptor\n @exec_id:  in: execution ID (DeepUM §3.1): equal for two launches when the\n            kernel and its arguments are; any value but 0. With\n            UVM_RUST_ANNOUNCE_IDLE 0\n\n Faults that this process causes on the GPU from now on are taken to belong to\n @exec_id, until the next announcement. It only guides prefetching and eviction\n of this file descriptor's own memory: a wrong one costs speed, nothing else.\n With uvm_rust_evict_policy=turns it also says whose turn on the GPU it is, by\n which it is decided whose memory goes first.\n Never waits for the GPU or for a migration, so that it can be called from a\n stream's host callback."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
