@@ -243,6 +243,10 @@ impl Arbiter {
     /// by [`Arbiter::others_end`]. Who may not begin waits in the line of its class until it does, or leaves it.
     #[must_use]
     pub fn others_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
+        self.looks(turn, now_us, Self::tries_to_begin)
+    }
+
+    fn tries_to_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
         let look = self.look(turn, now_us);
         let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
             let mut now = Now::from(now);
@@ -263,9 +267,25 @@ impl Arbiter {
     /// the device for it. Who may not pass waits in the line of its class until it does, or leaves it.
     #[must_use]
     pub fn may_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
+        self.looks(turn, now_us, Self::tries_to_pass)
+    }
+
+    fn tries_to_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
         let look = self.look(turn, now_us);
         let passes = turn.finds(look, self.now.load(Acquire).into()) != Next::No;
         self.is_served(turn, look, passes)
+    }
+
+    /// Looks, and once more if this one came to its line only after the look: whoever left a line in between found nobody in
+    /// line to tell ([`Arbiter::has_room_for_another`]).
+    fn looks(
+        &self,
+        turn: &mut Turn,
+        now_us: u64,
+        tries: impl Fn(&Self, &mut Turn, u64) -> bool,
+    ) -> bool {
+        let was_in_line = turn.in_line;
+        tries(self, turn, now_us) || !was_in_line && turn.in_line && tries(self, turn, now_us)
     }
 
     /// Looks at all but how many operations are under way.
@@ -397,7 +417,8 @@ impl Arbiter {
             let _ = eldest.compare_exchange(came, 0, Relaxed, Relaxed);
         }
         if core::mem::take(&mut turn.in_line) {
-            self.lines.fetch_sub(Lines::one(turn.class), Relaxed);
+            // Whoever finds the line without this one finds that it is not the eldest either.
+            self.lines.fetch_sub(Lines::one(turn.class), Release);
         }
     }
 
