@@ -13,7 +13,6 @@ use super::arbiter::{Arbiter, Class, Turn};
 
 /// A device, for whoever waits for a turn with it.
 pub trait Device {
-    /// Gives its arbiter.
     fn arbiter(&self) -> &Arbiter;
 
     /// The time, in microseconds.
@@ -71,7 +70,7 @@ fn wait(
     false
 }
 
-/// W-next.
+/// Whoever has left a line tells those who wait (W-next).
 fn tell_next(device: &impl Device) {
     if device.arbiter().has_room_for_another() {
         device.tell();

@@ -378,7 +378,7 @@ fn a_low_that_is_set_late_beside_many_protects_what_is_there() {
     gpu.protects(1000, 1);
     (2000..2000 + many).for_each(|holder| _ = gpu.faults(holder, 0));
     for block in 0..8 {
-        [1, 2].map(|holder| gpu.faults(holder, block));
+        (1..3).for_each(|holder| _ = gpu.faults(holder, block));
     }
     gpu.protects(1, 8);
     (0..1000).for_each(|block| _ = gpu.faults(3, block));

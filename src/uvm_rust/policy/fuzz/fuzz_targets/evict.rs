@@ -206,7 +206,6 @@ struct Lows {
     roots: RootChunks,
     /// The used chunks, the oldest first.
     used: Vec<u32>,
-    /// By process.
     lows: HashMap<u64, u32>,
     heeded: bool,
     /// Processes of which chunks may be on their way to another list.
