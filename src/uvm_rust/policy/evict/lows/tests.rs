@@ -402,6 +402,28 @@ fn who_has_no_low_any_more_leaves_the_place_to_others() {
     }
 }
 
+/// What it uses meanwhile is not in the list any more, so that the list comes to an end.
+#[test]
+fn a_list_is_given_back_however_much_its_process_uses() {
+    let mut gpu = Gpu::new("lru", 64);
+    gpu.protects(1, 16);
+    (0..16).for_each(|block| _ = gpu.faults(1, block));
+    assert!(gpu.roots.protect(1, 0, 16));
+    gpu.roots.unsettle_low(1);
+    let is_its = |c: &usize| gpu.holds[*c].is_some_and(|(holder, _)| holder == 1);
+    let its: Vec<_> = (0..64).filter(is_its).collect();
+    let mut used = its.iter().cycle();
+    for _ in 0..16 {
+        // A step for a chunk, and one in which another chunk has come in between.
+        if gpu.roots.settle_low(1, 2) {
+            return;
+        }
+        let chunk = *used.next().unwrap() as u32;
+        gpu.roots.change(chunk, Change::Whole(1)).unwrap();
+    }
+    assert!(gpu.roots.settle_low(1, 16), "it goes on and on");
+}
+
 #[test]
 fn more_processes_than_have_places() {
     let many = PLACES as u64;
