@@ -174,6 +174,22 @@ fn who_suspends_waits_for_one_relocation_at_most() {
     assert_eq!(most(Writer::Call, 0), Some(1));
 }
 
+#[test]
+fn a_worker_relocates_after_each_block() {
+    let moved = (0..10).map(|seed| {
+        let w = World::new(2 * seed + 1, 4, u64::MAX, None);
+        put_pieces(&w, 40);
+        let mut others = vec![];
+        let mut real = Real::new(&w, &mut others, 2);
+        real.work();
+        real.check();
+        assert_eq!(w.now().wrong.take(), None, "seed {seed}");
+        real.relocated
+    });
+    // There is a reason to relocate after a block of which nothing is written, too.
+    assert!(moved.max() > Some(16));
+}
+
 /// It waits for its turn, and its slot is not at fault.
 #[test]
 fn a_relocation_is_given_up_for_who_suspends() {
