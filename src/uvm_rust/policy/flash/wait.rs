@@ -13,6 +13,7 @@ use super::arbiter::{Arbiter, Class, Turn};
 
 /// A device, for whoever waits for a turn with it.
 pub trait Device {
+    /// Says whose lines these are: all who wait for the device stand in them.
     fn arbiter(&self) -> &Arbiter;
 
     /// The time, in microseconds.
