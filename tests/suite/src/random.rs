@@ -5,6 +5,7 @@ mod area;
 mod discard;
 mod ever;
 mod history;
+mod placement;
 mod program;
 mod values;
 
