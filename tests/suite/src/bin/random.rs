@@ -55,6 +55,7 @@ fn options() -> Result<Options, lexopt::Error> {
         read_duplication: true,
         values: Values::Any,
         splits_may_fail: false,
+        evictions_may_fail: false,
     };
     let mut ops = 10_000;
     let mut parser = lexopt::Parser::from_env();

@@ -114,10 +114,12 @@ impl Program {
         Ok(())
     }
 
-    /// Has UVM give up the chunk behind an address, unless it was asked to fail.
+    /// Has UVM give up the chunk behind an address, unless somebody asked it to fail.
     pub(super) fn evict_at(&self, gpu: usize, va: u64) -> Result<(), Error> {
         match self.gpus[gpu].evict(va) {
-            Err(e) if self.eviction_errors && e.status() == Some(NvStatus::NO_MEMORY) => Ok(()),
+            Err(e) if self.setup.evictions_may_fail && e.status() == Some(NvStatus::NO_MEMORY) => {
+                Ok(())
+            }
             other => other.map(drop),
         }
     }

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 
 use oorandom::Rand64;
 use vgpu_client::{
-    driver_version, Buffer, Channel, Error, Gpu, Kernel, Op, Process, Report, Vgpu,
-    BLOCK, PAGE,
+    driver_version, Buffer, Channel, Error, Gpu, Kernel, Op, Process, Report, Vgpu, BLOCK, PAGE,
 };
 
 use super::area::{Area, Span, Wrong, PAGE_WORDS};
@@ -81,6 +80,9 @@ pub struct Setup {
     /// A piece of memory may be refused other rules than the rest of it, for want of memory for the split: so it
     /// is with an SSD tier whose table of extents is full.
     pub splits_may_fail: bool,
+    /// Somebody asks UVM to fail evictions. One by address may be refused then: parts of a root chunk may be
+    /// anybody's.
+    pub evictions_may_fail: bool,
 }
 
 /// A process, its memory, and what should be in it.
@@ -98,8 +100,6 @@ pub struct Program {
     pub(super) has_discard: bool,
     /// The memory.
     pub areas: Vec<Area>,
-    /// UVM was asked to fail an eviction of some block of this process, so that one by address may be refused.
-    pub eviction_errors: bool,
     values: Values,
     next_id: usize,
     pub(super) history: History,
@@ -127,7 +127,6 @@ impl Program {
             second_channel,
             has_discard,
             areas: Vec::new(),
-            eviction_errors: false,
             values: setup.values,
             next_id: 0,
             history: History::default(),

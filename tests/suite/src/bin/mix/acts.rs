@@ -36,7 +36,8 @@ impl Extras {
         match (act, managed, ordinary) {
             (Act::Base(kind), _, _) => self.base(program, index, kind),
             (Act::Remap, _, Some(area)) => remap(program, index, area),
-            (Act::Fork, _, Some(area)) => fork(program, index, area),
+            (Act::Fork, _, Some(area)) => fork(program, index, area, false),
+            (Act::ForkGpu, _, Some(area)) => fork(program, index, area, true),
             (Act::Quota, _, _) => quota(program),
             (Act::Announce, _, _) => announce(program, index),
             (Act::Tier, Some(area), _) => tier(program, index, area),
@@ -44,7 +45,9 @@ impl Extras {
             (Act::Channel, _, _) => channel(program),
             (Act::Block, Some(area), _) => block(program, index, area),
             // A worker may have no memory of that kind for a while.
-            (Act::Remap | Act::Fork | Act::Tier | Act::Queue | Act::Block, _, _) => Ok(()),
+            (Act::Remap | Act::Fork | Act::ForkGpu | Act::Tier | Act::Queue | Act::Block, _, _) => {
+                Ok(())
+            }
         }
     }
 
@@ -76,7 +79,7 @@ impl Extras {
                 }
             })
             .collect();
-        let taken = program.process.flash_submit(&requests, None)?;
+        let taken = again(|| program.process.flash_submit(&requests, None))?;
         if taken as usize != requests.len() {
             let what = format!("{taken} of {} requests were taken", requests.len());
             return Err(Wrong::new(what));
@@ -94,7 +97,7 @@ impl Extras {
             return Ok(());
         }
         let most = self.pending;
-        let (done, pending) = program.process.flash_reap(most as usize, most, LONG_MS)?;
+        let (done, pending) = again(|| program.process.flash_reap(most as usize, most, LONG_MS))?;
         if done.len() != most as usize || pending != 0 {
             let what = format!("{} of {most} requests are done", done.len());
             return Err(Wrong::new(what));
@@ -151,7 +154,7 @@ fn migrate_ordinary(program: &Program, base: u64, length: u64) -> Done {
 }
 
 /// A child looks at what it has inherited and writes its copy, while this process goes on with its own.
-fn fork(program: &mut Program, index: u64, area: usize) -> Done {
+fn fork(program: &mut Program, index: u64, area: usize, by_gpu: bool) -> Done {
     if program.chance(50) {
         let (span, base, length) = program.pages(area);
         program.note(index, area, span, "migrate to the GPU, for fork");
@@ -161,11 +164,12 @@ fn fork(program: &mut Program, index: u64, area: usize) -> Done {
     program.note(index, area, span, "fork, and the child writes");
     let child = Forked::new(|| inherited(program, index, area, span));
     let child = child.map_err(|error| Wrong::new(format!("fork: {error}")))?;
-    match program.below(4) {
-        0 => program.gpu_change(index, area, false)?,
-        1 => program.gpu_change(index, area, true)?,
-        2 => program.cpu_write(index, area)?,
-        _ => {}
+    match by_gpu {
+        true => {
+            let atomic = program.chance(50);
+            program.gpu_change(index, area, atomic)?;
+        }
+        false => program.cpu_write(index, area)?,
     }
     let status = child
         .wait()
@@ -271,15 +275,25 @@ fn tier(program: &mut Program, index: u64, area: usize) -> Done {
     program.note(index, area, span, format!("move to {to}"));
     let process = &program.process;
     match way {
-        3 => process.flash_move(base, length, true)?,
-        4 => process.flash_move_to_gpu(base, length, gpu)?,
+        3 => again(|| process.flash_move(base, length, true))?,
+        4 => again(|| process.flash_move_to_gpu(base, length, gpu))?,
         5 => {
             process.migrate(base, length, Uuid::CPU)?;
-            process.flash_move(base, length, false)?;
+            again(|| process.flash_move(base, length, false))?;
         }
-        _ => process.flash_move(base, length, false)?,
+        _ => again(|| process.flash_move(base, length, false))?,
     }
     Ok(())
+}
+
+/// Makes a call of the SSD tier, as often as it ends for a signal: this process is stopped while the system sleeps.
+fn again<T>(call: impl Fn() -> vgpu_client::Result<T>) -> vgpu_client::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.errno() == Some(libc::EINTR) => {}
+            other => return other,
+        }
+    }
 }
 
 /// A channel fails, and no other one does.
@@ -312,7 +326,6 @@ fn block(program: &mut Program, index: u64, area: usize) -> Done {
             "asked UVM to fail: {page_table_retries} {user_pages_retries} {populate_error} {eviction_error}"
         ),
     );
-    program.eviction_errors |= eviction_error != 0;
     Ok(program.process.call(&mut VaBlockInjectError {
         lookup_address,
         page_table_retries,

@@ -10,8 +10,10 @@ pub(crate) enum Act {
     Base(Kind),
     /// mremap() of ordinary memory.
     Remap,
-    /// fork(): the child looks at ordinary memory, and writes its copy.
+    /// fork(): the child looks at ordinary memory, and writes its copy; its parent goes on by the CPU.
     Fork,
+    /// The same, and the parent goes on by the GPU.
+    ForkGpu,
     /// A maximum or a low of its own, set or lifted.
     Quota,
     /// Kernels that are announced.
@@ -92,7 +94,7 @@ impl Has {
 }
 
 /// The acts of workers: name, weight, and what each needs.
-pub(crate) const ACTS: [(Act, &str, u64, Needs); 22] = [
+pub(crate) const ACTS: [(Act, &str, u64, Needs); 23] = [
     (Act::Base(Kind::CpuRead), "cpu-read", 28, Needs::Nothing),
     (Act::Base(Kind::CpuWrite), "cpu-write", 24, Needs::Nothing),
     (Act::Base(Kind::CpuAtomic), "cpu-atomic", 12, Needs::Nothing),
@@ -124,6 +126,7 @@ pub(crate) const ACTS: [(Act, &str, u64, Needs); 22] = [
     (Act::Base(Kind::Free), "free", 2, Needs::Nothing),
     (Act::Remap, "mremap", 6, Needs::Ordinary),
     (Act::Fork, "fork", 3, Needs::Ordinary),
+    (Act::ForkGpu, "fork-gpu", 2, Needs::Ordinary),
     (Act::Quota, "quota", 4, Needs::Nothing),
     (Act::Announce, "announce", 6, Needs::Nothing),
     (Act::Tier, "tier", 10, Needs::Device),

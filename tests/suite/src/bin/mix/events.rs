@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use oorandom::Rand64;
 use uvm_suite::modules::SetParameter;
 use uvm_suite::rm::{keep, IN_USE};
-use uvm_suite::{ensure, Failure, Group};
+use uvm_suite::{ensure, Failure, Frozen, Group};
 use vgpu_client::vgpu::{self, Inject};
-use vgpu_client::{Vgpu, BLOCK};
+use vgpu_client::{NvStatus, Vgpu, BLOCK};
 
 use crate::board::{Board, Record};
 use crate::deeds::{Event, Has, EVENTS, FIRST_EVENT};
@@ -48,6 +48,7 @@ pub(crate) struct Events<'a> {
     record: Record,
     /// Where the parent's record is.
     place: usize,
+    patience: Duration,
     group: Option<&'a Group>,
     device: Vgpu,
     rng: Rand64,
@@ -57,6 +58,15 @@ pub(crate) struct Events<'a> {
     lasting: Vec<(Instant, Lasting<'a>)>,
     /// When the last limit was lifted.
     lifted: Option<Instant>,
+}
+
+impl Drop for Events<'_> {
+    /// What was to fail so many times may not have been asked for as often.
+    fn drop(&mut self) {
+        for kind in [vgpu::INJECT_FAULT_BUFFER_FULL, vgpu::INJECT_PMA_FAILURE] {
+            let _ = self.inject(kind, 0, 0);
+        }
+    }
 }
 
 impl<'a> Events<'a> {
@@ -73,6 +83,7 @@ impl<'a> Events<'a> {
                 ..Record::default()
             },
             place: options.processes,
+            patience: options.patience,
             group,
             device: Vgpu::open()?,
             rng: Rand64::new(u128::from(options.seed)),
@@ -201,11 +212,22 @@ impl<'a> Events<'a> {
             }
             (Event::Sleep, _) => {
                 let time = self.millis(20, 200);
+                let _frozen = self.freeze()?;
                 let status = self.inject(vgpu::INJECT_SUSPEND, time.as_millis() as u64, 0)?;
                 ensure!(status == 0, "UVM does not sleep, or wake up: {status:#x}");
             }
         }
         Ok(())
+    }
+
+    /// The workers and their children stand still. UVM works on all the same for what they have asked for: kernels fault, and
+    /// pages are moved.
+    fn freeze(&self) -> Result<Frozen, Failure> {
+        let groups = (0..self.place).map(|n| Ok(self.board.read(n)?.pid));
+        let groups: Vec<u32> = groups.collect::<Result<_, Failure>>()?;
+        // One that has just been started has not said its number: it is not in a call of UVM's for long.
+        let groups: Vec<u32> = groups.into_iter().filter(|pid| *pid != 0).collect();
+        Ok(Frozen::new(&groups, self.patience)?)
     }
 
     /// RM takes some ranges of vidmem, an eighth of it at most, and keeps them.
@@ -215,10 +237,14 @@ impl<'a> Events<'a> {
         for _ in 0..1 + self.rng.rand_range(0..blocks / 8) {
             let begin = self.rng.rand_range(1..blocks) * BLOCK;
             match keep(&rm, 0, begin, begin + BLOCK) {
+                // An eviction that is to fail is one that RM wanted.
                 Ok(done) => ensure!(
-                    matches!(done.status, 0 | IN_USE),
-                    "the range at {begin:#x}: {:#x}",
-                    done.status
+                    matches!(
+                        NvStatus(done.status),
+                        NvStatus(IN_USE) | NvStatus::OK | NvStatus::NO_MEMORY
+                    ),
+                    "the range at {begin:#x}: {}",
+                    NvStatus(done.status)
                 ),
                 // Nobody has the GPU registered just now.
                 Err(error) if error.errno() == Some(libc::EAGAIN) => {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The parent: it starts the workers, starts another one for each that it has killed, and does what concerns all of them.
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -223,6 +223,8 @@ impl<'a> Crew<'a> {
         ] {
             command.args([option, &value]);
         }
+        // A group of its own, with its children.
+        command.process_group(0);
         command.arg("--board").arg(self.board.path());
         if let Some(device) = &self.options.device {
             command.arg("--device").arg(device);
