@@ -114,13 +114,14 @@ impl Program {
         Ok(())
     }
 
-    /// Has UVM give up the chunk behind an address, unless somebody asked it to fail.
+    /// Has UVM give up the chunk behind an address, unless others may have a hand in that: parts of it may be theirs, and be
+    /// held or fail.
     pub(super) fn evict_at(&self, gpu: usize, va: u64) -> Result<(), Error> {
-        match self.gpus[gpu].evict(va) {
-            Err(e) if self.setup.evictions_may_fail && e.status() == Some(NvStatus::NO_MEMORY) => {
-                Ok(())
-            }
-            other => other.map(drop),
+        const IN_USE: NvStatus = NvStatus(crate::rm::IN_USE);
+        let done = self.gpus[gpu].evict(va).map(drop);
+        match done.as_ref().map_err(Error::status) {
+            Err(Some(NvStatus::NO_MEMORY | IN_USE)) if self.setup.evictions_may_fail => Ok(()),
+            _ => done,
         }
     }
 }

@@ -80,8 +80,8 @@ pub struct Setup {
     /// A piece of memory may be refused other rules than the rest of it, for want of memory for the split: so it
     /// is with an SSD tier whose table of extents is full.
     pub splits_may_fail: bool,
-    /// Somebody asks UVM to fail evictions. One by address may be refused then: parts of a root chunk may be
-    /// anybody's.
+    /// One by address may be refused: parts of a root chunk may be other processes', be held by somebody, or be what
+    /// somebody has asked UVM to fail with.
     pub evictions_may_fail: bool,
 }
 

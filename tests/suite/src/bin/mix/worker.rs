@@ -71,7 +71,7 @@ impl Worker {
                 writes: 0,
             },
             splits_may_fail: options.device.is_some(),
-            evictions_may_fail: !options.without.has("block-error"),
+            evictions_may_fail: true,
         })?;
         Ok(Self {
             number: post.number,
