@@ -4,6 +4,7 @@
 //! GPU's memory runs out, however early.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use vgpu_client::{Process, Vgpu, BLOCK};
 
@@ -38,6 +39,23 @@ pub fn no_leak() -> Outcome {
         );
     }
     Ok(Pass::Ok)
+}
+
+/// Nothing is left on the device of the SSD tier, and no slot is in use. A write that was under way when
+/// its pages were freed may take a moment to end.
+pub fn nothing_on_device(process: &Process) -> Result<(), Failure> {
+    let start = Instant::now();
+    loop {
+        let s = process.flash_stats()?;
+        if s.pages == 0 && s.extents == 0 && s.free_slots == s.slots {
+            return Ok(());
+        }
+        ensure!(
+            start.elapsed() < Duration::from_secs(10),
+            "slots leak: {s:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// 2 MiB chunks of each GPU that UVM can have.

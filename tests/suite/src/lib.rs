@@ -8,26 +8,33 @@
 //! - `loops`: fault storms that end alike under either fault service loop.
 //! - `policy`: what each eviction policy makes of a scan.
 //! - `random`: a random program, checked against a model.
+//! - `mix`: several of these at a time, beside kills, limits and injected failures.
 //! - `demo`: the program of `make demo`.
 //!
 //! Each prints TAP and a last line `# N passed, N failed, N skipped`, and exits
 //! with 1 if anything failed.
 
+mod fork;
+mod frozen;
 pub mod fuzz;
 mod group;
 mod leaks;
 mod log;
 pub mod modules;
+pub mod random;
+pub mod rm;
 mod tap;
 mod this;
 pub mod truth;
 pub mod uvmtop;
 
+pub use fork::Forked;
+pub use frozen::Frozen;
 pub use group::Group;
-pub use leaks::{chunks_before, no_leak};
+pub use leaks::{chunks_before, no_leak, nothing_on_device};
 pub use log::{Allowed, KernelLog, EVICTING_ORDINARY};
 pub use tap::{Failure, Outcome, Pass, Suite};
-pub use this::{this_program, Killed};
+pub use this::{file_in_memory, stacks, this_program, Killed};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

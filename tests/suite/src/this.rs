@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! This program, as a child of its own.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -57,17 +58,37 @@ impl Drop for Killed {
     }
 }
 
-/// This program's file in memory, with the mode 0777.
-fn copy_in_memory() -> io::Result<File> {
-    // Not by its path, which may lead to a newer build by now, or to none.
-    let mut program = File::open("/proc/self/exe")?;
+/// A new file in memory, empty, with the mode 0777. Others may open it by its number in `/proc/PID/fd` of this
+/// program.
+///
+/// # Errors
+///
+/// There is no memory, or no descriptor left.
+pub fn file_in_memory(name: &CStr) -> io::Result<File> {
     // SAFETY: the name is a string that ends with 0; there are no other conditions.
-    let fd = unsafe { libc::memfd_create(c"program".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new, and nobody else's.
-    let mut copy = unsafe { File::from_raw_fd(fd) };
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Where in the kernel the threads of a process are, if it tells.
+pub fn stacks(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = tasks.into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("stack")).ok())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// This program's file in memory.
+fn copy_in_memory() -> io::Result<File> {
+    // Not by its path, which may lead to a newer build by now, or to none.
+    let mut program = File::open("/proc/self/exe")?;
+    let mut copy = file_in_memory(c"program")?;
     io::copy(&mut program, &mut copy)?;
     Ok(copy)
 }

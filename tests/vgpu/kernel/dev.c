@@ -330,7 +330,7 @@ static void dispose(struct client *c, struct kept *k, bool keep)
 
 /*
  * Asks UVM for memory, as RM does when another of its clients needs it. Called
- * with no lock but evict_lock: UVM takes its own, and calls back into PMA.
+ * with no lock but vgpu_awake and evict_lock: UVM takes its own, and calls back into PMA.
  */
 static int evict(struct client *c, struct vgpu *g, struct vgpu_inject *in)
 {
@@ -349,6 +349,7 @@ static int evict(struct client *c, struct vgpu *g, struct vgpu_inject *in)
 	if (!k)
 		return -ENOMEM;
 	k->g = g;
+	down_read(&vgpu_awake);
 	down_read(&g->evict_lock);
 	if (!g->evict_pages) {
 		err = -EAGAIN;
@@ -368,6 +369,7 @@ static int evict(struct client *c, struct vgpu *g, struct vgpu_inject *in)
 			k->count = max;
 	}
 	up_read(&g->evict_lock);
+	up_read(&vgpu_awake);
 	if (err) {
 		kvfree(k);
 		return err;

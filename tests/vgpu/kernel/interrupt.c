@@ -132,6 +132,12 @@ void vgpu_interrupt_stop(struct vgpu *g)
 	g->isr = NULL;
 }
 
+/*
+ * Written while the system sleeps. RM's calls read it in the same way, so that RM asks UVM for nothing while UVM is
+ * suspended. Outside of all other locks.
+ */
+DECLARE_RWSEM(vgpu_awake);
+
 static void preempt(bool yes)
 {
 	for (unsigned int i = 0; i < vgpu_count; i++)
@@ -147,6 +153,7 @@ int vgpu_suspend(unsigned int ms, u32 *status)
 {
 	int err = -EAGAIN;
 
+	down_write(&vgpu_awake);
 	mutex_lock(&ops_lock);
 	if (uvm.suspend && uvm.resume) {
 		preempt(true);
@@ -165,6 +172,7 @@ int vgpu_suspend(unsigned int ms, u32 *status)
 		err = 0;
 	}
 	mutex_unlock(&ops_lock);
+	up_write(&vgpu_awake);
 	return err;
 }
 

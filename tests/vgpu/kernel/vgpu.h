@@ -106,6 +106,7 @@ int vgpu_interrupt_start(struct vgpu *g, bool hard);
 void vgpu_interrupt_stop(struct vgpu *g);
 bool vgpu_interrupt_pending(struct vgpu *g);
 void vgpu_interrupt_hand_over(struct vgpu *g, bool *on);
+extern struct rw_semaphore vgpu_awake;
 int vgpu_suspend(unsigned int ms, u32 *status);
 
 /* dev.c */

@@ -12,7 +12,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::Module;
-use uvm_suite::{ensure, no_leak, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{
+    ensure, no_leak, skip, stacks, this_program, Allowed, Failure, Outcome, Pass, Suite,
+};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::Stats;
 use vgpu_client::{Buffer, Kernel, Op, Process, Vgpu, BLOCK};
@@ -275,16 +277,6 @@ fn reap(mut victim: Victim, round: u32) -> Result<(), Failure> {
             Err(format!("round {round}: hangs {after:?} after SIGKILL\n{stacks}").into())
         }
     }
-}
-
-/// Where in the kernel the threads of a process are, if it tells.
-fn stacks(pid: u32) -> String {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = tasks.into_iter().flatten().flatten();
-    threads
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("stack")).ok())
-        .collect::<Vec<_>>()
-        .join("\n")
 }
 
 /// All of the GPU's memory is to be had again, and the GPU works.

@@ -44,6 +44,12 @@ pub fn extra(setting: &Setting, amount: Amount) -> Result<Vec<Part>, String> {
     parts.extend(vm::suite("rust", setting, amount));
     parts.extend(vm::suite("upstream", setting, amount));
     parts.push(vm::flash_lane(setting, amount));
+    parts.push(vm::mix(
+        "rust/mix",
+        &["VM_TIMEOUT=6000"],
+        amount.mix,
+        setting,
+    ));
     parts.push(vm::odd_gpu(setting, amount));
     parts.push(record("rust/record", "scripts/record-demo.sh", setting));
     parts.push(record(
@@ -222,6 +228,12 @@ pub fn debug(setting: &Setting, amount: Amount) -> Vec<Part> {
             without,
             "VM_TIMEOUT=6000",
         ]),
+        vm::mix(
+            "debug/mix",
+            &["KERNEL=debug", "VM_MEM=4G", without, "VM_TIMEOUT=14000"],
+            ops.parse().unwrap_or(100_000),
+            setting,
+        ),
         on_ssd("flash", &[without, "VM_TIMEOUT=4000"], flash),
         on_ssd(
             "flash-kmemleak",

@@ -63,6 +63,7 @@ fn the_lanes_of_the_vm() {
         "demo",
         "upstream/ladder",
         "rust/random",
+        "rust/mix",
         "rust/flash",
         "rust/overlap",
     ] {
@@ -192,6 +193,7 @@ fn threads_that_meet_in_the_driver_have_two_cpus() {
         "rust/storms",
         "rust/hazards",
         "rust/odd-gpu",
+        "rust/mix",
         "rust/flash",
         "rust/kselftest",
         "rust/library",
@@ -237,9 +239,19 @@ fn options_reach_the_commands() {
     let debug = of("debug", &[]);
     let random = named(&debug, "debug/random");
     assert_eq!(random.command[1], "target/release/random --ops 100000");
-    assert!(random
-        .env
-        .contains(&("KERNEL".to_owned(), "debug".to_owned())));
+    let debugs = ("KERNEL".to_owned(), "debug".to_owned());
+    assert!(random.env.contains(&debugs));
+    let mix = named(&debug, "debug/mix");
+    assert_eq!(
+        mix.command[1],
+        "target/release/mix --device $SSD --ops 100000 --without fork-gpu"
+    );
+    assert!(mix.env.contains(&debugs));
+    let mix = |env: &[(&str, &str)]| named(&of("vm", env), "rust/mix").command[1].clone();
+    assert_eq!(
+        mix(&[("SEED", "7")]),
+        "target/release/mix --device $SSD --ops 4000 --seed 7 --without fork-gpu"
+    );
 }
 
 #[test]

@@ -306,6 +306,9 @@ pub fn suite(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
         format!("contend --rounds {rounds}{seed}"),
     )];
     parts.extend(random(driver, setting, amount));
+    if ours {
+        parts.push(mix("rust/mix", &[], amount.mix, setting));
+    }
     parts.extend([
         vm(
             "storms",
@@ -358,6 +361,15 @@ fn random(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
             format!("--ops {tenth}{seed} --no-read-duplication --no-eviction"),
         ),
     ]
+}
+
+/// Several random programs beside each other, with the SSD tier and the correlation prefetcher on; `ops` operations of all.
+/// NVIDIA's driver, and ours so far, shows a forked child what its parent's GPU writes (docs/testing.md).
+pub fn mix(name: &str, settings: &[&str], ops: u32, setting: &Setting) -> Part {
+    let settings = [&["VIDMEM=64M", "VM_TIMEOUT=1200", PREFETCH][..], settings].concat();
+    let seed = seed(setting);
+    let command = format!("{SUITE}/mix --device $SSD --ops {ops}{seed} --without fork-gpu");
+    ssd(name, &settings, &command)
 }
 
 /// `make kselftest`: the selftests in C, and a test for each sentence on discard (docs/testing.md says

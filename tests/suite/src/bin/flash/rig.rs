@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, Failure};
+use uvm_suite::{nothing_on_device, Failure};
 use vgpu_client::{flash, Buffer, Flash, FlashStats, Gpu, Kernel, Op, Process, BLOCK};
 
 /// Words of a 2 MiB block.
@@ -165,19 +165,7 @@ pub(crate) fn check(buffer: &Buffer<u64>, value: u64) -> Done {
     }
 }
 
-/// Nothing is left on the device, and no slot is in use. A write that was under way when
-/// its pages were freed may take a moment to end.
+/// Nothing is left on the device, and no slot is in use.
 pub(crate) fn no_leak(rig: &Rig) -> Done {
-    let start = Instant::now();
-    loop {
-        let s = rig.stats()?;
-        if s.pages == 0 && s.extents == 0 && s.free_slots == s.slots {
-            return Ok(());
-        }
-        ensure!(
-            start.elapsed() < Duration::from_secs(10),
-            "slots leak: {s:?}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    nothing_on_device(&rig.process)
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
+use uvm_suite::rm::{keep, IN_USE};
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
 use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
 
-use crate::inject::{keep, IN_USE};
 use crate::{start, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -69,7 +69,7 @@ pub(crate) fn leave(process: &Process, gpu: &Gpu, chunks: u64) -> Result<Vgpu, F
         if process.check_leak(gpu.uuid(), BLOCK)? <= chunks {
             return Ok(rm);
         }
-        let done = keep(&rm, gpu, begin, begin + BLOCK)?;
+        let done = keep(&rm, gpu.index(), begin, begin + BLOCK)?;
         ensure!(
             done.status == 0 || done.status == IN_USE,
             "the range at {begin:#x}: {:#x}",

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use uvm_suite::rm::{keep, stop_channel, IN_USE};
 use uvm_suite::{ensure, no_leak, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
-use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Outcome as Ended, Process, Vgpu, BLOCK};
+use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
 
-use crate::{start, still_works, ENDLESS, NONE, WORDS};
+use crate::{start, still_works, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("injected: a full fault buffer", NONE, full_buffer);
@@ -213,21 +214,6 @@ fn evicted_by_rm() -> Outcome {
 
 const STEP: u64 = 2 * BLOCK;
 
-/// What RM says of a range with memory in it that UVM cannot give back.
-pub(crate) const IN_USE: u32 = 0x17;
-
-/// RM takes a range of vidmem back, for as long as its client is open.
-pub(crate) fn keep(rm: &Vgpu, gpu: &Gpu, begin: u64, end: u64) -> Result<Inject, Failure> {
-    Ok(rm.inject(Inject {
-        gpu: gpu.index(),
-        kind: vgpu::INJECT_EVICT_RANGE,
-        flags: vgpu::INJECT_KEEP,
-        begin,
-        end,
-        ..Default::default()
-    })?)
-}
-
 /// RM takes ranges of vidmem back, all that it can have, and keeps them: UVM has so much
 /// less, until RM's client closes. A range with memory of UVM's own in it is refused.
 fn range_kept_by_rm() -> Outcome {
@@ -254,7 +240,7 @@ fn range_kept_by_rm() -> Outcome {
         if left.contains(&begin) {
             continue;
         }
-        let done = keep(&rm, &gpu, begin, begin + STEP)?;
+        let done = keep(&rm, gpu.index(), begin, begin + STEP)?;
         match (done.status, done.bytes) {
             (0, STEP) => kept += STEP,
             // RM's own, at the start, is not to be had.
@@ -306,7 +292,7 @@ fn ranges_kept_at_a_time() -> Outcome {
                     let mut kept = 0;
                     // All but what is RM's own, at the start.
                     for begin in (first + STEP..first + half).step_by(STEP as usize) {
-                        let done = keep(&rm, gpu, begin, begin + STEP)?;
+                        let done = keep(&rm, gpu.index(), begin, begin + STEP)?;
                         ensure!(
                             matches!((done.status, done.bytes), (0, STEP) | (IN_USE, 0)),
                             "the range at {begin:#x}: {:#x}, {} bytes",
@@ -354,7 +340,7 @@ fn missed() -> Outcome {
     let (process, gpu) = start()?;
     let rm = Vgpu::open()?;
     let begin = gpu.info().vidmem_bytes / 2 / STEP * STEP;
-    let done = keep(&rm, &gpu, begin, begin + STEP)?;
+    let done = keep(&rm, gpu.index(), begin, begin + STEP)?;
     ensure!(
         (done.status, done.bytes) == (0, STEP),
         "the range at {begin:#x}: {:#x}, {} bytes",
@@ -378,38 +364,7 @@ fn channel_error() -> Outcome {
     let buffer = Buffer::<u64>::managed(&process, WORDS)?;
     // The va_block is there before both come for it, of which upstream asserts (docs/fixes.md).
     buffer.set(0, 0);
-    // It cannot end before the error comes, and it is at work when it does.
-    let endless = Op::atomic_add(&buffer).range(0, 1).pattern(1, 0);
-    let launch = victim.launch(&Kernel::new().op(endless.lanes(1).times(ENDLESS)))?;
-    while buffer.get(0) == 0 {
-        std::thread::yield_now();
-    }
-    evict(
-        &gpu,
-        Inject {
-            kind: vgpu::INJECT_CHANNEL_ERROR,
-            handle: victim.handle(),
-            ..Default::default()
-        },
-    )?;
-    let report = launch.wait_for(Duration::from_secs(60))?;
-    ensure!(
-        report.outcome == Ended::Stopped,
-        "it ended as {:?}",
-        report.outcome
-    );
-    let made = buffer.get(0);
-    ensure!(
-        made == report.accesses,
-        "{made} additions are in memory, {} were made",
-        report.accesses
-    );
-    let again = victim.launch(&Kernel::new().op(Op::write(&buffer).range(0, 1)));
-    let errno = again.err().and_then(|e| e.errno());
-    ensure!(
-        errno == Some(libc::EPIPE),
-        "a stopped channel: errno {errno:?}, not EPIPE"
-    );
+    stop_channel(&gpu, &victim, &buffer)?;
     still_works(&process, &gpu)?;
     still_works(&other_process, &other_gpu)?;
     Ok(Pass::Ok)

@@ -30,8 +30,7 @@ const HELP: &str = "usage: hazards [--only TEXT] [--fuzz N] [--unmodified-too] [
 ";
 
 pub(crate) const NONE: &[Allowed] = &[];
-/// How often an op is made that ends only when its channel is stopped: weeks.
-pub(crate) const ENDLESS: u64 = 1 << 39;
+pub(crate) use uvm_suite::rm::ENDLESS;
 /// Words of a 2 MiB block.
 pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
 

@@ -1,116 +1,140 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! The random program itself.
+//! A process that does to its memory what it is told to, and knows what should be in it.
 
 use std::sync::atomic::Ordering;
 
 use oorandom::Rand64;
-use vgpu_client::uvm::Uuid;
-use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
 use vgpu_client::{
     driver_version, Buffer, Channel, Error, Gpu, Kernel, Op, Process, Report, Vgpu, BLOCK, PAGE,
 };
 
-use crate::area::{Area, Span, Wrong, PAGE_WORDS};
-use crate::history::History;
-use crate::Options;
+use super::area::{Area, Span, Wrong, PAGE_WORDS};
+use super::history::History;
+use super::values::Values;
 
 /// Largest and smallest area, in pages.
 const AREA_PAGES: [usize; 2] = [1, 1024];
 
-/// Kinds of operation, with how likely they are.
-const KINDS: [(Kind, u64); 14] = [
-    (Kind::CpuRead, 14),
-    (Kind::CpuWrite, 12),
-    (Kind::CpuAtomic, 6),
-    (Kind::GpuRead, 16),
-    (Kind::GpuWrite, 16),
-    (Kind::GpuAtomic, 8),
-    (Kind::GpuMany, 6),
-    (Kind::Migrate, 8),
-    (Kind::PreferredLocation, 4),
-    (Kind::AccessedBy, 3),
-    (Kind::ReadDuplication, 3),
-    (Kind::Evict, 3),
-    (Kind::Discard, 6),
-    (Kind::Free, 1),
-];
-
+/// What may be done to memory, each of which [`Program::act`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
+    /// The CPU reads words, and compares.
     CpuRead,
+    /// The CPU writes words.
     CpuWrite,
+    /// The CPU adds to words, and compares what was there.
     CpuAtomic,
+    /// A GPU reads words, and their sum is compared.
     GpuRead,
+    /// A GPU writes words.
     GpuWrite,
+    /// A GPU adds to words.
     GpuAtomic,
+    /// A kernel changes several areas while the CPU writes another.
     GpuMany,
+    /// Pages go to some processor.
     Migrate,
+    /// A preferred location is set or unset.
     PreferredLocation,
+    /// A processor is to keep its mappings, or not.
     AccessedBy,
+    /// Copies in several places are allowed, or not.
     ReadDuplication,
+    /// A chunk of GPU memory is given up, or RM takes some.
     Evict,
+    /// Pages are discarded, perhaps reclaimed, and used again.
     Discard,
+    /// An area goes, and another one comes.
     Free,
 }
 
 /// Which memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub enum Memory {
+    /// Managed memory, and no other.
     Managed,
+    /// Ordinary memory alone, which GPUs reach through HMM.
     Ordinary,
+    /// One area in three is ordinary memory.
     Both,
 }
 
-pub(crate) type Done = Result<(), Wrong>;
+/// How an operation ended.
+pub type Done = Result<(), Wrong>;
 
-/// State of a run.
-pub(crate) struct Program {
-    pub(crate) rng: Rand64,
-    pub(crate) process: Process,
-    pub(crate) gpus: Vec<Gpu>,
+/// What a program is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// One seed gives one program.
+    pub seed: u64,
+    /// Memory used, in times of the first GPU's.
+    pub oversubscription: f64,
+    /// Which memory is used; managed alone where the driver has no HMM.
+    pub memory: Memory,
+    /// Nothing is evicted on purpose without.
+    pub eviction: bool,
+    /// Read duplication is never turned on without.
+    pub read_duplication: bool,
+    /// Which values are written.
+    pub values: Values,
+    /// A piece of memory may be refused other rules than the rest of it, for want of memory for the split: so it
+    /// is with an SSD tier whose table of extents is full.
+    pub splits_may_fail: bool,
+    /// One by address may be refused: parts of a root chunk may be other processes', be held by somebody, or be what
+    /// somebody has asked UVM to fail with.
+    pub evictions_may_fail: bool,
+}
+
+/// A process, its memory, and what should be in it.
+#[derive(Debug)]
+pub struct Program {
+    /// Decides what is done, and to what.
+    pub rng: Rand64,
+    /// The process, with its GPUs.
+    pub process: Process,
+    /// All GPUs there are.
+    pub gpus: Vec<Gpu>,
     second_channel: Channel,
-    memory: Memory,
-    eviction: bool,
-    may_duplicate: bool,
+    pub(super) setup: Setup,
     /// The driver has UVM_DISCARD.
-    pub(crate) has_discard: bool,
-    pub(crate) areas: Vec<Area>,
+    pub(super) has_discard: bool,
+    /// Its memory, in pieces of their own.
+    pub areas: Vec<Area>,
+    values: Values,
     next_id: usize,
-    history: History,
-    counts: [u64; KINDS.len()],
+    pub(super) history: History,
 }
 
 impl Program {
-    pub(crate) fn new(options: &Options) -> vgpu_client::Result<Self> {
+    /// A process that has registered all GPUs and made its memory, of zeros.
+    pub fn new(setup: &Setup) -> vgpu_client::Result<Self> {
         let process = Process::new()?;
         let count = Vgpu::open()?.info(0)?.gpu_count;
         let gpus = (0..count)
             .map(|i| process.gpu(i))
             .collect::<Result<Vec<_>, _>>()?;
         let second_channel = gpus[0].new_channel()?;
-        let memory = if process.has_hmm()? {
-            options.memory
-        } else {
-            Memory::Managed
-        };
+        let mut setup = *setup;
+        if !process.has_hmm()? {
+            setup.memory = Memory::Managed;
+        }
         let has_discard = driver_version(&process)?.is_some_and(|(_, features)| {
             features & u64::from(uvm_uapi::UVM_RUST_FEATURE_DISCARD) != 0
         });
         let mut program = Self {
-            rng: Rand64::new(u128::from(options.seed)),
+            rng: Rand64::new(u128::from(setup.seed)),
             process,
             second_channel,
-            memory,
-            eviction: options.eviction,
-            may_duplicate: options.read_duplication,
             has_discard,
             areas: Vec::new(),
+            values: setup.values,
             next_id: 0,
             history: History::default(),
-            counts: [0; KINDS.len()],
             gpus,
+            setup,
         };
-        let wanted = (program.gpus[0].info().vidmem_bytes as f64 * options.oversubscription) as u64;
+        let vidmem = program.gpus[0].info().vidmem_bytes;
+        let wanted = (vidmem as f64 * setup.oversubscription) as u64;
         let mut bytes = 0;
         while bytes < wanted {
             let area = program.new_area()?;
@@ -120,13 +144,25 @@ impl Program {
         Ok(program)
     }
 
+    /// Which memory it has, on this driver.
+    pub fn memory(&self) -> Memory {
+        self.setup.memory
+    }
+
     /// A number below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.rng.rand_range(0..end as u64) as usize
     }
 
-    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+    /// True so many times in a hundred.
+    pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
+    }
+
+    /// What is written, or with `adds` added to what is there, next.
+    pub fn value(&mut self, adds: bool) -> u64 {
+        let drawn = self.rng.rand_u64();
+        self.values.next(drawn, adds)
     }
 
     fn new_area(&mut self) -> vgpu_client::Result<Area> {
@@ -137,7 +173,7 @@ impl Program {
             min + self.below(max)
         };
         // One in three is ordinary memory, the rest managed.
-        let managed = match self.memory {
+        let managed = match self.setup.memory {
             Memory::Managed => true,
             Memory::Ordinary => false,
             Memory::Both => self.chance(67),
@@ -151,7 +187,7 @@ impl Program {
     }
 
     /// Words of an area for an operation: few or many, close or far apart.
-    fn span(&mut self, area: usize) -> Span {
+    pub fn span(&mut self, area: usize) -> Span {
         let words = self.areas[area].model.len();
         let first = self.below(words);
         if self.chance(50) {
@@ -176,7 +212,7 @@ impl Program {
     }
 
     /// The same as whole pages: base and length.
-    pub(crate) fn pages(&mut self, area: usize) -> (Span, u64, u64) {
+    pub fn pages(&mut self, area: usize) -> (Span, u64, u64) {
         let span = self.span(area);
         let from = span.first / PAGE_WORDS * PAGE_WORDS;
         let to = span.end().next_multiple_of(PAGE_WORDS);
@@ -192,21 +228,25 @@ impl Program {
         )
     }
 
-    /// Runs operation number `index`.
-    pub(crate) fn step(&mut self, index: u64) -> Done {
-        let total: u64 = KINDS.iter().map(|k| k.1).sum();
+    /// Which of `kinds` is next, by their weights.
+    pub fn draw<T: Copy>(&mut self, kinds: &[(T, u64)]) -> T {
+        let total = kinds.iter().map(|kind| kind.1).sum();
         let mut draw = self.rng.rand_range(0..total);
         let mut chosen = 0;
-        while draw >= KINDS[chosen].1 {
-            draw -= KINDS[chosen].1;
+        while draw >= kinds[chosen].1 {
+            draw -= kinds[chosen].1;
             chosen += 1;
         }
-        self.counts[chosen] += 1;
-        if KINDS[chosen].0 == Kind::Evict && !self.eviction {
+        kinds[chosen].0
+    }
+
+    /// Runs operation number `index`.
+    pub fn act(&mut self, index: u64, kind: Kind) -> Done {
+        if kind == Kind::Evict && !self.setup.eviction {
             return Ok(());
         }
         let area = self.below(self.areas.len());
-        match KINDS[chosen].0 {
+        match kind {
             Kind::CpuRead => self.cpu_read(index, area),
             Kind::CpuWrite => self.cpu_write(index, area),
             Kind::CpuAtomic => self.cpu_atomic(index, area),
@@ -230,7 +270,8 @@ impl Program {
         }
     }
 
-    pub(crate) fn note(&mut self, index: u64, area: usize, span: Span, what: impl Into<String>) {
+    /// Remembers what is about to be done to a span, for the story of a page that goes wrong.
+    pub fn note(&mut self, index: u64, area: usize, span: Span, what: impl Into<String>) {
         let id = self.areas[area].id;
         self.history.add(index, id, span, what.into());
     }
@@ -243,9 +284,14 @@ impl Program {
         self.areas[area].check(span)
     }
 
-    fn cpu_write(&mut self, index: u64, area: usize) -> Done {
+    /// The CPU writes to a span of an area.
+    ///
+    /// # Errors
+    ///
+    /// There are none.
+    pub fn cpu_write(&mut self, index: u64, area: usize) -> Done {
         let span = self.span(area);
-        let value = self.rng.rand_u64();
+        let value = self.value(false);
         self.note(index, area, span, format!("CPU writes {value:#x} + k"));
         let area = &mut self.areas[area];
         area.apply(span, |k, _| value.wrapping_add(k as u64));
@@ -255,7 +301,7 @@ impl Program {
 
     fn cpu_atomic(&mut self, index: u64, area: usize) -> Done {
         let span = self.span(area);
-        let value = self.rng.rand_u64();
+        let value = self.value(true);
         self.note(index, area, span, format!("CPU atomically adds {value:#x}"));
         let area = &mut self.areas[area];
         for i in span.words() {
@@ -263,7 +309,7 @@ impl Program {
             if old != area.model[i] {
                 let expected = area.model[i];
                 let what = format!("a CPU atomic saw {old:#x} in word {i}, not {expected:#x}");
-                return Err(area.wrong(i, what));
+                return Err(area.wrong(i, Some(old), what));
             }
         }
         area.apply(span, |_, old| old.wrapping_add(value));
@@ -273,7 +319,7 @@ impl Program {
     // --- GPUs ------------------------------------------------------------------
 
     /// Gives an op a span and a random shape.
-    pub(crate) fn shape(&mut self, op: Op, span: Span) -> Op {
+    pub fn shape(&mut self, op: Op, span: Span) -> Op {
         // `every` wants the range up to the end of the last step.
         let op = match span.step {
             1 => op.range(span.first, span.count),
@@ -291,7 +337,8 @@ impl Program {
         }
     }
 
-    pub(crate) fn launch(&mut self, kernel: &Kernel) -> Result<Report, Error> {
+    /// Runs a kernel to its end, on any channel.
+    pub fn launch(&mut self, kernel: &Kernel) -> Result<Report, Error> {
         let which = self.below(self.gpus.len() + 1);
         match self.gpus.get(which) {
             Some(gpu) => gpu.launch(kernel)?.wait()?.ok(),
@@ -301,6 +348,15 @@ impl Program {
 
     fn gpu_read(&mut self, index: u64, area: usize) -> Done {
         let span = self.span(area);
+        self.gpu_looks(index, area, span)
+    }
+
+    /// A GPU reads a span, and its sum is compared.
+    ///
+    /// # Errors
+    ///
+    /// The sum differs.
+    pub fn gpu_looks(&mut self, index: u64, area: usize, span: Span) -> Done {
         self.note(index, area, span, "GPU reads");
         let op = self.shape(Op::read(&self.areas[area].buffer), span);
         let report = self.launch(&Kernel::new().op(op))?;
@@ -314,12 +370,17 @@ impl Program {
         let what = format!("a GPU's sum is {:#x}, not {sum:#x}", report.sum);
         // The CPU's look may say which word it was.
         area.check(span)?;
-        Err(area.wrong(span.first, what))
+        Err(area.wrong(span.first, None, what))
     }
 
-    fn gpu_change(&mut self, index: u64, area: usize, atomic: bool) -> Done {
+    /// A GPU writes to a span of an area, or adds to it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel.
+    pub fn gpu_change(&mut self, index: u64, area: usize, atomic: bool) -> Done {
         let span = self.span(area);
-        let (value, stride) = (self.rng.rand_u64(), self.rng.rand_range(0..9));
+        let (value, stride) = (self.value(atomic), self.rng.rand_range(0..9));
         let verb = if atomic { "adds" } else { "writes" };
         self.note(
             index,
@@ -333,7 +394,7 @@ impl Program {
         Ok(())
     }
 
-    pub(crate) fn change_op(
+    pub(super) fn change_op(
         &mut self,
         area: usize,
         span: Span,
@@ -346,7 +407,7 @@ impl Program {
         self.shape(op, span).pattern(value, stride)
     }
 
-    pub(crate) fn change_model(
+    pub(super) fn change_model(
         &mut self,
         area: usize,
         span: Span,
@@ -373,7 +434,8 @@ impl Program {
         for k in 0..count {
             let area = (start + k) % self.areas.len();
             let span = self.span(area);
-            let (value, stride, atomic) = (self.rng.rand_u64(), 1, self.chance(40));
+            let (drawn, stride, atomic) = (self.rng.rand_u64(), 1, self.chance(40));
+            let value = self.values.next(drawn, atomic);
             self.note(
                 index,
                 area,
@@ -386,7 +448,8 @@ impl Program {
         let launch = self.gpus[0].launch(&kernel)?;
         let aside = (start + count) % self.areas.len();
         let used = changes.iter().any(|change| change.0 == aside);
-        let (span, value) = (self.areas[aside].all(), self.rng.rand_u64());
+        let (span, drawn) = (self.areas[aside].all(), self.rng.rand_u64());
+        let value = self.values.next(drawn, false);
         let few = Span {
             count: span.count.min(PAGE_WORDS),
             ..span
@@ -406,96 +469,7 @@ impl Program {
         Ok(())
     }
 
-    // --- where pages are -------------------------------------------------------
-
-    pub(crate) fn processor(&mut self) -> Uuid {
-        let which = self.below(self.gpus.len() + 1);
-        self.gpus.get(which).map_or(Uuid::CPU, Gpu::uuid)
-    }
-
-    fn migrate(&mut self, index: u64, area: usize) -> Done {
-        let to = self.processor();
-        let (span, base, length) = self.pages(area);
-        self.note(index, area, span, format!("migrate to {to:?}"));
-        let managed = self.areas[area].buffer.is_managed();
-        let node = if managed || to != Uuid::CPU { -1 } else { 0 };
-        match self.process.migrate_with(base, length, to, node) {
-            // Ordinary memory: the rest is left to move_pages(2), which we leave.
-            Err(e) if !managed && e.status().is_some() => Ok(()),
-            other => Ok(other?),
-        }
-    }
-
-    /// A managed area from `area` on. Advice on part of a block of ordinary memory
-    /// trips asserts of upstream's, which wants one policy for larger pages.
-    fn managed_from(&self, area: usize) -> Option<usize> {
-        let all = self.areas.len();
-        (area..area + all)
-            .map(|i| i % all)
-            .find(|&i| self.areas[i].buffer.is_managed())
-    }
-
-    fn preferred_location(&mut self, index: u64, area: usize) -> Done {
-        let to = self.processor();
-        let (span, base, length) = self.pages(area);
-        if self.chance(40) {
-            self.note(index, area, span, "no preferred location");
-            return Ok(self.process.unset_preferred_location(base, length)?);
-        }
-        self.note(index, area, span, format!("preferred location {to:?}"));
-        Ok(self.process.set_preferred_location(base, length, to)?)
-    }
-
-    fn accessed_by(&mut self, index: u64, area: usize) -> Done {
-        let by = self.processor();
-        let (span, base, length) = self.pages(area);
-        let set = self.chance(60);
-        self.note(index, area, span, format!("accessed by {by:?}: {set}"));
-        let done = match set {
-            true => self.process.set_accessed_by(base, length, by),
-            false => self.process.unset_accessed_by(base, length, by),
-        };
-        Ok(done?)
-    }
-
-    fn read_duplication(&mut self, index: u64, area: usize) -> Done {
-        let (span, base, length) = self.pages(area);
-        let on = self.chance(60) && self.may_duplicate;
-        self.note(index, area, span, format!("read duplication: {on}"));
-        Ok(self.process.read_duplication(base, length, on)?)
-    }
-
-    fn evict(&mut self, index: u64, area: usize) -> Done {
-        let span = self.span(area);
-        let gpu = self.below(self.gpus.len());
-        let va = self.areas[area]
-            .buffer
-            .address_of(span.first / PAGE_WORDS * PAGE_WORDS);
-        if self.chance(70) {
-            self.note(index, area, span, "evict by address");
-            return match self.gpus[gpu].evict(va) {
-                // Ordinary memory that UVM does not know yet.
-                Err(e) if !self.areas[area].buffer.is_managed() && e.status().is_some() => Ok(()),
-                other => Ok(other.map(|_| ())?),
-            };
-        }
-        let count = 1 + self.below(8) as u64;
-        self.note(
-            index,
-            area,
-            span,
-            format!("RM takes {count} pages of 2 MiB"),
-        );
-        let gpu = &self.gpus[gpu];
-        let kind = INJECT_EVICT_PAGES;
-        gpu.device().inject(Inject {
-            gpu: gpu.index(),
-            kind,
-            count,
-            ..Default::default()
-        })?;
-        Ok(())
-    }
+    // --- memory that comes and goes ---------------------------------------------
 
     fn free(&mut self, index: u64, area: usize) -> Done {
         let all = self.areas[area].all();
@@ -512,15 +486,16 @@ impl Program {
     // --- the end ---------------------------------------------------------------
 
     /// Compares everything with the model.
-    pub(crate) fn check_all(&self) -> Done {
+    pub fn check_all(&self) -> Done {
         self.areas
             .iter()
             .try_for_each(|area| area.check(area.all()))
     }
 
     /// Says what went wrong, and how it came to it.
-    pub(crate) fn explain(&self, index: u64, wrong: &Wrong) -> String {
-        let what = &wrong.what;
+    pub fn explain(&self, index: u64, wrong: &Wrong) -> String {
+        let origin = wrong.seen.map(|seen| self.values.origin(seen));
+        let what = format!("{}{}", wrong.what, origin.unwrap_or_default());
         let (title, story) = match wrong.place {
             Some((area, page)) => {
                 let managed = self.areas.iter().find(|a| a.id == area);
@@ -534,24 +509,10 @@ impl Program {
         format!("operation {index}: {what}\nthe last operations {title}:\n{story}")
     }
 
-    /// How many operations of each kind were done.
-    pub(crate) fn summary(&self) -> String {
+    /// How much memory there is.
+    pub fn size(&self) -> String {
         let bytes: u64 = self.areas.iter().map(|a| a.buffer.bytes()).sum();
-        let counts = KINDS.iter().zip(self.counts);
-        let counts: Vec<_> = counts
-            .map(|((kind, _), n)| format!("{kind:?} {n}"))
-            .collect();
-        let pages = bytes / PAGE;
-        format!(
-            "{} areas, {pages} pages, {} blocks; {}",
-            self.areas.len(),
-            bytes / BLOCK,
-            counts.join(", ")
-        )
-    }
-
-    /// True if every kind of operation ran.
-    pub(crate) fn ran_everything(&self) -> bool {
-        self.counts.iter().all(|n| *n > 0)
+        let (areas, pages, blocks) = (self.areas.len(), bytes / PAGE, bytes / BLOCK);
+        format!("{areas} areas, {pages} pages, {blocks} blocks")
     }
 }

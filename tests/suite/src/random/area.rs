@@ -1,68 +1,95 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A piece of memory and what should be in it.
 
-use vgpu_client::{Buffer, Process, Result, PAGE};
+use vgpu_client::{Buffer, Error, NvStatus, Outcome, Process, Result, PAGE};
 
-use crate::ever::Ever;
+use super::ever::Ever;
 
 /// Words of a page.
-pub(crate) const PAGE_WORDS: usize = (PAGE / 8) as usize;
+pub const PAGE_WORDS: usize = (PAGE / 8) as usize;
 
 /// A buffer with its model.
-pub(crate) struct Area {
-    pub(crate) buffer: Buffer<u64>,
+#[derive(Debug)]
+pub struct Area {
+    /// The memory that has this model.
+    pub buffer: Buffer<u64>,
     /// What each word should be.
-    pub(crate) model: Vec<u64>,
+    pub model: Vec<u64>,
     /// What each word ever held, but for 0.
-    pub(crate) ever: Ever,
+    pub(super) ever: Ever,
     /// Tells areas apart that followed each other in the same place of the list.
-    pub(crate) id: usize,
+    pub id: usize,
 }
 
 /// Words that an operation touches: `count` of them, `step` words apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) first: usize,
-    pub(crate) count: usize,
-    pub(crate) step: usize,
+pub struct Span {
+    /// The first of them, by its number in the area.
+    pub first: usize,
+    /// How many, at least one.
+    pub count: usize,
+    /// How far from one to the next, in words.
+    pub step: usize,
 }
 
 impl Span {
-    pub(crate) fn words(self) -> impl Iterator<Item = usize> {
+    /// Their numbers in the area.
+    pub fn words(self) -> impl Iterator<Item = usize> {
         (0..self.count).map(move |k| self.first + k * self.step)
     }
 
     /// One past the last word.
-    pub(crate) fn end(self) -> usize {
+    pub fn end(self) -> usize {
         self.first + (self.count - 1) * self.step + 1
     }
 
     /// Does it touch a page?
-    pub(crate) fn touches(self, page: usize) -> bool {
+    pub(super) fn touches(self, page: usize) -> bool {
         let (from, to) = (page * PAGE_WORDS, (page + 1) * PAGE_WORDS);
         self.first < to && self.end() > from
     }
 }
 
-/// A word that is not what it should be.
+/// A word that is not what it should be, or a call that failed.
 #[derive(Clone, Debug)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     /// The area's id, and the page in it, where they are known.
-    pub(crate) place: Option<(usize, usize)>,
-    pub(crate) what: String,
+    pub place: Option<(usize, usize)>,
+    /// The wrong word, where there is one.
+    pub seen: Option<u64>,
+    /// It may be nothing but a lack of memory: UVM had none for a call, or for the fault of a kernel, which is fatal then.
+    pub for_lack_of_memory: bool,
+    /// What is wrong, for people to read.
+    pub what: String,
+}
+
+impl Wrong {
+    /// One of which no more is known.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self {
+            place: None,
+            seen: None,
+            for_lack_of_memory: false,
+            what: what.into(),
+        }
+    }
 }
 
 impl From<vgpu_client::Error> for Wrong {
     fn from(error: vgpu_client::Error) -> Self {
+        let kernel_faulted =
+            matches!(&error, Error::Kernel(report) if report.outcome == Outcome::Faulted);
         Self {
-            place: None,
-            what: error.to_string(),
+            for_lack_of_memory: kernel_faulted
+                || error.status() == Some(NvStatus::NO_MEMORY)
+                || error.errno() == Some(libc::ENOMEM),
+            ..Self::new(error.to_string())
         }
     }
 }
 
 impl Area {
-    pub(crate) fn new(process: &Process, words: usize, managed: bool, id: usize) -> Result<Self> {
+    pub(super) fn new(process: &Process, words: usize, managed: bool, id: usize) -> Result<Self> {
         let buffer = match managed {
             true => Buffer::managed(process, words)?,
             false => Buffer::ordinary(words)?,
@@ -77,26 +104,32 @@ impl Area {
     }
 
     /// Compares with the model.
-    pub(crate) fn check(&self, span: Span) -> std::result::Result<(), Wrong> {
+    ///
+    /// # Errors
+    ///
+    /// The first word that differs.
+    pub fn check(&self, span: Span) -> std::result::Result<(), Wrong> {
         for i in span.words() {
             let (seen, expected) = (self.buffer.get(i), self.model[i]);
             if seen != expected {
                 let what = format!("the CPU saw {seen:#x} in word {i}, not {expected:#x}");
-                return Err(self.wrong(i, what));
+                return Err(self.wrong(i, Some(seen), what));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn wrong(&self, word: usize, what: String) -> Wrong {
+    /// What is wrong with a word, which was `seen` there.
+    pub fn wrong(&self, word: usize, seen: Option<u64>, what: String) -> Wrong {
         Wrong {
             place: Some((self.id, word / PAGE_WORDS)),
-            what,
+            seen,
+            ..Wrong::new(what)
         }
     }
 
     /// What the pattern makes of the model.
-    pub(crate) fn apply(&mut self, span: Span, change: impl Fn(usize, u64) -> u64) {
+    pub fn apply(&mut self, span: Span, change: impl Fn(usize, u64) -> u64) {
         for (k, i) in span.words().enumerate() {
             self.model[i] = change(k, self.model[i]);
             if self.buffer.is_managed() {
@@ -106,7 +139,7 @@ impl Area {
     }
 
     /// All elements of the area, in their order.
-    pub(crate) fn all(&self) -> Span {
+    pub fn all(&self) -> Span {
         Span {
             first: 0,
             count: self.model.len(),

@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 
-use crate::area::Span;
+use super::area::Span;
 
 /// Operations kept. Older ones are forgotten.
 const KEPT: usize = 200_000;
 /// Operations printed of one page.
 const SHOWN: usize = 24;
 
+#[derive(Debug)]
 struct Entry {
     index: u64,
     area: usize,
@@ -18,11 +19,11 @@ struct Entry {
 }
 
 /// The last operations, for the report of a failure.
-#[derive(Default)]
-pub(crate) struct History(VecDeque<Entry>);
+#[derive(Debug, Default)]
+pub(super) struct History(VecDeque<Entry>);
 
 impl History {
-    pub(crate) fn add(&mut self, index: u64, area: usize, span: Span, what: String) {
+    pub(super) fn add(&mut self, index: u64, area: usize, span: Span, what: String) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
@@ -35,7 +36,7 @@ impl History {
     }
 
     /// The last operations on a page of an area.
-    pub(crate) fn of_page(&self, area: usize, page: usize) -> String {
+    pub(super) fn of_page(&self, area: usize, page: usize) -> String {
         let mut lines: Vec<String> = self
             .0
             .iter()
@@ -55,7 +56,7 @@ impl History {
     }
 
     /// The last operations of all.
-    pub(crate) fn last(&self) -> String {
+    pub(super) fn last(&self) -> String {
         let from = self.0.len().saturating_sub(SHOWN);
         let line = |e: &Entry| format!("  {:>7}: area {}: {}", e.index, e.area, e.what);
         self.0

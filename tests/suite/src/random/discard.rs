@@ -4,12 +4,12 @@
 use vgpu_client::vgpu::POISON;
 use vgpu_client::{Discard, Kernel, Op};
 
-use crate::area::{Span, PAGE_WORDS};
-use crate::program::{Done, Program};
+use super::area::{Span, PAGE_WORDS};
+use super::program::{Done, Program};
 
 impl Program {
     /// Discards pages, perhaps loses the chunk, and uses them again.
-    pub(crate) fn discard(&mut self, index: u64, area: usize) -> Done {
+    pub(super) fn discard(&mut self, index: u64, area: usize) -> Done {
         if !self.has_discard || !self.areas[area].buffer.is_managed() {
             return Ok(());
         }
@@ -29,7 +29,7 @@ impl Program {
         let discarded = self.discarded_pages(area, span)?;
         if self.chance(40) {
             let gpu = self.below(self.gpus.len());
-            self.gpus[gpu].evict(base)?;
+            self.evict_at(gpu, base)?;
         }
         if how == Discard::Lazy || self.chance(30) {
             // Must come before lazily discarded memory is used.
@@ -39,7 +39,7 @@ impl Program {
         }
         match self.below(3) {
             0 => {
-                let value = self.rng.rand_u64();
+                let value = self.value(false);
                 self.note(index, area, span, format!("GPU writes {value:#x} + k"));
                 let op = self.change_op(area, span, value, 1, false);
                 self.launch(&Kernel::new().op(op))?;
@@ -82,7 +82,7 @@ impl Program {
                     "not discarded"
                 };
                 let what = format!("word {i}, {what}, is {seen:#x}; it was {expected:#x}");
-                return Err(area.wrong(i, what));
+                return Err(area.wrong(i, Some(seen), what));
             }
             area.model[i] = seen;
         }

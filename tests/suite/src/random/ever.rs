@@ -7,12 +7,13 @@
 const BITS_PER_WORD: usize = 32;
 
 /// A Bloom filter of the pairs (word, value) that the program has written.
-pub(crate) struct Ever {
+#[derive(Debug)]
+pub struct Ever {
     bits: Vec<u64>,
 }
 
 impl Ever {
-    pub(crate) fn new(words: usize) -> Self {
+    pub(super) fn new(words: usize) -> Self {
         Self {
             bits: vec![0; (words * BITS_PER_WORD).div_ceil(64)],
         }
@@ -31,14 +32,14 @@ impl Ever {
         })
     }
 
-    pub(crate) fn add(&mut self, word: usize, value: u64) {
+    pub(super) fn add(&mut self, word: usize, value: u64) {
         for (at, bit) in self.places(word, value) {
             self.bits[at] |= bit;
         }
     }
 
     /// False if the word never held that.
-    pub(crate) fn held(&self, word: usize, value: u64) -> bool {
+    pub(super) fn held(&self, word: usize, value: u64) -> bool {
         self.places(word, value)
             .iter()
             .all(|&(at, bit)| self.bits[at] & bit != 0)

@@ -5,15 +5,9 @@
 //! One seed gives one program, whatever the machine does. On a failure the seed,
 //! the operation and the history of the bad page are printed.
 
-mod area;
-mod discard;
-mod ever;
-mod history;
-mod program;
-
 use std::process::ExitCode;
 
-use program::{Memory, Program};
+use uvm_suite::random::{Kind, Memory, Program, Setup, Values};
 use uvm_suite::{clock_seed, ensure, no_leak, Outcome, Pass, Suite, EVICTING_ORDINARY};
 
 const HELP: &str = "usage: random [--ops N] [--seed N] [--oversubscription TIMES]
@@ -28,39 +22,56 @@ loses writes to read-duplicated pages (docs/fixes.md): give it --no-read-duplica
 and --memory managed, or --no-read-duplication and --no-eviction.
 ";
 
-pub(crate) struct Options {
-    pub(crate) ops: u64,
-    pub(crate) seed: u64,
-    pub(crate) oversubscription: f64,
-    pub(crate) memory: Memory,
-    pub(crate) eviction: bool,
-    pub(crate) read_duplication: bool,
+/// Kinds of operation, with how likely they are.
+const KINDS: [(Kind, u64); 14] = [
+    (Kind::CpuRead, 14),
+    (Kind::CpuWrite, 12),
+    (Kind::CpuAtomic, 6),
+    (Kind::GpuRead, 16),
+    (Kind::GpuWrite, 16),
+    (Kind::GpuAtomic, 8),
+    (Kind::GpuMany, 6),
+    (Kind::Migrate, 8),
+    (Kind::PreferredLocation, 4),
+    (Kind::AccessedBy, 3),
+    (Kind::ReadDuplication, 3),
+    (Kind::Evict, 3),
+    (Kind::Discard, 6),
+    (Kind::Free, 1),
+];
+
+struct Options {
+    ops: u64,
+    setup: Setup,
 }
 
 fn options() -> Result<Options, lexopt::Error> {
     use lexopt::prelude::*;
-    let mut options = Options {
-        ops: 10_000,
+    let mut setup = Setup {
         seed: clock_seed(),
         oversubscription: 1.5,
         memory: Memory::Both,
         eviction: true,
         read_duplication: true,
+        values: Values::Any,
+        splits_may_fail: false,
+        evictions_may_fail: false,
     };
+    let mut ops = 10_000;
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("ops") => options.ops = parser.value()?.parse()?,
-            Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("ops") => ops = parser.value()?.parse()?,
+            Long("seed") => setup.seed = parser.value()?.parse()?,
             Long("oversubscription") => {
                 let times: f64 = parser.value()?.parse()?;
                 if !(0.1..=8.0).contains(&times) {
                     return Err("--oversubscription: use a number from 0.1 to 8".into());
                 }
-                options.oversubscription = times;
+                setup.oversubscription = times;
             }
             Long("memory") => {
-                options.memory = match parser.value()?.string()?.as_str() {
+                setup.memory = match parser.value()?.string()?.as_str() {
                     "both" => Memory::Both,
                     "managed" => Memory::Managed,
                     "ordinary" => Memory::Ordinary,
@@ -68,10 +79,10 @@ fn options() -> Result<Options, lexopt::Error> {
                 }
             }
             Long("no-eviction") => {
-                options.eviction = false;
-                options.oversubscription = 0.4;
+                setup.eviction = false;
+                setup.oversubscription = 0.4;
             }
-            Long("no-read-duplication") => options.read_duplication = false,
+            Long("no-read-duplication") => setup.read_duplication = false,
             Long("help") => {
                 print!("{HELP}");
                 std::process::exit(0);
@@ -79,7 +90,7 @@ fn options() -> Result<Options, lexopt::Error> {
             _ => return Err(argument.unexpected()),
         }
     }
-    Ok(options)
+    Ok(Options { ops, setup })
 }
 
 fn main() -> ExitCode {
@@ -92,21 +103,24 @@ fn main() -> ExitCode {
     };
     println!(
         "# seed {} (repeat with: random --ops {} --seed {})",
-        options.seed, options.ops, options.seed
+        options.setup.seed, options.ops, options.setup.seed
     );
     let mut suite = Suite::new("random", None);
-    let name = format!("{} operations, seed {}", options.ops, options.seed);
+    let name = format!("{} operations, seed {}", options.ops, options.setup.seed);
     suite.test(&name, EVICTING_ORDINARY, || run(&options));
     suite.test("no leak after it", &[], no_leak);
     suite.finish()
 }
 
 fn run(options: &Options) -> Outcome {
-    let mut program = Program::new(options)?;
+    let mut program = Program::new(&options.setup)?;
+    let mut counts = [0u64; KINDS.len()];
     let step = (options.ops / 40).max(1);
     for index in 0..options.ops {
+        let kind = program.draw(&KINDS);
+        counts[KINDS.iter().position(|k| k.0 == kind).unwrap_or(0)] += 1;
         program
-            .step(index)
+            .act(index, kind)
             .map_err(|why| program.explain(index, &why))?;
         if index % step == step - 1 {
             println!("# {} operations done", index + 1);
@@ -115,9 +129,14 @@ fn run(options: &Options) -> Outcome {
     program
         .check_all()
         .map_err(|why| program.explain(options.ops, &why))?;
-    println!("# {}", program.summary());
+    let of_each: Vec<_> = KINDS
+        .iter()
+        .zip(counts)
+        .map(|((kind, _), n)| format!("{kind:?} {n}"))
+        .collect();
+    println!("# {}; {}", program.size(), of_each.join(", "));
     ensure!(
-        program.ran_everything() || options.ops < 1000,
+        counts.iter().all(|n| *n > 0) || options.ops < 1000,
         "some kind of operation never ran"
     );
     Ok(Pass::Ok)

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! What each process does right now, in memory that all of them share: its heartbeat, which stays when it is killed.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use uvm_suite::file_in_memory;
+
+use crate::deeds::COUNT;
+
+/// Words of a record in front of its counts.
+const HEAD: usize = 4;
+/// Words of a record.
+const WORDS: usize = HEAD + 2 * COUNT;
+
+/// What one process does, and has done in all its lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Which process it is to Linux.
+    pub(crate) pid: u32,
+    /// Which of those that follow each other under this number.
+    pub(crate) life: u64,
+    /// How many deeds it had begun in this life.
+    pub(crate) index: u64,
+    /// What it does, by its number among all deeds; nothing, while it does none.
+    pub(crate) deed: Option<usize>,
+    /// How often each was done.
+    pub(crate) done: [u64; COUNT],
+    /// The longest that each has taken, in milliseconds.
+    pub(crate) longest_ms: [u64; COUNT],
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            pid: 0,
+            life: 0,
+            index: 0,
+            deed: None,
+            done: [0; COUNT],
+            longest_ms: [0; COUNT],
+        }
+    }
+}
+
+/// A record for each process: the workers, and behind them their parent.
+#[derive(Debug)]
+pub(crate) struct Board(File);
+
+impl Board {
+    /// An empty one with so many records.
+    pub(crate) fn new(records: usize) -> io::Result<Self> {
+        let board = Self(file_in_memory(c"board")?);
+        (0..records).try_for_each(|n| board.write(n, &Record::default()))?;
+        Ok(board)
+    }
+
+    /// The one that another process has made, and that it names by `path`.
+    pub(crate) fn open(path: &str) -> io::Result<Self> {
+        Ok(Self(OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
+    /// By which a child opens it.
+    pub(crate) fn path(&self) -> PathBuf {
+        let (pid, fd) = (std::process::id(), self.0.as_raw_fd());
+        format!("/proc/{pid}/fd/{fd}").into()
+    }
+
+    /// Writes record `n`, in one piece to who is killed meanwhile.
+    pub(crate) fn write(&self, n: usize, record: &Record) -> io::Result<()> {
+        let head = [
+            u64::from(record.pid),
+            record.life,
+            record.index,
+            record.deed.map_or(0, |deed| deed as u64 + 1),
+        ];
+        let words = head.iter().chain(&record.done).chain(&record.longest_ms);
+        let bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
+        self.0.write_all_at(&bytes, Self::place(n))
+    }
+
+    /// Reads record `n`. Its owner may be in the middle of writing it, so that a part of it may be older.
+    pub(crate) fn read(&self, n: usize) -> io::Result<Record> {
+        let mut bytes = [0; WORDS * 8];
+        self.0.read_exact_at(&mut bytes, Self::place(n))?;
+        let mut words = bytes.chunks_exact(8).map(|word| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(word);
+            u64::from_ne_bytes(bytes)
+        });
+        let mut next = || words.next().unwrap_or_default();
+        Ok(Record {
+            pid: next() as u32,
+            life: next(),
+            index: next(),
+            deed: (next() as usize).checked_sub(1),
+            done: std::array::from_fn(|_| next()),
+            longest_ms: std::array::from_fn(|_| next()),
+        })
+    }
+
+    fn place(n: usize) -> u64 {
+        (n * WORDS * 8) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_by_another() -> io::Result<()> {
+        let board = Board::new(3)?;
+        let mut record = Record {
+            pid: 4,
+            life: 5,
+            index: 6,
+            deed: Some(0),
+            ..Record::default()
+        };
+        record.done[COUNT - 1] = 7;
+        record.longest_ms[0] = 8;
+        board.write(1, &record)?;
+        let path = board.path();
+        let other = Board::open(&path.to_string_lossy())?;
+        assert_eq!(other.read(1)?, record);
+        for n in [0, 2] {
+            assert_eq!(other.read(n)?, Record::default());
+        }
+        Ok(())
+    }
+}
