@@ -25,8 +25,8 @@ use crate::ffi::status::Status;
 use crate::ffi::time::{nap, now, now_us, sleep_us};
 use crate::ffi::trace::{self, FaultBatch};
 use crate::policy::fault::{
-    Entered, Entering, Flush, Looked, Machine, Outcome, Params, Patience, PrefetchFaults, PrefetchSwitch,
-    Record, ReplayPolicy, Served, Service, Translated,
+    Entered, Entering, Flush, Looked, Machine, Outcome, Params, Patience, PrefetchFaults,
+    PrefetchSwitch, Record, ReplayPolicy, Served, Service, Translated,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
