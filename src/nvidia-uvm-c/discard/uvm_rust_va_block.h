@@ -102,13 +102,12 @@ __u32 uvm_seam_block_unmap(uvm_va_block_t *block, struct uvm_seam_context *conte
 
 void uvm_seam_block_forget_thrashing(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block), region;
 	uvm_perf_event_data_t event = { .block_munmap.block = block };
 
 	for_each_va_block_subregion_in_mask(region, (const uvm_page_mask_t *)pages, whole) {
 		event.block_munmap.region = region;
-		uvm_perf_event_notify(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_MUNMAP, &event);
+		uvm_perf_event_notify(&uvm_va_block_get_va_space(block)->perf_events, UVM_PERF_EVENT_BLOCK_MUNMAP, &event);
 	}
 }
 
@@ -153,10 +152,9 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 
 void uvm_rust_drop_leaving(uvm_va_block_t *block, uvm_gpu_t *gpu)
 {
-	const uvm_page_mask_t *leaving = uvm_rust_resident_mask(block, gpu->id);
-
-	while (block->uvm_rust && uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(leaving)) ==
-				  NV_ERR_MORE_PROCESSING_REQUIRED)
+	while (block->uvm_rust &&
+	       uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id))) ==
+	       NV_ERR_MORE_PROCESSING_REQUIRED)
 		continue;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options a3f10d99467cb2a0.
+// Of headers and options 26478feabc798d39.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -1383,10 +1383,7 @@ unsafe extern "C" {
         index: __u32,
         first: *mut __u16,
         outer: *mut __u16,
-    ) -> *mut page;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_page_is_held(page: *mut page) -> bool;
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_host_chunk_free(block: *mut uvm_va_block_struct, first: __u16, outer: __u16);
