@@ -71,6 +71,12 @@ void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *page
 
 	uvm_page_mask_andnot(&block->read_duplicated_pages, &block->read_duplicated_pages, drop);
 
+	/*
+	 * A page that is clean is as its preferred location has it, and is not copied there. It has no such place now. Upstream
+	 * calls resident pages dirty when that place changes; these are not resident then. Others lose a shortcut.
+	 */
+	if (uvm_page_mask_intersects(&block->cpu.resident, drop))
+		uvm_va_block_mark_cpu_dirty(block);
 	uvm_rust_drop_cpu_residency(block, drop);
 	if (uvm_page_mask_empty(&block->cpu.resident))
 		block_clear_resident_processor(block, UVM_ID_CPU);
@@ -286,7 +292,7 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 	if (likely(!block->uvm_rust))
 		return;
 	uvm_page_mask_init_from_region(&pages, region, mask);
-	uvm_rust_block_made_resident(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(&pages),
+	uvm_rust_block_made_resident(block, block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(&pages),
 				     uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)), uvm_rust_mask(&block->cpu.resident),
 				     context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 }

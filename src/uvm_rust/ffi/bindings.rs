@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 26478feabc798d39.
+// Of headers and options a871c596e3233d3c.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -794,6 +794,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_made_resident(
+        of: *mut uvm_va_block_struct,
         block: *mut uvm_rust_block,
         memory: __u32,
         pages: *const uvm_rust_mask,
