@@ -160,7 +160,7 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
         let read_mostly = dice(3, 10 + n as u64) == 0;
         w.now().add_block(Block::new(n % 2, 512, read_mostly));
         // Some were split before.
-        if real == AsItIs::Spill && dice(3, 20 + n as u64) == 0 {
+        if real == AsItIs::Spill && dice(12, 20 + n as u64) == 0 {
             let s = &mut *w.now();
             let upper = s.blocks.last_mut().map(|block| block.upper_half(256));
             upper.into_iter().for_each(|upper| s.add_block(upper));
