@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Which of a page's memories on the host the SSD tier takes, where NUMA nodes have one each: that where the page is resident.
- * uvm_rust_flash_block.h as it is. Here are upstream and Linux.
+ * And whether somebody holds it, while others map and unmap what they have of the same folio.
+ * uvm_rust_flash_block.h as it is. Here are upstream and Linux, before 6.10 with OLD_LINUX.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,19 +21,42 @@ typedef struct { uint64_t words[8]; } uvm_page_mask_t;
 #define PF_KTHREAD		1
 #undef current
 #define current			(&(struct { unsigned int flags; }){ 0 })
+#ifdef OLD_LINUX
+#define LINUX_VERSION_CODE	0
+#else
 #define LINUX_VERSION_CODE	2
+#endif
 #define KERNEL_VERSION(a, b, c)	1
 #define smp_mb()		((void)0)
+#define smp_rmb()		((void)0)
+#undef min
+#define min(a, b)		({ typeof(a) min_a = (a), min_b = (b); min_a < min_b ? min_a : min_b; })
 #define static_branch_unlikely(key)	(*(key))
 #define pr_err_ratelimited(...)	((void)0)
 typedef uint16_t u16;
 typedef uint32_t u32;
-struct page { int references; };
+/* A page without a head is the first of its folio, of as many pages, or of one. */
+struct page { int references, _mapcount; struct page *head; long pages; };
 struct folio { struct page page; };
-#define page_folio(at)		((struct folio *)(at))
-#define folio_ref_count(folio)	((folio)->page.references)
-#define folio_mapcount(folio)	0
+static struct page *compound_head(struct page *page) { return page->head ? page->head : page; }
+static long compound_nr(struct page *page) { return page->pages ? page->pages : 1; }
+#define page_folio(at)		((struct folio *)compound_head(at))
+#define folio_nr_pages(folio)	compound_nr(&(folio)->page)
 #define get_page(page)		((void)(page)->references++)
+
+/* Whoever reads a number here lets the others go on first. */
+static int goes_on(const int *number);
+#define atomic_read(number)	goes_on(number)
+#define folio_ref_count(folio)	goes_on(&(folio)->page.references)
+static long folio_mapcount(struct folio *folio)
+{
+	long i, count = 0;
+
+	goes_on(&folio->page.references);
+	for (i = 0; i < folio_nr_pages(folio); i++)
+		count += (&folio->page)[i]._mapcount + 1;
+	return count;
+}
 
 /* --- upstream -------------------------------------------------------------------- */
 
@@ -218,6 +242,94 @@ static bool arrives_in_turn(void)
 	return right;
 }
 
+/* --- who holds a page ------------------------------------------------------------------- */
+
+/* What others do to the folio, each at some look of ours: that of the number @at, if it has not been before. */
+enum { NOTHING, GET, MAP, UNMAP, PUT };
+static struct { int does, page, at; } others[4];
+static int looks;
+
+/* Of a folio of 32 pages, the first 16 are our chunk's; its first page and those of the others. */
+static struct page *const ours = &pages[1][16];
+#define THEIRS	20
+
+static int goes_on(const int *number)
+{
+	for (unsigned int i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		struct page *page = &ours[others[i].page];
+
+		if (others[i].at != looks)
+			continue;
+		ours->references += others[i].does == GET ? 1 : others[i].does == PUT ? -1 : 0;
+		page->_mapcount += others[i].does == MAP ? 1 : others[i].does == UNMAP ? -1 : 0;
+	}
+	looks++;
+	return *number;
+}
+
+/* Page 3 of our chunk, with @held references of others', as many mappings of @page as there are, and UVM's own reference. */
+static bool seems_free(int held, int page, int mappings, bool guess)
+{
+	uvm_page_mask_t mask = {};
+
+	for (int i = 0; i < 32; i++)
+		ours[i]._mapcount = -1;
+	ours->references = 1 + held + mappings;
+	ours[page]._mapcount += mappings;
+	looks = 0;
+	uvm_page_mask_set(&mask, 19);
+	uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, NULL, guess);
+	return uvm_page_mask_test(&mask, 19);
+}
+
+/* The same with one who holds it, whenever @page is mapped or unmapped @does times, in turn; whether it ever seems free. */
+static bool ever_free(int page, int mappings, const int *does)
+{
+	bool is_free = false;
+	int last;
+
+	memset(others, 0, sizeof(others));
+	is_free |= seems_free(1, page, mappings, false);
+	/* Behind them is the guess. */
+	last = looks < 2 * 16 + 1 ? looks : 2 * 16 + 1;
+	for (int i = 0; i < 4; i++)
+		others[i] = (typeof(others[0])){ does[i], page, 0 };
+	for (others[0].at = 0; others[0].at <= last; others[0].at++)
+		for (others[1].at = others[0].at; others[1].at <= last; others[1].at++)
+			for (others[2].at = others[1].at; others[2].at <= last; others[2].at++)
+				for (others[3].at = others[2].at; others[3].at <= last; others[3].at += does[2] ? 1 : last + 1)
+					is_free |= seems_free(1, page, mappings, false);
+	memset(others, 0, sizeof(others));
+	return is_free;
+}
+
+static void who_holds(void)
+{
+	static const int maps[4] = { GET, MAP }, unmaps[4] = { UNMAP, PUT }, both[4] = { UNMAP, PUT, GET, MAP };
+	bool is_free;
+
+	begin(0);
+	memset(&resident_on[1], 0xff, sizeof(resident_on[1]));
+	has[0] = false;
+	has[1] = true;
+	for (int i = 1; i < 32; i++)
+		ours[i].head = ours;
+	ours->pages = 32;
+	say("a page that nobody holds or maps is free", seems_free(0, 3, 0, false) && seems_free(0, 3, 0, true));
+	say("also with pages of its chunk mapped", seems_free(0, 4, 2, false) && seems_free(0, 4, 2, true));
+	say("one that somebody holds is not", !seems_free(1, 4, 2, false) && !seems_free(1, 4, 2, true));
+	say("where a folio has chunks of several va_blocks, others' mappings hold it", !seems_free(0, THEIRS, 1, false));
+	say("as long as the page is mapped that does not count", seems_free(0, THEIRS, 1, true) && !seems_free(1, THEIRS, 1, true));
+	is_free = ever_free(THEIRS, 0, maps) || ever_free(THEIRS, 1, maps);
+	say("one that somebody holds never is, while others map their parts of the folio", !is_free);
+	is_free = ever_free(THEIRS, 1, unmaps) || ever_free(THEIRS, 2, unmaps) || ever_free(THEIRS, 1, both);
+	say("or unmap them, or do both", !is_free);
+	say("or a process unmaps pages of ours", !ever_free(4, 1, unmaps) && !ever_free(4, 2, unmaps));
+	say("or forks", !ever_free(4, 1, maps));
+	ours->pages = 16;
+	say("nor where all of a folio is ours", !ever_free(4, 1, unmaps) && !ever_free(4, 1, maps) && seems_free(0, 4, 1, false));
+}
+
 int main(void)
 {
 	printf("TAP version 13\n");
@@ -232,6 +344,7 @@ int main(void)
 	has[0] = false;
 	say("which may be the second", arrives(16, 32, false, true));
 	say("or none", arrives(32, 40, false, false) && arrives(0, 16, false, false));
+	who_holds();
 	printf("1..%d\n", number);
 	return failed;
 }

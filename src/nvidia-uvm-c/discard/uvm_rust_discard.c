@@ -78,10 +78,9 @@ void uvm_seam_block_unlock(uvm_va_block_t *block)
 
 __u32 uvm_seam_block_chunk(uvm_va_block_t *block, uvm_gpu_t *gpu, __u64 address)
 {
-	uvm_gpu_chunk_t *chunk = NULL;
+	uvm_gpu_chunk_t *chunk = uvm_va_block_gpu_state_get(block, gpu->id) ?
+				 uvm_va_block_lookup_gpu_chunk(block, gpu, address) : NULL;
 
-	if (uvm_va_block_gpu_state_get(block, gpu->id))
-		chunk = uvm_va_block_lookup_gpu_chunk(block, gpu, address);
 	return chunk ? uvm_rust_root_index(chunk) : UVM_RUST_NO_CHUNK;
 }
 
@@ -102,8 +101,6 @@ bool uvm_seam_discard_facts(uvm_va_block_t *block, struct uvm_rust_mask *residen
 bool uvm_seam_discard_held(struct uvm_seam_space *space, uvm_va_block_t *block, __u32 from, struct uvm_rust_held *held)
 {
 	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
-	/* A GPU that is not registered has nothing in a block. */
-	const uvm_processor_mask_t *gpus = &va_space->registered_gpus;
 	uvm_gpu_id_t id;
 
 	if (from == UVM_RUST_MEMORY_HOST) {
@@ -115,8 +112,9 @@ bool uvm_seam_discard_held(struct uvm_seam_space *space, uvm_va_block_t *block, 
 	}
 	if (from > UVM_RUST_MEMORY_GPU(UVM_ID_MAX_GPUS - 1))
 		return false;
-	id = uvm_processor_mask_find_next_id(gpus, uvm_gpu_id_from_index(from - UVM_RUST_MEMORY_GPU(0)));
-	for (; UVM_ID_IS_VALID(id); id = uvm_processor_mask_find_next_id(gpus, uvm_gpu_id_next(id))) {
+	/* A GPU that is not registered has nothing in a block. */
+	id = uvm_processor_mask_find_next_id(&va_space->registered_gpus, uvm_gpu_id_from_index(from - UVM_RUST_MEMORY_GPU(0)));
+	for (; UVM_ID_IS_VALID(id); id = uvm_processor_mask_find_next_id(&va_space->registered_gpus, uvm_gpu_id_next(id))) {
 		uvm_va_block_gpu_state_t *state = uvm_va_block_gpu_state_get(block, id);
 
 		if (!state)

@@ -47,10 +47,10 @@ _Bool uvm_rust_block_zeroing_host(struct uvm_rust_block *block, const struct uvm
 				  struct uvm_rust_mask *out);
 /*
  * @pages were made resident in @memory, where @resident_there is by now, and @resident_host on the host,
- * where copies may have been staged; @evicted: by an eviction, which accesses nothing.
+ * where copies may have been staged; @evicted: by an eviction, which accesses nothing. Else the VA space's lock is held.
  */
-void uvm_rust_block_made_resident(struct uvm_rust_block *block, __u32 memory, const struct uvm_rust_mask *pages,
-				  const struct uvm_rust_mask *resident_there,
+void uvm_rust_block_made_resident(struct uvm_va_block_struct *of, struct uvm_rust_block *block, __u32 memory,
+				  const struct uvm_rust_mask *pages, const struct uvm_rust_mask *resident_there,
 				  const struct uvm_rust_mask *resident_host, _Bool evicted);
 
 /*

@@ -71,6 +71,12 @@ void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *page
 
 	uvm_page_mask_andnot(&block->read_duplicated_pages, &block->read_duplicated_pages, drop);
 
+	/*
+	 * A page that is clean is as its preferred location has it, and is not copied there. It has no such place now. Upstream
+	 * calls resident pages dirty when that place changes; these are not resident then. Others lose a shortcut.
+	 */
+	if (uvm_page_mask_intersects(&block->cpu.resident, drop))
+		uvm_va_block_mark_cpu_dirty(block);
 	uvm_rust_drop_cpu_residency(block, drop);
 	if (uvm_page_mask_empty(&block->cpu.resident))
 		block_clear_resident_processor(block, UVM_ID_CPU);
@@ -102,13 +108,12 @@ __u32 uvm_seam_block_unmap(uvm_va_block_t *block, struct uvm_seam_context *conte
 
 void uvm_seam_block_forget_thrashing(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
-	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
 	uvm_va_block_region_t whole = uvm_va_block_region_from_block(block), region;
 	uvm_perf_event_data_t event = { .block_munmap.block = block };
 
 	for_each_va_block_subregion_in_mask(region, (const uvm_page_mask_t *)pages, whole) {
 		event.block_munmap.region = region;
-		uvm_perf_event_notify(&va_space->perf_events, UVM_PERF_EVENT_BLOCK_MUNMAP, &event);
+		uvm_perf_event_notify(&uvm_va_block_get_va_space(block)->perf_events, UVM_PERF_EVENT_BLOCK_MUNMAP, &event);
 	}
 }
 
@@ -153,10 +158,9 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 
 void uvm_rust_drop_leaving(uvm_va_block_t *block, uvm_gpu_t *gpu)
 {
-	const uvm_page_mask_t *leaving = uvm_rust_resident_mask(block, gpu->id);
-
-	while (block->uvm_rust && uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(leaving)) ==
-				  NV_ERR_MORE_PROCESSING_REQUIRED)
+	while (block->uvm_rust &&
+	       uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id))) ==
+	       NV_ERR_MORE_PROCESSING_REQUIRED)
 		continue;
 }
 
@@ -288,7 +292,7 @@ void uvm_rust_made_resident(uvm_va_block_t *block, uvm_va_block_context_t *conte
 	if (likely(!block->uvm_rust))
 		return;
 	uvm_page_mask_init_from_region(&pages, region, mask);
-	uvm_rust_block_made_resident(block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(&pages),
+	uvm_rust_block_made_resident(block, block->uvm_rust, uvm_rust_memory(dest_id), uvm_rust_mask(&pages),
 				     uvm_rust_mask(uvm_rust_resident_mask(block, dest_id)), uvm_rust_mask(&block->cpu.resident),
 				     context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION);
 }

@@ -68,7 +68,6 @@ void uvm_seam_block_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust
 	if (thrashing)
 		out->thrashing = *uvm_rust_mask(thrashing);
 	for_each_gpu_id_in_mask(id, &block->resident) {
-		const uvm_page_mask_t *resident = uvm_rust_resident_mask(block, id);
 		uvm_page_mask_t *to = (uvm_page_mask_t *)&out->reached;
 
 		if (gpu && uvm_id_equal(id, gpu->id))
@@ -76,7 +75,7 @@ void uvm_seam_block_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust
 		else if (gpu && !uvm_processor_mask_test(
 					&uvm_va_block_get_va_space(block)->can_copy_from[uvm_id_value(gpu->id)], id))
 			to = (uvm_page_mask_t *)&out->staged;
-		uvm_page_mask_or(to, to, resident);
+		uvm_page_mask_or(to, to, uvm_rust_resident_mask(block, id));
 	}
 }
 

@@ -22,9 +22,55 @@ struct flash_memory {
 	uvm_cpu_chunk_t *chunk;
 	uvm_va_block_region_t region;
 	int nid;
-	/* No other node's memory is looked at before. */
-	bool first;
+	/* No other node's memory is looked at before. And whether somebody holds the chunk, for sure or by a guess. */
+	bool first, is_held, seems_held;
 };
+
+/*
+ * How often these pages of UVM's, of one folio, are in page tables, where each has an entry of its own. Before 6.10
+ * folio_mapcount() needs what the kernel keeps to itself.
+ */
+static long flash_mapcount(struct page *page, long pages)
+{
+	long i, count = 0;
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+	if (folio_nr_pages(page_folio(page)) == pages)
+		return folio_mapcount(page_folio(page));
+#endif
+	for (i = 0; i < pages; i++)
+		count += atomic_read(&page[i]._mapcount) + 1;
+	return count;
+}
+
+/*
+ * Whether the folio of these pages has more references than UVM's and those of the pages' mappings. Caller holds the lock of
+ * the pages' va_block, under which they get their mappings. One that goes at this moment (munmap()) is uncounted before its
+ * reference is dropped. One that fork() copies has its reference before it is counted. Mappings are counted before the
+ * references and after them, and the smaller number is taken, so that the folio rather counts as held.
+ *
+ * UVM has one reference of each folio, which may be of 2 MiB, and each mapping has one. After a split several va_blocks
+ * have chunks of one folio, each with a lock of its own, and no count that includes what the others map is certain. So of
+ * the chunk's pages alone the mappings are counted, and others' mappings hold the folio. A count of the whole folio is a
+ * guess, for pages that are still mapped: once they have been unmapped, they are looked at again.
+ *
+ * Our own references for the time of a write or a read count as anybody's: the pages around stay a
+ * little longer. A reference that is about to be dropped does no more.
+ *
+ * If the pages have been unmapped, nobody gets a new reference meanwhile: who walks page
+ * tables without a lock takes the reference first, and gives it back if the entry has changed
+ * since (gup_fast_pte_range()); the entry was changed before we look here.
+ */
+static bool flash_is_held(struct page *page, long pages)
+{
+	long before = flash_mapcount(page, pages), references;
+
+	/* Pairs with the reference that is taken before the entry is looked at again. */
+	smp_mb();
+	references = folio_ref_count(page_folio(page));
+	smp_rmb();
+	return references > 1 + min(before, flash_mapcount(page, pages));
+}
 
 /*
  * The host memory of a page: on the node where the page is resident, else on any node that has memory for it; NULL if no
@@ -47,47 +93,10 @@ static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t inde
 		if (!of->chunk)
 			return NULL;
 		of->region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(of->chunk), index);
+		of->is_held = flash_is_held(of->chunk->page, of->region.outer - of->region.first);
+		of->seems_held = flash_is_held(compound_head(of->chunk->page), compound_nr(compound_head(of->chunk->page)));
 	}
 	return of->chunk->page + (index - of->region.first);
-}
-
-/*
- * How often pages of @folio, of UVM's, are in page tables, where each has an entry of its own. Before 6.10
- * folio_mapcount() needs what the kernel keeps to itself.
- */
-static long flash_mapcount(struct folio *folio)
-{
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
-	long i, count = 0;
-
-	for (i = 0; i < folio_nr_pages(folio); i++)
-		count += atomic_read(&folio_page(folio, i)->_mapcount) + 1;
-	return count;
-#else
-	return folio_mapcount(folio);
-#endif
-}
-
-/*
- * Whether somebody else than UVM and the page tables of processes has a reference of it. Caller holds the block's
- * lock, under which pages get their mappings. One that goes at this moment (munmap()) is uncounted before
- * its reference, and the page stays.
- *
- * UVM has one reference of each allocation, which may be of 2 MiB, and each mapping has one.
- * Our own for the time of a write or a read count as anybody's: the pages around stay a
- * little longer. A reference that is about to be dropped does no more.
- *
- * If the pages have been unmapped, nobody gets a new reference meanwhile: who walks page
- * tables without a lock takes the reference first, and gives it back if the entry has changed
- * since (gup_fast_pte_range()); the entry was changed before we look here.
- */
-bool uvm_seam_page_is_held(struct page *page)
-{
-	struct folio *folio = page_folio(page);
-
-	/* Pairs with the reference that is taken before the entry is looked at again. */
-	smp_mb();
-	return folio_ref_count(folio) > 1 + flash_mapcount(folio);
 }
 
 void uvm_seam_flash_host(uvm_va_block_t *block, struct uvm_rust_mask *mask, struct page **held, bool hold)
@@ -99,9 +108,9 @@ void uvm_seam_flash_host(uvm_va_block_t *block, struct uvm_rust_mask *mask, stru
 	for_each_va_block_page_in_mask(index, pages, block) {
 		struct page *page = flash_host_page(block, index, &of);
 
-		if (page && hold)
+		if (page && held && hold)
 			get_page(held[index] = page);
-		else if (!page || (held ? page != held[index] : uvm_seam_page_is_held(page)))
+		else if (!page || (held ? page != held[index] : hold ? of.seems_held : of.is_held))
 			uvm_page_mask_clear(pages, index);
 	}
 }
@@ -127,12 +136,11 @@ __u32 uvm_seam_flash_populate(uvm_va_block_t *block, struct uvm_seam_context *of
 {
 	uvm_va_block_context_t *context = (uvm_va_block_context_t *)of;
 	uvm_page_mask_t *pages = (uvm_page_mask_t *)mask;
-	uvm_va_block_region_t region = uvm_va_block_region_from_mask(block, pages);
 	uvm_memcg_context_t memcg_context;
 	NV_STATUS status;
 
 	uvm_rust_memcg_context_start(&memcg_context, block, context->mm);
-	status = uvm_rust_populate_for_data(block, pages, region, context);
+	status = uvm_rust_populate_for_data(block, pages, uvm_va_block_region_from_mask(block, pages), context);
 	uvm_memcg_context_end(&memcg_context);
 	return status;
 }
@@ -210,10 +218,10 @@ uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, U
 
 /* --- leaving host memory --------------------------------------------------------------- */
 
-struct page *uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u16 *outer)
+bool uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u16 *outer)
 {
 	struct flash_memory of = {};
-	struct page *page = flash_host_page(block, index, &of);
+	bool has_page = flash_host_page(block, index, &of);
 	int nid;
 
 	/* Nodes' memory goes together: of chunks that meet, one holds the others, as each begins at a multiple of its size. */
@@ -227,7 +235,7 @@ struct page *uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u
 		*first = min(*first, (u16)region.first);
 		*outer = max(*outer, (u16)region.outer);
 	}
-	return page;
+	return has_page && !of.is_held;
 }
 
 void uvm_seam_host_chunk_free(uvm_va_block_t *block, u16 first, u16 outer)

@@ -88,13 +88,15 @@ struct uvm_va_space_struct *uvm_va_block_get_va_space(struct uvm_va_block_struct
 
 /*
  * Leaves of @pages those with host memory: with @hold a reference on it goes to @held, by page of the block; else with
- * @held, only those whose memory is in there; without @held, only those that nobody holds without a mapping.
+ * @held, only those whose memory is in there. Without @held, only those that nobody holds without a mapping: of pages that
+ * are mapped, with @hold, that is a guess.
  */
 void uvm_seam_flash_host(struct uvm_va_block_struct *block, struct uvm_rust_mask *pages, struct page **held, _Bool hold);
-/* The chunk of host memory that a page is in, which has pages @first to @outer - 1; NULL if the page has none. */
-struct page *uvm_seam_host_chunk(struct uvm_va_block_struct *block, __u32 index, __u16 *first, __u16 *outer);
-/* Whether somebody holds a page without a mapping. */
-_Bool uvm_seam_page_is_held(struct page *page);
+/*
+ * The chunk of host memory that a page is in, which has pages @first to @outer - 1. Returns whether there is one, and nobody
+ * holds it without a mapping.
+ */
+_Bool uvm_seam_host_chunk(struct uvm_va_block_struct *block, __u32 index, __u16 *first, __u16 *outer);
 /* Frees host memory of which nothing is resident. The GPUs were waited for. */
 void uvm_seam_host_chunk_free(struct uvm_va_block_struct *block, __u16 first, __u16 outer);
 /* Waits for the GPUs' work on it. Returns an NV_STATUS. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3546c4fd91b45e46.
+// Of headers and options da481145d80c543f.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -794,6 +794,7 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_made_resident(
+        of: *mut uvm_va_block_struct,
         block: *mut uvm_rust_block,
         memory: __u32,
         pages: *const uvm_rust_mask,
@@ -1383,10 +1384,7 @@ unsafe extern "C" {
         index: __u32,
         first: *mut __u16,
         outer: *mut __u16,
-    ) -> *mut page;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_page_is_held(page: *mut page) -> bool;
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_host_chunk_free(block: *mut uvm_va_block_struct, first: __u16, outer: __u16);

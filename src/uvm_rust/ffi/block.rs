@@ -304,6 +304,22 @@ impl LockedBlock<'_> {
         })
     }
 
+    /// Those of `pages` that are resident in host memory which somebody holds without a mapping. Who writes the pages to a
+    /// device is nobody: a spill begins only with pages that nobody else holds.
+    pub(crate) fn pinned(&mut self, pages: &PageMask) -> PageMask {
+        let on_host = self.held(Memory::HOST);
+        let on_host = on_host.map_or(PageMask::EMPTY, |host| host.resident & *pages);
+        if on_host.is_empty() {
+            return on_host;
+        }
+        let mut free = as_c(&on_host);
+        // SAFETY: it is locked, which keeps its host memory; the mask is ours for the call.
+        unsafe {
+            bindings::uvm_seam_flash_host(self.as_ptr(), &mut free, null_mut(), true);
+            on_host - free.set() - flash::spilling(self.as_ptr())
+        }
+    }
+
     /// Moves the block's root chunk in `memory` to the new end of `queue`, discarded or used, if [`LockedBlock::held`]
     /// has given that memory last.
     pub(crate) fn requeue(&mut self, memory: Memory, queue: Queue) {

@@ -30,7 +30,6 @@ super::check_exports!(
     uvm_rust_block_added,
     uvm_rust_block_prepare,
     uvm_rust_block_zeroing_host,
-    uvm_rust_block_made_resident,
 );
 
 /// The block behind a pointer that C keeps.
@@ -175,21 +174,5 @@ unsafe extern "C" fn uvm_rust_block_zeroing_host(
             out,
             &borrow(block).zeroing_host(&wanted, &allocated, &resident),
         )
-    }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_block_made_resident(
-    block: *mut bindings::uvm_rust_block,
-    number: u32,
-    pages: *const uvm_rust_mask,
-    resident_there: *const uvm_rust_mask,
-    resident_host: *const uvm_rust_mask,
-    evicted: bool,
-) {
-    // SAFETY: I-own and I-lock for `block`, I-call for the masks.
-    unsafe {
-        let (pages, there, host) = (read(pages), read(resident_there), read(resident_host));
-        borrow(block).made_resident(memory(number), &pages, &there, &host, evicted);
     }
 }

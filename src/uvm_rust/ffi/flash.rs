@@ -40,7 +40,9 @@ mod workers;
 pub(crate) use attach::{
     is_admin, mark, open, pages_of_tenant, sets, stats, workers_of_parameter, Writing,
 };
-pub(super) use block::{ask_for_prefetch, discarded, on_device, pages_of, stored, tell_of_reads};
+pub(super) use block::{
+    ask_for_prefetch, discarded, on_device, pages_of, spilling, stored, tell_of_reads,
+};
 pub(crate) use dev::Dev;
 pub(crate) use io::Io;
 pub(crate) use moves::move_range;

@@ -45,7 +45,8 @@
 //! is unmapped; if eager, when no processor maps the block with one 2 MiB entry.
 //! The rest is left alone and reported ([`Plan::ignored`]), as the paper does
 //! (§5.4) and as the semantics allow: a value not discarded is a legal value. What an eager discard
-//! leaves alone is live afterwards, also if it was discarded lazily before ([`Plan::ignored`]).
+//! leaves alone is live afterwards, also if it was discarded lazily before ([`Plan::ignored`]). The same becomes of pages
+//! in host memory that somebody holds without a mapping ([`Plan::keep`]): what direct I/O writes there causes no fault.
 //!
 //! Locking: the state belongs to a va_block and is protected by its lock. Only
 //! [`BlockState::track`] and [`BlockState::split`] allocate.
@@ -112,6 +113,23 @@ pub struct Facts {
     pub mapped_2m: bool,
 }
 
+/// The pieces of a block that a discard can tell apart where it does not cover the whole block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granules {
+    /// Pages of a granule, as a power of two. With 9, a block that is partly covered is left alone, as in the paper.
+    pub shift: u32,
+    /// How many pages before the block's first page a granule begins; fewer than 512. Granules are aligned to
+    /// addresses, as a GPU's large pages are, and a block that was split may begin anywhere.
+    pub before: u16,
+}
+
+impl Granules {
+    /// Granules of `1 << shift` pages, in a block that begins where 2 MiB do.
+    pub fn of_aligned(shift: u32) -> Self {
+        Self { shift, before: 0 }
+    }
+}
+
 /// What a discard of one block will do. Made by [`Plan::new`]; what it asks for is
 /// done by the caller, then [`BlockState::commit`] records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,17 +149,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What a discard of `range` would do to a block of `pages` pages. `granule_shift` is
-    /// the granularity of partial discards in pages, as a power of two; with 9, a block that is
-    /// partly covered is left alone, as in the paper.
-    pub fn new(pages: u16, range: Region, mode: Mode, granule_shift: u32, facts: &Facts) -> Self {
+    /// What a discard of `range` would do to a block of `pages` pages.
+    pub fn new(pages: u16, range: Region, mode: Mode, granules: Granules, facts: &Facts) -> Self {
         let range = Region::new(range.first(), range.outer().min(pages));
         let target = if range.pages() == pages {
             range
         } else if mode == Mode::Eager && facts.mapped_2m {
             Region::new(0, 0)
         } else {
-            range.shrink(granule_shift)
+            range.shrink(granules.shift, granules.before)
         };
         let ignored = if target == range {
             PageMask::EMPTY
@@ -161,6 +177,19 @@ impl Plan {
             ignored,
             live,
         }
+    }
+
+    /// Leaves `pages` alone that an eager discard would drop, with all others if `mapped_2m`, as where a range covers the
+    /// block partly.
+    pub fn keep(&mut self, pages: &PageMask, mapped_2m: bool) {
+        let kept = match self.drop & *pages {
+            kept if mapped_2m && !kept.is_empty() => self.discarded,
+            kept => kept,
+        };
+        self.drop -= kept;
+        self.discarded -= kept;
+        self.ignored |= kept;
+        self.live |= kept;
     }
 
     /// A discard of `range` that leaves all of it alone, in a block of `pages` pages.
@@ -256,9 +285,10 @@ impl BlockState {
 
     // Discarding.
 
-    /// [`Plan::new`] for this block.
+    /// [`Plan::new`] for this block, if it begins where 2 MiB do.
     pub fn plan(&self, range: Region, mode: Mode, granule_shift: u32, facts: &Facts) -> Plan {
-        Plan::new(self.pages, range, mode, granule_shift, facts)
+        let granules = Granules::of_aligned(granule_shift);
+        Plan::new(self.pages, range, mode, granules, facts)
     }
 
     /// Records that what `plan` asks for was done. Between the two calls nothing
@@ -352,7 +382,8 @@ impl BlockState {
 
     /// Records that `pages` were made resident in `memory`, where all of `there` is by now, and on the
     /// host `on_host`: copies that were staged there may have become duplicates. An eviction
-    /// accesses nothing.
+    /// accesses nothing. Returns the pages that were discarded lazily and are live now, in every memory that has
+    /// a copy of them, so that a chunk that has them is used again ([`BlockState::queue`]).
     pub fn made_resident(
         &mut self,
         memory: Memory,
@@ -360,12 +391,15 @@ impl BlockState {
         there: &PageMask,
         on_host: &PageMask,
         evicted: bool,
-    ) {
+    ) -> PageMask {
         self.prepare(memory, there);
         self.prepare(Memory::HOST, on_host);
-        if !evicted {
-            self.accessed(pages);
+        if evicted {
+            return PageMask::EMPTY;
         }
+        let revived = self.lazy & *pages;
+        self.accessed(pages);
+        revived
     }
 
     /// Records that `pages` were made resident for an access or by UVM_MIGRATE:

@@ -57,11 +57,13 @@ impl Region {
         self.first == self.outer
     }
 
-    /// The part of it that consists of whole granules of `1 << shift` pages.
-    pub const fn shrink(self, shift: u32) -> Self {
+    /// The part of it that consists of whole granules of `1 << shift` pages, of which one begins `before` pages (at most
+    /// 512) before the first page of the va_block.
+    pub const fn shrink(self, shift: u32, before: u16) -> Self {
         let granule = 1u16 << if shift > 9 { 9 } else { shift };
-        let first = self.first.next_multiple_of(granule);
-        Self::new(first, self.outer / granule * granule)
+        let first = (self.first + before).next_multiple_of(granule) - before;
+        let outer = (self.outer + before) / granule * granule;
+        Self::new(first, outer.saturating_sub(before))
     }
 }
 

@@ -11,3 +11,4 @@
 #define UVM_RUST_MAY_MIGRATE(...)
 /* Upstream keeps no account of it. */
 #define uvm_rust_mark_dirty(chunk, page)	((void)(chunk), (void)(page))
+#define uvm_va_block_mark_cpu_dirty(block)	((void)(block))

@@ -172,6 +172,11 @@ impl Machine for DiscardCall<'_> {
         })
     }
 
+    fn pinned(&mut self, pages: &PageMask) -> PageMask {
+        self.with_block(|block| block.pinned(pages))
+            .unwrap_or(PageMask::EMPTY)
+    }
+
     fn state(&mut self) -> Option<&mut BlockState> {
         self.check(self.walk.as_ref().is_some_and(Walk::is_locked));
         self.walk.as_mut()?.state()

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Discarded pages are dropped where upstream would copy them.
+//! Discarded pages are dropped where upstream would copy them, and are live again where they are used.
 
 use super::status;
 use crate::ffi::block::LockedBlock;
 use crate::ffi::vaspace::Context;
+use crate::policy::discard::Memory;
+use crate::policy::evict::Queue;
 use crate::policy::mask::PageMask;
 
 /// Drops `pages`, and forgets their discard. Unmaps `unmap`, of which `pages` are a part.
@@ -55,4 +57,30 @@ pub(crate) fn needless(block: &mut LockedBlock<'_>, leaving: &PageMask) -> u32 {
     // All pages of the chunk are unmapped by one call, so that no large mapping is split. Whether they thrash stays
     // known: an eviction does not have the VA space's lock, under which that is forgotten. The next fault does.
     drop_pages(block, &context, leaving, &pages)
+}
+
+/// Called after `pages` were made resident in `memory` ([`BlockState::made_resident`]). Upstream calls only that memory's
+/// chunk used. The VA space's lock is held, except in an eviction.
+///
+/// [`BlockState::made_resident`]: crate::policy::discard::BlockState::made_resident
+pub(crate) fn made_resident(
+    block: &mut LockedBlock<'_>,
+    memory: Memory,
+    pages: &PageMask,
+    there: &PageMask,
+    on_host: &PageMask,
+    evicted: bool,
+) {
+    let state = block.state();
+    let revived = state.map(|state| state.made_resident(memory, pages, there, on_host, evicted));
+    let Some(revived) = revived.filter(|revived| !revived.is_empty()) else {
+        return;
+    };
+    let mut from = Memory::HOST.next();
+    while let Some(held) = from.and_then(|from| block.held(from)) {
+        if held.root_chunk && held.memory != memory && held.resident.intersects(&revived) {
+            block.requeue(held.memory, Queue::Used);
+        }
+        from = held.memory.next();
+    }
 }

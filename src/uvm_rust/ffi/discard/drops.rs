@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Dropping what is discarded, where others would copy it (`driver/discard/drops.rs`).
+//! What becomes of discarded pages where upstream moves pages: they are dropped where others would copy them, or are live
+//! again (`driver/discard/drops.rs`).
 
 // What each asks of its caller is in uvm_rust_discard_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -10,10 +11,14 @@ use super::super::bindings::{
 };
 use super::super::block::LockedBlock;
 use super::super::vaspace::Context;
-use super::read;
+use super::{memory, read};
 use crate::driver::discard::{drops, status};
 
-super::super::check_exports!(uvm_rust_block_drop_stale, uvm_rust_block_drop_needless);
+super::super::check_exports!(
+    uvm_rust_block_drop_stale,
+    uvm_rust_block_drop_needless,
+    uvm_rust_block_made_resident,
+);
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_drop_stale(
@@ -45,5 +50,25 @@ unsafe extern "C" fn uvm_rust_block_drop_needless(
         LockedBlock::of_c(of, &mut state).map_or(status::INVALID_ARGUMENT, |mut block| {
             drops::needless(&mut block, &leaving)
         })
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_block_made_resident(
+    of: *mut uvm_va_block_struct,
+    mut state: *mut uvm_rust_block,
+    number: u32,
+    pages: *const uvm_rust_mask,
+    resident_there: *const uvm_rust_mask,
+    resident_host: *const uvm_rust_mask,
+    evicted: bool,
+) {
+    // SAFETY: I-own and I-lock for the block, I-call for the masks.
+    unsafe {
+        let (pages, there, host) = (read(pages), read(resident_there), read(resident_host));
+        if let Some(mut block) = LockedBlock::of_c(of, &mut state) {
+            let memory = memory(number);
+            drops::made_resident(&mut block, memory, &pages, &there, &host, evicted);
+        }
     }
 }

@@ -445,6 +445,18 @@ pub(in crate::ffi) unsafe fn stored(of: *mut uvm_va_block_struct) -> PageMask {
     state.map_or(PageMask::EMPTY, |state| state.pages.on_flash())
 }
 
+/// The pages of a va_block that are being written to a device, and that nobody has mapped since. Their host memory is
+/// held meanwhile.
+///
+/// # Safety
+///
+/// I-lock: the va_block's lock is held.
+pub(in crate::ffi) unsafe fn spilling(of: *mut uvm_va_block_struct) -> PageMask {
+    // SAFETY: by this function's contract; what is known of a dead block is gone.
+    let state = unsafe { used(known_of(of)) };
+    state.map_or(PageMask::EMPTY, |state| state.pages.spilling())
+}
+
 /// What a device has of a va_block's pages, for who prefetches them.
 ///
 /// # Safety

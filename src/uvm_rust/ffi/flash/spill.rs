@@ -288,13 +288,13 @@ impl Machine for Spilling<'_> {
         }
     }
 
-    fn not_held(&mut self, pages: &PageMask) -> PageMask {
+    fn not_held(&mut self, pages: &PageMask, unmapped: bool) -> PageMask {
         let Some(block) = self.at.locked() else {
             return PageMask::EMPTY;
         };
         let mut free = as_c(pages);
         // SAFETY: the block is locked, which keeps its host memory; the mask is ours for the call.
-        unsafe { bindings::uvm_seam_flash_host(block, &mut free, null_mut(), false) };
+        unsafe { bindings::uvm_seam_flash_host(block, &mut free, null_mut(), !unmapped) };
         PageMask::from_words(free.words)
     }
 
@@ -498,12 +498,12 @@ unsafe fn free_unused(block: *mut uvm_va_block_struct, in_flight: PageMask) -> b
         let (mut first, mut outer) = (index, index + 1);
         // SAFETY: as above; `first` and `outer` are ours for the call. Chunks are freed whole.
         unsafe {
-            let page = bindings::uvm_seam_host_chunk(block, index.into(), &mut first, &mut outer);
+            let is_free =
+                bindings::uvm_seam_host_chunk(block, index.into(), &mut first, &mut outer);
             let chunk = PageMask::from(Region::new(first, outer));
             left -= chunk;
             // A page that direct I/O holds is kept: the data come back to this very page, if they come back.
-            if !page.is_null() && !chunk.intersects(&kept) && !bindings::uvm_seam_page_is_held(page)
-            {
+            if is_free && !chunk.intersects(&kept) {
                 bindings::uvm_seam_host_chunk_free(block, first, outer);
                 is_freed = true;
             }

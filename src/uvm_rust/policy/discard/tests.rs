@@ -117,13 +117,34 @@ fn what_is_made_resident_is_prepared_there_and_where_it_was_staged() {
         let mut s = discarded(Mode::Eager);
         s.track(Memory::HOST, &PageMask::EMPTY).unwrap();
         s.track(Memory(2), &PageMask::EMPTY).unwrap();
-        s.made_resident(Memory(2), &mask(0, 8), &mask(0, 16), &mask(0, 4), evicted);
+        let live = s.made_resident(Memory(2), &mask(0, 8), &mask(0, 16), &mask(0, 4), evicted);
+        // No other memory has them.
+        assert_eq!(live, PageMask::EMPTY);
         assert_eq!(s.prepared_in(Memory(2)), mask(0, 16));
         assert_eq!(s.prepared_in(Memory::HOST), mask(0, 4));
         // An eviction accesses nothing.
         let status = if evicted { Status::Eager } else { Status::Live };
         assert_eq!((s.status(7), s.status(8)), (status, Status::Eager));
     }
+}
+
+/// A duplicate is live where it is, and not only where somebody asked for the page.
+#[test]
+fn what_is_made_resident_is_live_in_all_memories() {
+    let mut s = discarded(Mode::Lazy);
+    s.accessed(&mask(0, 4));
+    assert_eq!(s.queue(Memory(2), &mask(8, 16)), Queue::Discarded);
+    let (some, none) = (mask(0, 9), PageMask::EMPTY);
+    assert_eq!(
+        s.made_resident(Memory::HOST, &some, &some, &some, true),
+        none
+    );
+    assert_eq!(s.queue(Memory(2), &mask(8, 16)), Queue::Discarded);
+    let live = s.made_resident(Memory::HOST, &some, &some, &some, false);
+    assert_eq!(live, mask(4, 9));
+    assert_eq!(s.queue(Memory(2), &mask(8, 16)), Queue::Used);
+    let again = s.made_resident(Memory::HOST, &some, &some, &some, false);
+    assert_eq!(again, none);
 }
 
 /// Pages of the host are allocated one by one, and zeroed then.

@@ -34,7 +34,7 @@
 //! Locking: none here. The machine takes the VA space's lock in read mode (`enter`) and within
 //! it one block's at a time (`lock`).
 
-use super::{BlockState, Facts, Memory, Mode, Plan};
+use super::{BlockState, Facts, Granules, Memory, Mode, Plan};
 use crate::mem::OutOfMemory;
 use crate::policy::evict::Queue;
 use crate::policy::mask::{PageMask, Region, PAGES};
@@ -76,6 +76,14 @@ impl Span {
     fn region(self, part: Self) -> Region {
         let page = |address: u64| page_number(address.saturating_sub(self.first));
         Region::new(page(part.first), page(part.last).saturating_add(1))
+    }
+
+    /// The granules of `1 << shift` pages of a va_block at these addresses.
+    fn granules(self, shift: u32) -> Granules {
+        Granules {
+            shift,
+            before: page_number(self.first % BLOCK_BYTES),
+        }
     }
 }
 
@@ -239,6 +247,10 @@ pub trait Machine {
     /// What the plan must know of the block.
     fn facts(&mut self) -> Facts;
 
+    /// Those of `pages` that are resident in host memory of which somebody has a reference without a mapping: direct I/O,
+    /// RDMA, a pipe. Their users write there without a fault.
+    fn pinned(&mut self, pages: &PageMask) -> PageMask;
+
     /// The state of the block; `None` before its first discard.
     fn state(&mut self) -> Option<&mut BlockState>;
 
@@ -387,7 +399,7 @@ impl<M: Machine> Walk<'_, M> {
         );
         self.machine.lock();
         let result = loop {
-            match self.locked(block.pages(), block.region(part)) {
+            match self.locked(block, block.region(part)) {
                 Ok(Progress::Again) => {}
                 Ok(Progress::Done) => break Ok(()),
                 Err(failure) => break Err(failure),
@@ -397,11 +409,15 @@ impl<M: Machine> Walk<'_, M> {
         result
     }
 
-    /// The pages `region` of the locked block, which has `pages` pages.
-    fn locked(&mut self, pages: u16, region: Region) -> Result<Progress, Failure<M::Error>> {
+    /// The pages `region` of the locked block at the addresses `block`.
+    fn locked(&mut self, block: Span, region: Region) -> Result<Progress, Failure<M::Error>> {
         let facts = self.machine.facts();
-        let request = self.request;
-        let plan = Plan::new(pages, region, request.mode, request.granule_shift, &facts);
+        let (request, pages) = (self.request, block.pages());
+        let granules = block.granules(request.granule_shift);
+        let mut plan = Plan::new(pages, region, request.mode, granules, &facts);
+        if !plan.drop.is_empty() {
+            plan.keep(&self.machine.pinned(&plan.drop), facts.mapped_2m);
+        }
         if plan.is_empty() {
             self.leave(pages, &plan);
             return Ok(Progress::Done);

@@ -180,8 +180,10 @@ pub trait Machine: Copies {
     /// What upstream knows of it.
     fn facts(&mut self) -> Facts;
 
-    /// Those of `pages` that nobody has a reference of but UVM and the page tables of processes.
-    fn not_held(&mut self, pages: &PageMask) -> PageMask;
+    /// Those of `pages` that nobody has a reference of but UVM and the page tables of processes. Only if they are
+    /// `unmapped` is that certain, and they may leave the host. Of memory of which a split block has a part, others have
+    /// the rest, which may be mapped at any time: as long as any of it is mapped, no `unmapped` page of it is given.
+    fn not_held(&mut self, pages: &PageMask, unmapped: bool) -> PageMask;
 
     /// Gives it a state on this device, if it has none; false if that cannot be.
     fn use_device(&mut self) -> bool;
@@ -419,7 +421,7 @@ fn write<M: Machine>(m: &mut M, spill: &Spill) -> Option<PageMask> {
 /// What of `wanted` can be spilled.
 fn movable<M: Machine>(m: &mut M, facts: &Facts, wanted: Option<&PageMask>) -> PageMask {
     let pages = facts.only_host & *wanted.unwrap_or(&PageMask::FULL);
-    m.not_held(&pages)
+    m.not_held(&pages, false)
 }
 
 /// With the locks of the block and of its VA space: a spill, or what it came to without one.
@@ -466,7 +468,7 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
         }
     };
     // Somebody may have taken hold of one of them since. The next time, it is left out.
-    let ready = unmapped == Unmapped::All && m.not_held(&spill.pages) == spill.pages;
+    let ready = unmapped == Unmapped::All && m.not_held(&spill.pages, true) == spill.pages;
     if ready && m.hold(&spill) {
         return Ok(spill);
     }
@@ -527,7 +529,7 @@ fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut bool
             other => return other,
         }
         *pages -= stale;
-        let stale = m.not_held(&stale);
+        let stale = m.not_held(&stale, true);
         m.dropped(&stale);
         m.left_host(&stale);
         *dropped |= !stale.is_empty();
@@ -543,7 +545,7 @@ fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut bool
         Unmapped::All => {}
         other => return other,
     }
-    let clean = m.not_held(&clean);
+    let clean = m.not_held(&clean, true);
     let clean = m.with(|block, _, _| block.drop_clean(&clean));
     let clean = clean.unwrap_or(PageMask::EMPTY);
     if !clean.is_empty() {

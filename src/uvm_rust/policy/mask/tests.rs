@@ -28,9 +28,15 @@ fn regions_are_cut_to_the_block() {
     assert_eq!(Region::new(500, 600).pages(), 12);
     assert!(Region::new(7, 3).is_empty());
     assert!(Region::new(600, 700).is_empty());
-    assert_eq!(Region::new(1, 511).shrink(4), Region::new(16, 496));
-    assert!(Region::new(1, 511).shrink(9).is_empty());
-    assert_eq!(Region::WHOLE.shrink(99), Region::WHOLE);
+    assert_eq!(Region::new(1, 511).shrink(4, 0), Region::new(16, 496));
+    assert!(Region::new(1, 511).shrink(9, 0).is_empty());
+    assert_eq!(Region::WHOLE.shrink(99, 0), Region::WHOLE);
+    assert_eq!(Region::new(1, 511).shrink(4, 1), Region::new(15, 511));
+    assert_eq!(Region::new(15, 31).shrink(4, 1), Region::new(15, 31));
+    assert_eq!(Region::new(0, 30).shrink(4, 497), Region::new(15, 15));
+    assert_eq!(Region::new(0, 31).shrink(4, 497), Region::new(15, 31));
+    assert!(Region::new(0, 14).shrink(4, 497).is_empty());
+    assert!(Region::new(500, 512).shrink(9, 512).is_empty());
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn shape() -> impl Strategy<Value = (Shape, Region, u16)> {
             0 => Region::new(first, first + pages),
             _ => Region::WHOLE,
         };
-        let inner = max.shrink(granule.trailing_zeros());
+        let inner = max.shrink(granule.trailing_zeros(), 0);
         let big = if inner.is_empty() {
             Region::new(0, 0)
         } else {

@@ -164,6 +164,25 @@ impl Sim {
         self.make_resident(p, pages(range), false);
     }
 
+    /// Somebody who holds the host's memory of `page` writes there, without a fault. That lasts where the page is in host
+    /// memory and nowhere else, and is not discarded.
+    pub fn write_held(&mut self, page: u16) {
+        let at = usize::from(page);
+        let Some(cell) = &mut self.places[CPU].cells[at] else {
+            return;
+        };
+        self.writes += 1;
+        *cell = Cell::Written(self.writes);
+        let is_live = (self.state.as_ref()).is_none_or(|s| s.status(page) == Status::Live);
+        let others = self.places[GPU_A].resident | self.places[GPU_B].resident;
+        let truth = &mut self.truth[at];
+        truth.written.push(self.writes);
+        if self.places[CPU].resident.test(page) {
+            let lasts = is_live && !others.test(page);
+            truth.must = lasts.then_some(Cell::Written(self.writes));
+        }
+    }
+
     fn make_resident(&mut self, p: usize, want: PageMask, duplicate: bool) {
         let there = self.places[p].resident;
         if let Some(stale) = self.state.as_ref().map(|s| s.stale(&want, &there)) {

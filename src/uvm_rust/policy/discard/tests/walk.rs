@@ -30,6 +30,7 @@ enum Did {
     Lock,
     Unlock,
     Facts,
+    Pinned,
     Keep,
     Held(u16),
     Drop(Region),
@@ -71,6 +72,8 @@ struct Script {
     /// The same: what was dropped. All else is resident on the GPU.
     gone: Vec<(u64, PageMask)>,
     mapped_2m: bool,
+    /// Pages that somebody holds without a mapping, of each block.
+    pinned: PageMask,
     non_faultable: bool,
     kind: super::super::Kind,
     memories: Vec<super::super::Held>,
@@ -121,6 +124,7 @@ impl Script {
             states: Vec::new(),
             gone: Vec::new(),
             mapped_2m: false,
+            pinned: PageMask::EMPTY,
             non_faultable: false,
             kind: super::super::Kind::Managed,
             memories: vec![held(0, true, false), held(1, true, true)],
@@ -301,6 +305,12 @@ impl Machine for Script {
         }
     }
 
+    fn pinned(&mut self, pages: &PageMask) -> PageMask {
+        assert!(self.locked && pages.is_subset(&self.on_gpu()));
+        let _ = self.note(Pinned);
+        self.pinned & *pages
+    }
+
     fn state(&mut self) -> Option<&mut BlockState> {
         assert!(self.locked);
         let at = self.at.expect("no block").first;
@@ -408,6 +418,7 @@ fn an_eager_discard_does_all_in_order() {
         MayMigrate(all),
         Lock,
         Facts,
+        Pinned,
         Held(0),
         Held(1),
         Held(2),
@@ -554,6 +565,32 @@ fn a_block_that_is_covered_in_part_counts_as_what_was_done() {
         if pages == 0 {
             // Nothing is done, and no memory spent.
             assert_eq!(script.locked(), [Lock, Facts, Unlock]);
+        }
+    }
+}
+
+/// A policy for all but the first pages of 2 MiB splits the block there. Granules stay where a GPU's large pages are.
+#[test]
+fn granules_are_aligned_to_addresses_and_not_to_blocks() {
+    const KIB: u64 = 1 << 10;
+    for (start, from, to, met, first, outer) in [
+        // Addresses in KiB behind `BASE`, and the pages of the block that are discarded.
+        (4, 64, 128, counts(1, 0, 0), 15, 31),
+        (4, 4, 128, counts(0, 0, 1), 15, 31),
+        (4, 60, 196, counts(0, 0, 1), 15, 47),
+        (4, 68, 128, counts(0, 1, 0), 0, 0),
+        (4, 4, 2048, counts(1, 0, 0), 0, 511),
+        (2044, 2044, 2048, counts(1, 0, 0), 0, 1),
+    ] {
+        for mode in [Mode::Eager, Mode::Lazy] {
+            let start = BASE + start * KIB;
+            let mut script = Script::new(2 * MIB);
+            script.ranges = vec![span(start, BASE + 2 * MIB - start)];
+            let (result, found) = script.run(BASE + from * KIB, (to - from) * KIB, mode);
+            assert_eq!((result, found), (Ok(()), met), "{from} {mode:?}");
+            let state = script.states.iter().find(|(at, _)| *at == start);
+            let discarded = state.map_or(PageMask::EMPTY, |(_, state)| state.discarded());
+            assert_eq!(discarded, mask(first, outer), "{from} {mode:?}");
         }
     }
 }

@@ -45,11 +45,25 @@ struct Block {
     touched: bool,
     pinned: bool,
     mapped_2m: bool,
+    /// Pages whose memory on the host somebody holds, and writes to without a mapping.
+    held: PageMask,
     /// The GPUs have not unmapped yet what they were told to.
     pending: bool,
 }
 
 impl Block {
+    /// What an eager discard leaves alone.
+    fn pinned(&self) -> PageMask {
+        self.sim.resident_on(CPU) & self.held
+    }
+
+    /// Who holds pages writes to them.
+    fn io(&mut self) {
+        for page in self.held.pages() {
+            self.sim.write_held(page);
+        }
+    }
+
     /// docs/uapi.md, "Reclaim": where the chunks of block `b` go after a discard of `done`, by which `revived` are live.
     fn should_requeue(
         &self,
@@ -110,6 +124,10 @@ enum Op {
     Discard(u64, u64, bool),
     /// Whether the block may migrate changes.
     Pin(usize),
+    /// Somebody takes hold of a page, or lets all go that is held of the block.
+    Hold(usize, u16, bool),
+    /// Who holds pages of the block writes to them.
+    Io(usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -122,6 +140,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..BLOCKS, 1..3usize).prop_map(|(b, p)| Op::Evict(b, p)),
         2 => part(pages).prop_map(|(from, to, eager)| Op::Discard(from, to, eager)),
         1 => (0..BLOCKS).prop_map(Op::Pin),
+        2 => (0..BLOCKS, 0..512u16, prop::bool::weighted(0.7))
+            .prop_map(|(b, page, takes)| Op::Hold(b, page, takes)),
+        2 => (0..BLOCKS).prop_map(Op::Io),
     ]
 }
 
@@ -156,6 +177,7 @@ impl World {
             touched: false,
             pinned: pinned & 1 << b != 0,
             mapped_2m: mapped_2m && PAGES_OF[b] == 512,
+            held: PageMask::EMPTY,
             pending: false,
         };
         Self {
@@ -192,6 +214,15 @@ impl World {
             Op::Evict(b, p) => self.blocks[b].sim.evict(p),
             Op::Discard(from, to, eager) => self.discard(from, to, mode(eager)).expect("no error"),
             Op::Pin(b) => self.blocks[b].pinned ^= true,
+            Op::Hold(b, _, false) => self.blocks[b].held = PageMask::EMPTY,
+            // Who takes hold of a page faults it in, as one who writes to it.
+            Op::Hold(b, page, true) => {
+                let block = &mut self.blocks[b];
+                block.touched = true;
+                block.sim.access(CPU, page % PAGES_OF[b], true, 0);
+                block.held.set(page % PAGES_OF[b]);
+            }
+            Op::Io(b) => self.blocks[b].io(),
         }
     }
 
@@ -202,7 +233,7 @@ impl World {
             .map(|b| {
                 let state = b.sim.state.as_ref();
                 let all = state.map_or(PageMask::EMPTY, BlockState::discarded);
-                (all, state.map_or(PageMask::EMPTY, lazy))
+                (all, state.map_or(PageMask::EMPTY, lazy), b.pinned())
             })
             .collect();
         (self.range, self.at, self.waited) = (None, None, false);
@@ -227,10 +258,18 @@ impl World {
             let met = cut < end && self.failed.is_none_or(|(what, at)| met(what, at, b));
             let (mut done, mut asked) = (PageMask::EMPTY, PageMask::EMPTY);
             let block = &mut self.blocks[b];
+            let (all, lazy, pinned) = before[b];
             if met && block.touched {
                 asked = Region::new(cut, end).into();
                 if !block.pinned {
                     done = should_discard(PAGES_OF[b], cut, end, mode, block.mapped_2m, SHIFT);
+                    done = match mode {
+                        Mode::Lazy => done,
+                        Mode::Eager if block.mapped_2m && done.intersects(&pinned) => {
+                            PageMask::EMPTY
+                        }
+                        Mode::Eager => done - pinned,
+                    };
                 }
             }
             if met {
@@ -244,7 +283,6 @@ impl World {
             block.sim.check_invariants();
             let state = block.sim.state.as_ref();
             let now = state.map_or(PageMask::EMPTY, BlockState::discarded);
-            let (all, lazy) = before[b];
             let live = match mode {
                 Mode::Eager => lazy & asked,
                 Mode::Lazy => PageMask::EMPTY,
@@ -284,6 +322,7 @@ impl World {
     /// All processors read: what they may see is seen, and nothing else.
     fn read_all(&mut self) {
         for (b, block) in self.blocks.iter_mut().enumerate() {
+            block.io();
             for page in (0..PAGES_OF[b]).step_by(if PAGES_OF[b] == 512 { 7 } else { 1 }) {
                 for p in [CPU, GPU_A, GPU_B] {
                     block.sim.access(p, page, false, 0);
@@ -439,6 +478,12 @@ impl Machine for World {
             resident: block.sim.resident(),
             mapped_2m: block.mapped_2m,
         }
+    }
+
+    fn pinned(&mut self, pages: &PageMask) -> PageMask {
+        let block = self.here();
+        assert!(pages.is_subset(&block.sim.resident()));
+        block.pinned() & *pages
     }
 
     fn state(&mut self) -> Option<&mut BlockState> {

@@ -28,6 +28,7 @@ use std::vec::Vec;
 mod asked;
 mod drain;
 mod fetch;
+mod held;
 mod parked;
 mod spill;
 mod split;
@@ -78,6 +79,8 @@ pub(super) enum Lack {
     SetWaitsUnlocked,
     /// Of the C: a reader has its set before it locks the VA space.
     ReaderTakesSet,
+    /// Of the C: whether somebody holds a page is not asked of all mappings of its folio, of which a split gives others a part.
+    HeldCountsOwn,
     /// What is copied inside the device is compared with its sums before it is written.
     MoveChecksSums,
 }
@@ -156,6 +159,12 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
     for n in 0..2 + dice(3, 2) {
         let read_mostly = dice(3, 10 + n as u64) == 0;
         w.now().add_block(Block::new(n % 2, 512, read_mostly));
+        // Some were split before.
+        if real == AsItIs::Spill && dice(12, 20 + n as u64) == 0 {
+            let s = &mut *w.now();
+            let upper = s.blocks.last_mut().map(|block| block.upper_half(256));
+            upper.into_iter().for_each(|upper| s.add_block(upper));
+        }
     }
     // The queue of fetchers that is served as it is.
     let queue = [Asks::Call, Asks::Fault][dice(2, 17)];
@@ -579,6 +588,7 @@ fn whatever_is_taken_out_is_noticed() {
         (Lack::DropLooksAgain, AsItIs::Spill),
         (Lack::SpillOnlyTries, AsItIs::Spill),
         (Lack::SpillWaitsForGpus, AsItIs::Spill),
+        (Lack::HeldCountsOwn, AsItIs::Spill),
         (Lack::MoveChecksSums, AsItIs::Spill),
         (Part::SplitEndsSpill.into(), AsItIs::Split),
         (Part::CutsAnyway.into(), AsItIs::Split),

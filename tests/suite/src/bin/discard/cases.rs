@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{ensure, no_leak, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{Buffer, Discard, Op, Process, BLOCK, PAGE};
+use vgpu_client::{AllocList, Buffer, Discard, Op, Process, BLOCK, PAGE};
 
 use crate::rig::{exactly, zeros_or, Done, Rig, PAGE_WORDS, WORDS};
 use crate::{both, kept, thrashing, NONE};
@@ -23,6 +23,7 @@ type By = fn(&Rig, &Buffer<u64>, Discard) -> Done;
 pub(crate) fn run(suite: &mut Suite) {
     both(suite, "resident on the CPU", cpu_resident);
     both(suite, "read-duplicated", read_duplicated);
+    suite.test("read-duplicated, and one copy used", NONE, copy_used);
     both(
         suite,
         "written to, where a part was read-duplicated",
@@ -66,6 +67,11 @@ pub(crate) fn run(suite: &mut Suite) {
         "eager in a part of what is discarded lazily",
         NONE,
         kept::eager_in_part_of_lazy,
+    );
+    suite.test(
+        "eager, where somebody holds a page",
+        NONE,
+        kept::eager_where_a_page_is_held,
     );
     suite.test(
         "eager, where the migration of a part is forbidden",
@@ -120,6 +126,32 @@ fn read_duplicated(how: Discard) -> Outcome {
     rig.reclaim(&buffer)?;
     rig.prefetch(&buffer, Uuid::CPU)?;
     zeros_or(&buffer, &[OLD, NEW])?;
+    Ok(Pass::Ok)
+}
+
+/// Who uses a copy makes all copies live, and a chunk with one is used again: else it is reclaimed before all that is used.
+fn copy_used() -> Outcome {
+    let rig = Rig::new()?;
+    if rig.is_native() {
+        skip!("NVIDIA's discard has rules of its own");
+    }
+    let buffer = rig.buffer(1)?;
+    rig.process
+        .read_duplication(buffer.address(), buffer.bytes(), true)?;
+    buffer.fill(|i| OLD + i as u64);
+    rig.on_gpu(Op::check(&buffer).pattern(OLD, 1))?;
+    rig.discard(&buffer, Discard::Lazy)?;
+    ensure!(
+        rig.list(&buffer, 0)? == Some(AllocList::Discarded),
+        "not discarded"
+    );
+    rig.prefetch(&buffer, Uuid::CPU)?;
+    ensure!(!rig.is_discarded(&buffer, 0)?, "still discarded");
+    let copies = rig.process.residency(buffer.address())?.resident.len();
+    ensure!(copies == 2, "{copies} copies after the prefetch");
+    let list = rig.list(&buffer, 0)?;
+    ensure!(list == Some(AllocList::Used), "on the list {list:?}");
+    rig.on_gpu(Op::check(&buffer).pattern(OLD, 1))?;
     Ok(Pass::Ok)
 }
 

@@ -68,12 +68,14 @@ fn a_block_whose_lock_was_let_go_is_looked_at_anew() {
     assert_eq!((result, met), (Ok(()), counts(1, 0, 0)));
     let locked = script.locked();
     assert_eq!(
-        locked[6..],
+        locked[7..],
         [
             Drop(WHOLE),
             Facts,
+            Pinned,
             Drop(WHOLE),
             Facts,
+            Pinned,
             Drop(WHOLE),
             ForgetThrashing(WHOLE),
             ForgetStored(WHOLE),
@@ -186,6 +188,41 @@ fn a_chunk_with_pages_that_an_eager_discard_makes_live_is_used_again() {
         let moved = [(1, Queue::Used), (4, Queue::Discarded)];
         assert_eq!(requeued(&script), moved);
     }
+}
+
+/// Direct I/O writes to such a page without a fault, and nobody would know that the page is live.
+#[test]
+fn an_eager_discard_leaves_alone_what_somebody_holds() {
+    let (pinned, all) = (mask(16, 20), PageMask::FULL);
+    for (pinned, mapped_2m, mode, met, left) in [
+        (pinned, false, Mode::Eager, counts(0, 0, 1), pinned),
+        (pinned, true, Mode::Eager, counts(0, 1, 0), all),
+        (all, false, Mode::Eager, counts(0, 1, 0), all),
+        (all, false, Mode::Lazy, counts(1, 0, 0), PageMask::EMPTY),
+    ] {
+        let mut script = Script::new(2 * MIB);
+        (script.pinned, script.mapped_2m) = (pinned, mapped_2m);
+        assert_eq!(script.whole(mode), (Ok(()), met));
+        assert_eq!(script.discarded(BASE), 512 - left.count());
+        assert_eq!(script.states.is_empty(), left == all, "{mode:?}");
+        if mode == Mode::Eager {
+            assert!(left.is_subset(&script.on_gpu()), "it was dropped");
+            assert_eq!(requeued(&script), []);
+        }
+    }
+    // It is live, also if it was discarded lazily before.
+    let mut script = Script::new(2 * MIB);
+    assert_eq!(script.whole(Mode::Lazy).0, Ok(()));
+    script.pinned = pinned;
+    script.did.clear();
+    assert_eq!(script.whole(Mode::Eager), (Ok(()), counts(0, 0, 1)));
+    assert_eq!(script.states[0].1.status(16), Status::Live);
+    assert_eq!(requeued(&script), [(1, Queue::Used)]);
+    // Nobody is asked where nothing is dropped.
+    script.did.clear();
+    script.gone.push((BASE, PageMask::FULL));
+    assert_eq!(script.whole(Mode::Eager), (Ok(()), counts(1, 0, 0)));
+    assert_eq!(script.count(|did| *did == Pinned), 0);
 }
 
 #[test]

@@ -61,9 +61,9 @@ pub(super) struct Real<'a, 'w> {
     pub(super) locked: bool,
     pub(super) in_space: Option<usize>,
     /// What somebody holds of the block without a mapping, who got it while there was one.
-    held: PageMask,
+    pub(super) held: PageMask,
     /// Whether the caller has the VA space's lock.
-    by_call: bool,
+    pub(super) by_call: bool,
     pub(super) open: bool,
     turn: Turn,
     looked: Looked,
@@ -466,13 +466,16 @@ impl Machine for Real<'_, '_> {
         })
     }
 
-    fn not_held(&mut self, pages: &PageMask) -> PageMask {
-        self.b();
+    fn not_held(&mut self, pages: &PageMask, unmapped: bool) -> PageMask {
+        let b = self.b();
+        if unmapped && self.w.of(b, |block| block.mapped.intersects(pages)) {
+            self.broken("what is mapped is taken to be unmapped");
+        }
         // Who holds a page lets it go without any lock.
         if self.w.chance(4) {
             self.held = PageMask::EMPTY;
         }
-        *pages - self.held
+        self.free_of(pages, unmapped)
     }
 
     fn use_device(&mut self) -> bool {
@@ -512,7 +515,8 @@ impl Machine for Real<'_, '_> {
             return Unmapped::Failed;
         }
         // As long as it is mapped somebody may take hold of it.
-        if self.w.chance(8) {
+        let often = self.others_mapped(b).is_some();
+        if self.w.chance(if often { 3 } else { 8 }) {
             self.held |= if self.w.chance(2) {
                 *pages
             } else {

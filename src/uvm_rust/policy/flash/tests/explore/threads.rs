@@ -11,6 +11,7 @@ use super::world::{Block, Bytes, To, World};
 use super::Lack;
 use crate::policy::mask::{PageMask, Region};
 use std::format;
+use std::rc::Rc;
 use std::vec::Vec;
 
 const NONE: PageMask = PageMask::EMPTY;
@@ -663,6 +664,7 @@ impl Block {
     /// Takes the pages from `at` on.
     pub(super) fn upper_half(&mut self, at: u16) -> Self {
         let mut upper = Self::new(self.space, self.length - at, self.read_mostly);
+        upper.folio = Rc::clone(&self.folio);
         upper.resident = self.resident.shifted_down(at);
         upper.mapped = self.mapped.shifted_down(at);
         upper.writable = self.writable.shifted_down(at);

@@ -17,6 +17,7 @@ use std::boxed::Box;
 use std::cell::Cell;
 use std::format;
 use std::ops::Deref;
+use std::rc::Rc;
 use std::string::String;
 use std::vec;
 use std::vec::Vec;
@@ -33,6 +34,8 @@ pub(super) struct Bytes {
 pub(super) struct Block {
     pub(super) space: usize,
     pub(super) length: u16,
+    /// The host memory that it has. After a split both halves have it.
+    pub(super) folio: Rc<()>,
     pub(super) dead: bool,
     pub(super) locked: bool,
     /// Whether its memory is read-mostly: copies stay on flash.
@@ -83,6 +86,7 @@ impl Block {
         Self {
             space,
             length,
+            folio: Rc::new(()),
             dead: false,
             locked: false,
             read_mostly,
