@@ -88,6 +88,49 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 
 #if UVM_IS_CONFIG_HMM()
 
+/* --- pages that a forked process has as well ----------------------------------------- */
+
+/*
+ * After fork() parent and child map the same pages for reading only, until one of them writes and gets a page of its own.
+ * Linux moves such a page to a GPU for both of them. Upstream then maps it for writing there, as the memory as a whole may be
+ * written to, and what a GPU of the one writes the other sees.
+ *
+ * So whoever brings pages to a GPU asks first whether some of them may not be written to, in memory that may be. All go to the
+ * host then, and Linux is asked for them as for a write, which gives this process pages of its own.
+ */
+static inline bool uvm_rust_has_shared(const struct migrate_vma *args)
+{
+	const unsigned long wanted = MIGRATE_PFN_VALID | MIGRATE_PFN_MIGRATE;
+
+	if (!uvm_rust_fix_forked || !(args->vma->vm_flags & VM_WRITE))
+		return false;
+	for (unsigned long i = 0; i < args->npages; i++)
+		if ((args->src[i] & (wanted | MIGRATE_PFN_WRITE)) == wanted)
+			return true;
+	return false;
+}
+
+static NV_STATUS hmm_make_resident_cpu(uvm_va_block_t *va_block, struct vm_area_struct *vma, unsigned long *hmm_pfns,
+				       uvm_va_block_region_t region, NvU8 *access_type,
+				       uvm_page_mask_t *populated_page_mask);
+
+/* Gives back what @args has isolated. The caller holds what it holds in a migration. */
+static NV_STATUS uvm_rust_unshare(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry,
+				  uvm_service_block_context_t *context, uvm_va_block_region_t region,
+				  struct migrate_vma *args)
+{
+	struct vm_area_struct *vma = args->vma;
+	NV_STATUS status;
+
+	migrate_vma_finalize(args);
+	status = uvm_hmm_va_block_migrate_locked(va_block, retry, context, UVM_ID_CPU, region,
+						 UVM_MAKE_RESIDENT_CAUSE_API_MIGRATE);
+	/* Either tells so that Linux has changed something, as it is to. */
+	if (status == NV_OK || status == NV_WARN_MORE_PROCESSING_REQUIRED)
+		status = hmm_make_resident_cpu(va_block, vma, context->block_context->hmm.src_pfns, region, NULL, NULL);
+	return status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_OK : status;
+}
+
 /* --- copies to the host that fail ---------------------------------------------------- */
 
 /*
