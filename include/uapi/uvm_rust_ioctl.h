@@ -269,6 +269,8 @@ struct uvm_rust_discard_batch {
  * Faults that this process causes on the GPU from now on are taken to belong to
  * @exec_id, until the next announcement. It only guides prefetching and eviction
  * of this file descriptor's own memory: a wrong one costs speed, nothing else.
+ * With uvm_rust_evict_policy=turns it also says whose turn on the GPU it is, by
+ * which it is decided whose memory goes first.
  * Never waits for the GPU or for a migration, so that it can be called from a
  * stream's host callback.
  */
@@ -389,9 +391,9 @@ struct uvm_rust_prefetch_stats {
  *   - after nine evictions in a row that failed, until one succeeds
  *   - for RM's memory, such as cudaMalloc's, where RM asks for certain addresses
  * Chunks in which nothing is in use, or all is discarded, go first, whosever they are. 64 VA
- * spaces that have chunks of a GPU can be protected at a time, and 32 whatever others there are that never had a low. A
- * further one is from when another has none left, and it gets a further chunk. Where more than 32 VA spaces have chunks, a
- * low that is set later than the VA space gets its memory may protect what comes from then on alone: set it first.
+ * spaces that have chunks of a GPU can be protected at a time, and 32 whatever others there are without a low. A further
+ * one is from when another has no chunk left, or no low, and it gets a further chunk; what it had before is protected
+ * once its low is set again.
  *
  * What is counted are chunks of 2 MiB that are one VA space's, from their allocation until they are free: what
  * fdinfo calls "resident", and chunks whose pages have all gone elsewhere. Chunks that are split are not counted:

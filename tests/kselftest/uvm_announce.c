@@ -368,7 +368,7 @@ static uint64_t pushed_out(int fd, const struct uuid *gpu, uint64_t due)
  * uvm_rust_preevict blocks are free. The next kernel waits for that: a fault takes what it needs
  * by itself, and on a machine where the worker comes late would leave it nothing to do.
  */
-TEST_F(announce, the_oldest_of_its_own_is_pushed_out)
+TEST_F_TIMEOUT(announce, the_oldest_of_its_own_is_pushed_out, 300)
 {
 	/* Ten kernels of as many blocks as are kept free do not fit on the GPU of this test's lane. */
 	enum { KERNELS = 10, EACH = 4, ROUNDS = 5, THEIRS = 5 };

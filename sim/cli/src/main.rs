@@ -11,6 +11,7 @@ mod import;
 mod machine;
 mod plan;
 mod pool;
+mod programs;
 mod progress;
 mod proof;
 mod run;
@@ -59,6 +60,8 @@ enum Command {
     Advise(advise::Args),
     /// Say how fast a step can be at most, how near our plan is, and prove it.
     Bound(proof::Args),
+    /// Say what moves where several programs take turns on one GPU, and what must.
+    Programs(programs::Args),
     /// Regenerate the papers' tables and figures, with theirs beside ours.
     Figures(figures::Args),
     /// Print a completion script for a shell.
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::main(&args),
         Command::Advise(args) => advise::main(&args),
         Command::Bound(args) => proof::main(&args),
+        Command::Programs(args) => programs::main(&args),
         Command::Figures(args) => figures::main(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "uvmsim", &mut io::stdout());

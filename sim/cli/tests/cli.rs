@@ -140,6 +140,10 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
         zoo --config - | this is no JSON object
         zoo alexnet --config - | cannot be used with
         zoo tinyllama --batch 65536 --tokens 65536 | --batch times --tokens may be at most
+        programs --programs 0 | there must be programs
+        programs --working-set 4MiB | four blocks or more
+        programs --gpu-mem 512MiB | room for a working set
+        programs --turns 4000000 | more than can be looked at
         frobnicate | unrecognized subcommand";
     for case in cases.trim().lines() {
         let (args, what) = case.trim().split_once(" | ").unwrap();
@@ -149,6 +153,34 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
     }
     let (code, said) = fails("import pytorch a:b --python /nonexistent/python", "");
     assert!(code == 1 && said.contains("--python"), "{said}");
+}
+
+/// Programs that take turns bring what must come and no more with the policy `turns`, and all that they use without.
+#[test]
+fn programs_take_turns() {
+    let said = prints("programs --working-set 64MiB --programs 2,4,8 --json", "");
+    let rows: Vec<serde_json::Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        let [bytes, required] = ["bytes", "required"].map(|key| row[key].as_u64().unwrap());
+        let programs = row["programs"].as_u64().unwrap();
+        assert_eq!(row["gpu_bytes"], 96 << 20);
+        match row["policy"].as_str().unwrap() {
+            "turns" => assert!(required <= bytes && 10 * bytes <= 11 * required, "{row}"),
+            "uvm" => assert_eq!(bytes, programs * 8 * (64 << 20), "{row}"),
+            policy => assert!(policy == "deepum" && bytes >= required, "{row}"),
+        }
+        assert_eq!(row["simulated"], true);
+    }
+    let table = prints(
+        "programs --working-set 64MiB --gpu-mem 80MiB --programs 2",
+        "",
+    );
+    assert_eq!(table.lines().count(), 4, "{table}");
+    assert!(table.contains("turns"), "{table}");
 }
 
 /// A step that reads one tensor of one and a half times the GPU's memory finds nothing of it there

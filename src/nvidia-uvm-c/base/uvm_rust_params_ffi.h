@@ -24,7 +24,7 @@
 	  "(default 0; needs uvm_enable_builtin_tests=1)") \
 	X(bool, uvm_rust_evict, true, 0444, "Reclaim GPU memory in the order of Rust's queues; 0: of upstream's lists (default 1)") \
 	X(charp, uvm_rust_evict_policy, "lru", 0444, \
-	  "With uvm_rust_evict: which used chunk is reclaimed first, fair, lru or mru (default lru)") \
+	  "With uvm_rust_evict: which used chunk is reclaimed first, fair, lru, mru or turns (default lru)") \
 	X(uint, uvm_rust_gpu_max, 0, 0444, "MiB of a GPU beyond which a process evicts its own memory first; 0: none (default 0)") \
 	X(uint, uvm_rust_gpu_low, 0, 0444, "MiB of a GPU that a process keeps as long as others have more; 0: none (default 0)") \
 	X(bool, uvm_rust_fault, true, 0444, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)") \

@@ -25,7 +25,7 @@ use crate::ffi::status::Status;
 use crate::ffi::time::{nap, now, now_us, sleep_us};
 use crate::ffi::trace::{self, FaultBatch};
 use crate::policy::fault::{
-    Entered, Flush, Looked, Machine, Outcome, Params, Patience, PrefetchFaults, PrefetchSwitch,
+    Entered, Entering, Flush, Looked, Machine, Outcome, Params, Patience, PrefetchFaults, PrefetchSwitch,
     Record, ReplayPolicy, Served, Service, Translated,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -193,7 +193,6 @@ impl FaultLoop {
             duplicates: 0,
             fatal: false,
             parked: false,
-            entered: 0,
             has_waited: false,
         };
         if let Err(failed) = self.service.run(&mut servicing) {
@@ -222,8 +221,6 @@ struct Servicing<'a> {
     fatal: bool,
     /// Whether some faults of the batch were put off.
     parked: bool,
-    /// The VA space whose locks the batch had last; 0 for none.
-    entered: u64,
     /// Whether the call has waited in vain, or for long, for a VA space that is alone.
     has_waited: bool,
 }
@@ -231,10 +228,11 @@ struct Servicing<'a> {
 impl Servicing<'_> {
     /// Waits for the locks that others have, if there is patience left. Else the faults are put off.
     #[cold]
-    fn enter_busy(&mut self, space: u64, to_cancel: bool) -> Entered {
+    fn enter_busy(&mut self, space: u64, entering: Entering) -> Entered {
         let Locking { patience, alarm } = &mut *self.locking;
         let began = now_us();
-        let us = patience.allows(space, self.entered == space, began);
+        let us = patience.allows(space, entering == Entering::Again, began);
+        let to_cancel = entering == Entering::Cancel;
         if us > 0 {
             let entered = self.gpu.enter_within(space, to_cancel, alarm, us);
             let got = entered != Entered::Busy;
@@ -287,7 +285,6 @@ impl Machine for Servicing<'_> {
     #[inline(always)]
     fn begin(&mut self) {
         (self.duplicates, self.fatal, self.parked) = (0, false, false);
-        self.entered = 0;
         (self.told.faults, self.told.duplicates, self.told.status) = (0, 0, status::OK);
         let counts = self.gpu.counts;
         counts.invalid_prefetches.set(0);
@@ -319,19 +316,15 @@ impl Machine for Servicing<'_> {
     }
 
     #[inline(always)]
-    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered {
+    fn enter(&mut self, space: u64, entering: Entering) -> Entered {
         if self.gpu.inside().is_some() {
             self.broken("F-lock");
             self.leave();
         }
-        let entered = match self.gpu.enter(space, to_cancel) {
-            Entered::Busy => self.enter_busy(space, to_cancel),
+        match self.gpu.enter(space, entering == Entering::Cancel) {
+            Entered::Busy => self.enter_busy(space, entering),
             entered => entered,
-        };
-        if entered != Entered::Busy {
-            self.entered = space;
         }
-        entered
     }
 
     #[inline(always)]
@@ -408,9 +401,10 @@ impl Machine for Servicing<'_> {
     }
 
     #[cold]
-    fn is_its_own(&self, error: Status) -> bool {
-        // Afterwards nobody's faults can be serviced.
-        error.number() == status::NO_MEMORY && seam::healthy()
+    fn is_its_own(&self, _: Status) -> bool {
+        // After an error of the GPU's or the driver's nobody's faults can be serviced. Every other comes of what one VA space
+        // has: memory that its cgroup does not get, or a page of a file that is not there.
+        seam::healthy()
     }
 
     #[inline(always)]

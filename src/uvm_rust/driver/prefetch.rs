@@ -162,9 +162,14 @@ impl Process {
             None => self.add(tenant, gpu.index(), parent)?,
         };
         let holder = self.home.space().holder();
-        let _ = with_queues(gpu, |queues, generation| {
+        let begins_turn = with_queues(gpu, |queues, generation| {
             prefetcher.worker.begins(queues, generation, holder);
+            queues.announced(holder, exec_id != 0)
         });
+        if begins_turn == Some(true) {
+            // What was predicted and there in the last turn may be gone, and is predicted again.
+            prefetcher.announce(0);
+        }
         prefetcher.announce(exec_id);
         drop(announcing);
         self.wake();

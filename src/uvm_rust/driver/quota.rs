@@ -113,6 +113,14 @@ pub(crate) fn heed(gpu: GpuHandle<'_>, quota: &Quota, holder: u64) {
     let mut chunks = gpu.chunks();
     if let Some(queues) = chunks.queues().0 {
         protect((queues, gpu.stats()), quota, holder);
+        queues.unsettle_low(holder);
+    }
+    drop(chunks);
+    let mut settled = false;
+    while !settled {
+        let mut chunks = gpu.chunks();
+        let (queues, _) = chunks.queues();
+        settled = queues.is_none_or(|queues| queues.settle_low(holder, LISTED_AT_A_TIME));
     }
 }
 

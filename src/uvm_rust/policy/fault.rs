@@ -39,14 +39,19 @@
 //!   cancelled.
 //! - **F-lock**: every `enter` that took the locks of a VA space is followed by one
 //!   `leave`, before another `enter`.
-//! - **F-own**: where memory is refused to the service of one VA space, as it is where the cgroup of that process is full, the
-//!   batch's faults of that VA space are cancelled, and no other's. On a GPU that cannot cancel by address all of the batch are.
+//! - **F-own**: where the service of one VA space fails, as it does where the cgroup of that process is full or the CPU would get
+//!   SIGBUS, the batch's faults of that VA space are cancelled, and no other's. On a GPU that cannot cancel by address all of
+//!   the batch are.
+//! - **F-again**: a fault whose service asks to be tried again is tried so often only. Then it is tried in place, and then the
+//!   faults of its VA space are left for the replay, as those of a busy one. A fault that comes back again and again
+//!   although its service succeeds is tried in place, too.
 //! - **F-busy**: of a VA space whose locks others have, nothing is serviced and
 //!   nothing is cancelled. Its faults come back by the replay that F-replay owes them.
 //!
 //! Locking: none here. The caller owns the ring for the length of a call (in the
 //! driver, the GPU's replayable-fault service lock).
 
+mod again;
 mod batch;
 mod cancel;
 mod decide;
@@ -62,7 +67,7 @@ pub use decide::{
 };
 #[allow(unused_imports)]
 pub use patience::{Patience, LEAST_US, MOST_US};
-pub use service::{Entered, Looked, Machine, Outcome, Served, Service, Translated};
+pub use service::{Entered, Entering, Looked, Machine, Outcome, Served, Service, Translated};
 
 /// Accesses, from the least to the most intrusive; upstream's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -31,7 +31,7 @@
 //! and extents in them. No page has two places that count, and no place two pages.
 //! [`tier::Tier`] says whose pages are spilled, [`pressure::Pressure`] when, and who waits for that;
 //! `pace.rs` how fast, [`room`] with what. [`wants::Wants`] is what GPU faults wait for, and [`asked`] reads it.
-//! [`arbiter::Arbiter`] says whose read or write of the device begins next, [`pool::Pool`] has what reads are made with, and [`trim`] what the device may forget.
+//! [`arbiter::Arbiter`] says whose read or write of the device begins next, [`wait`] has those wait who are not, [`pool::Pool`] has what reads are made with, and [`trim`] what the device may forget.
 //! [`moves`] is what is moved by call, and [`queue`] who is asked to and does it later.
 //!
 //! Locks: a [`BlockPages`] is protected by its va_block's lock, a [`Table`] by one of
@@ -57,6 +57,7 @@ pub mod table;
 pub mod tier;
 pub mod trim;
 pub mod turn;
+pub mod wait;
 pub mod wants;
 
 pub use block::{BlockPages, Read, ReadError, Spill};

@@ -257,6 +257,35 @@ fn one_leaves_as_another_comes() -> bool {
     begun == [false, true]
 }
 
+/// Somebody of `class` looks for the first time, behind one that is next and begins meanwhile. Either that one finds somebody in
+/// line, whom it tells, or the other begins at once, as there is room for both.
+fn one_comes_as_another_begins(class: Class, looks: fn(&Arbiter, &mut Turn, u64) -> bool) -> bool {
+    let arbiter = busy();
+    let mut fetch = waits(&arbiter, Class::Fetch, 1);
+    (0..DEPTH).for_each(|_| arbiter.others_end());
+    let (told, begun) = together(
+        &arbiter,
+        move |a| a.others_begin(&mut fetch, 2) && a.has_room_for_another(),
+        move |a| looks(a, &mut Turn::new(class), 3),
+    );
+    told || begun
+}
+
+/// The other is of a less urgent class.
+fn one_comes_behind_a_class() -> bool {
+    one_comes_as_another_begins(Class::Spill, Arbiter::others_begin)
+}
+
+/// The other is of the same class, and has come later.
+fn one_comes_behind_its_elder() -> bool {
+    one_comes_as_another_begins(Class::Fetch, Arbiter::others_begin)
+}
+
+/// The other only passes.
+fn one_comes_to_pass() -> bool {
+    one_comes_as_another_begins(Class::Evict, Arbiter::may_pass)
+}
+
 /// Two wait in a line that is before that of the rest, and leave it: nobody is counted in it any more, and as many may
 /// begin as before.
 fn two_wait_in_line() -> bool {
@@ -285,11 +314,16 @@ fn an_arbiter_lets_as_many_begin_as_may() {
             ("one joins an empty line", one_joins_an_empty_line),
             ("two come one after the other", two_come_one_after_the_other),
             ("one leaves as another comes", one_leaves_as_another_comes),
+            ("one comes behind a class", one_comes_behind_a_class),
+            ("one comes behind its elder", one_comes_behind_its_elder),
+            ("one comes to pass", one_comes_to_pass),
         ],
         &[
             "Relaxed: let begun = self.now.fetch_update(AcqRel, Acquire, |now| {",
             "Relaxed: let changed = self.now.fetch_update(AcqRel, Acquire, |now| {",
+            "Relaxed: let now = Now::from(self.now.load(Acquire));",
             "Relaxed: let seen = Now::from(self.now.load(Acquire));",
+            "Relaxed: let passes = turn.finds(look, self.now.load(Acquire).into()) != Next::No;",
         ],
     );
 }

@@ -413,6 +413,8 @@ impl<'a> Caller<'a> {
             Shape::Quota => {
                 let max = [64 * BLOCK + self.rng.rand_u64() % (BLOCK << 8), 0, u64::MAX];
                 put(&mut bytes, 24, max[self.below(max.len())]);
+                let low = [self.rng.rand_u64() % (BLOCK << 8), 0, u64::MAX];
+                put(&mut bytes, 32, low[self.below(low.len())]);
             }
             // What it writes goes there, however much that is, or to nobody's memory.
             Shape::Reap => {
@@ -488,7 +490,8 @@ impl<'a> Caller<'a> {
                 bytes[8..24].copy_from_slice(&gpu);
             }
             Shape::Quota => {
-                bytes[4] = self.below(3) as u8;
+                // The maximum, the low, both or neither.
+                bytes[4] = self.below(4) as u8;
                 bytes[8..24].copy_from_slice(&gpu);
             }
             Shape::Announce => {

@@ -174,6 +174,13 @@ impl<'a> Inputs<'a> {
         if says(&["workloads"]) {
             of.extend(["tests/workloads", "sim"]);
         }
+        // The program `policy` has what moves at least from there.
+        if says(&["release/policy"]) {
+            of.push("sim/programs");
+        }
+        if says(&["-p uvmsim"]) {
+            of.push("sim");
+        }
         if says(&["tests/panic"]) {
             of.push("tests/panic");
         }
@@ -230,6 +237,9 @@ impl<'a> Inputs<'a> {
         }
         if said.contains("uvm-dnn") {
             argv.extend(["-p", "uvm-dnn"]);
+        }
+        if said.contains("-p uvmsim") {
+            argv.extend(["-p", "uvmsim"]);
         }
         if said.contains("uvmrun") {
             argv.extend(["-p", "uvmrun", "-p", "uvmrust-preload", "-p", "uvmsim"]);

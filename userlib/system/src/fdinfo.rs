@@ -20,6 +20,9 @@ pub struct FdInfo {
     /// Bytes of a GPU's memory that its pages may take, by the number of the GPU in UVM. A GPU is not there if one of the
     /// process's VA spaces may take as much as there is.
     pub max: BTreeMap<u32, u64>,
+    /// Bytes of a GPU's memory that others leave to its VA spaces, by the number of the GPU in UVM. A GPU is not there if
+    /// none of them has a low there.
+    pub low: BTreeMap<u32, u64>,
     /// Bytes of its managed memory that are in host memory. `None`: this driver does not know it of one of its VA spaces.
     pub host: Option<u64>,
     /// Bytes of its managed memory that are on the SSD tier's device and nowhere else. `None`: as above, or no device is
@@ -114,6 +117,11 @@ impl FdInfo {
                     continue;
                 }
                 if name == "max" {
+                    continue;
+                }
+                if name == "low" {
+                    let low = self.low.entry(gpu).or_default();
+                    *low = low.saturating_add(n);
                     continue;
                 }
                 let gpus = self.gpus.get_or_insert_with(BTreeMap::new);

@@ -535,6 +535,22 @@ fn a_maximum_is_of_all_va_spaces_of_a_process() {
     assert_eq!(found.resident, Some([(1, 8192), (2, 0)].into()));
     assert_eq!(found.discarded, Some([(1, 2048)].into()));
     assert_eq!(found.max, [(1, 24576)].into());
+    assert_eq!(found.low, [].into());
+}
+
+/// Each VA space has a low of its own, and they are the process's together.
+#[test]
+fn a_low_is_the_sum_of_those_of_all_va_spaces() {
+    let machine = Machine::new("low");
+    let (first, second) = ("nvidia-uvm-gpu1-low:\t8192", "nvidia-uvm-gpu2-low:\t0");
+    for (fd, lows) in [(3, &[first][..]), (4, &[first, second]), (5, &[])] {
+        machine
+            .link(&format!("proc/1000/fd/{fd}"), "/dev/nvidia-uvm")
+            .file(&format!("proc/1000/fdinfo/{fd}"), &text_of(fd, lows));
+    }
+    let found = asked(&machine).remove(&1000).unwrap();
+    assert_eq!(found.low, [(1, 16384), (2, 0)].into());
+    assert_eq!(found.gpus, None, "it is no count");
 }
 
 #[test]

@@ -232,6 +232,7 @@ impl Live {
                     bytes_gpu: said.resident,
                     bytes_gpu_discarded: said.discarded,
                     bytes_gpu_max: said.max,
+                    bytes_gpu_low: said.low,
                     prefetching: None,
                     tools: tools.remove(&user.pid),
                     bytes_host: said.host,

@@ -382,6 +382,13 @@ fn process_values(page: &mut Page, process: &ProcessSample, kept: &mut Kept) {
         if let Some(max) = process.bytes_gpu_max.get(&number) {
             on_gpu(about, number, *max);
         }
+        let about = (
+            "uvm_rust_process_gpu_low_bytes",
+            "How much GPU memory others leave to the process; not there if none.",
+        );
+        if let Some(low) = process.bytes_gpu_low.get(&number) {
+            on_gpu(about, number, *low);
+        }
     }
     for (&number, bytes) in process.bytes_gpu_discarded.iter().flatten() {
         let about = (

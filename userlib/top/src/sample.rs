@@ -112,6 +112,8 @@ pub(crate) struct ProcessSample {
     pub(crate) bytes_gpu_discarded: Option<BTreeMap<u32, u64>>,
     /// Bytes that these may be at most, by the number of the GPU in UVM; a GPU that it may fill is not there.
     pub(crate) bytes_gpu_max: BTreeMap<u32, u64>,
+    /// Bytes that others leave to it, by the number of the GPU in UVM; a GPU where it has no low is not there.
+    pub(crate) bytes_gpu_low: BTreeMap<u32, u64>,
     /// Bytes of its managed memory that are in host memory. `None`: not known to this user, or to the driver.
     pub(crate) bytes_host: Option<u64>,
     /// Bytes of its managed memory that are on the SSD and nowhere else. `None`: as above, or no SSD is attached.

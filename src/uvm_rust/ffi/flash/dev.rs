@@ -7,9 +7,10 @@ use super::io::Io;
 use crate::driver::flash::{Counter, Flash};
 use crate::ffi::time::now_us;
 use crate::policy::flash::arbiter;
-use crate::policy::flash::arbiter::{Arbiter, Turn};
+use crate::policy::flash::arbiter::Arbiter;
 use crate::policy::flash::cause::Cause;
 use crate::policy::flash::pool::{self, Line, Pool, Who};
+use crate::policy::flash::wait;
 use bindings::uvm_seam_flash_dev;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -44,6 +45,28 @@ impl Drop for Others {
     fn drop(&mut self) {
         self.0.arbiter.others_end();
         self.0.tell();
+    }
+}
+
+impl wait::Device for Dev {
+    fn arbiter(&self) -> &Arbiter {
+        &self.arbiter
+    }
+
+    fn now_us(&self) -> u64 {
+        now_us()
+    }
+
+    fn progress(&self) -> u32 {
+        self.progress()
+    }
+
+    fn wait(&self, progress: u32) {
+        self.wait(progress, LOOK_MS);
+    }
+
+    fn tell(&self) {
+        self.tell();
     }
 }
 
@@ -286,12 +309,9 @@ impl Dev {
     /// Waits until an operation may begin for this cause, and begins it. No va_block is locked. If the caller holds a VA
     /// space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and so do all behind them (D-lock).
     pub(super) fn begin_for_others(dev: &Arc<Self>, cause: Cause) -> Others {
-        let mut turn = Turn::new(cause.class());
-        loop {
-            if let Some(begun) = Self::try_begin(dev, &mut turn) {
-                return begun;
-            }
-        }
+        // Nobody stops it.
+        while !wait::begin(&**dev, || cause.class(), || false) {}
+        Others(dev.clone())
     }
 
     /// The same, until `is_stopped` says so: then none begins.
@@ -309,56 +329,13 @@ impl Dev {
         cause: impl Fn() -> Cause,
         is_stopped: impl Fn() -> bool,
     ) -> Option<Others> {
-        let mut turn = Turn::new(cause().class());
-        while !is_stopped() {
-            if dev.arbiter.change_class(&mut turn, cause().class()) {
-                dev.tell_next();
-            }
-            if let Some(begun) = Self::try_begin(dev, &mut turn) {
-                return Some(begun);
-            }
-        }
-        dev.leave(turn);
-        None
+        wait::begin(&**dev, || cause().class(), is_stopped).then(|| Others(dev.clone()))
     }
 
     /// Waits until an operation might begin for this cause, or `is_stopped` says that nobody wants it any more. None is
     /// begun.
     pub(super) fn pass_unless(&self, cause: Cause, is_stopped: impl Fn() -> bool) {
-        let mut turn = Turn::new(cause.class());
-        while !is_stopped() {
-            let progress = self.progress();
-            if self.arbiter.may_pass(&mut turn, now_us()) {
-                self.tell_next();
-                return;
-            }
-            self.wait(progress, LOOK_MS);
-        }
-        self.leave(turn);
-    }
-
-    /// Whoever this is begins nothing, and whoever waited behind it may be next.
-    fn leave(&self, turn: Turn) {
-        self.arbiter.leave(turn);
-        self.tell();
-    }
-
-    /// Somebody left the line of its class: whoever had to let it go first may be next.
-    fn tell_next(&self) {
-        if self.arbiter.has_room_for_another() {
-            self.tell();
-        }
-    }
-
-    /// Begins one, or waits for a while.
-    fn try_begin(dev: &Arc<Self>, turn: &mut Turn) -> Option<Others> {
-        let progress = dev.progress();
-        if dev.arbiter.others_begin(turn, now_us()) {
-            dev.tell_next();
-            return Some(Others(dev.clone()));
-        }
-        dev.wait(progress, LOOK_MS);
-        None
+        wait::pass(self, cause.class(), is_stopped);
     }
 
     /// The most operations for others that a fault's read was behind.

@@ -18,7 +18,7 @@ use crate::ffi::seam::{self, PmLock};
 use crate::ffi::time::{self, now_us};
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::{space, trace};
-use crate::policy::flash::cause::Cause;
+use crate::policy::flash::cause::Writer;
 use crate::policy::flash::pressure::Tried;
 use crate::policy::flash::spill::{self, Copies, Count, Facts, Machine, Unmapped};
 use crate::policy::flash::trim::LOOK_MS;
@@ -79,8 +79,8 @@ pub(super) struct Spilling<'a> {
     /// Bytes that the device was given to write.
     wrote: u64,
     at: Chosen,
-    /// It is a call, which has the VA space locked.
-    by_call: bool,
+    /// A call has the VA space locked.
+    by: Writer,
     /// The turn with the device, between `take_turn` and `end_turn`.
     turn: Option<Others>,
     /// Between `enter` and `leave`.
@@ -104,7 +104,7 @@ impl<'a> Spilling<'a> {
             io,
             wrote: 0,
             at: Chosen::none(),
-            by_call: false,
+            by: Writer::Worker,
             turn: None,
             pm: None,
             waited_us: 0,
@@ -188,6 +188,10 @@ impl Machine for Spilling<'_> {
 
     fn leave(&mut self) {
         self.pm = None;
+    }
+
+    fn suspends(&mut self) -> bool {
+        seam::suspends()
     }
 
     fn ended(&mut self, tried: Tried) -> bool {
@@ -396,24 +400,12 @@ impl Machine for Spilling<'_> {
 
     fn take_turn(&mut self) -> bool {
         let came = now_us();
-        let (tier, dev, by_call) = (self.to.tier, &self.to.dev, self.by_call);
-        let cause = || match by_call {
-            // D-lock.
-            true => Cause::PartWrite,
-            false => Cause::Spill {
-                // SAFETY: by the invariant of `To`.
-                is_short: unsafe { is_short(tier) },
-            },
-        };
-        // A call keeps the device attached. Who detaches it waits for the worker, and nobody else wants this write then.
-        // Whoever suspends waits for a spill of the worker's, which has the lock of power management. A relocation has not, and is
-        // not given up.
-        let keeps_awake = self.pm.is_some();
-        let is_over = || {
-            // SAFETY: by the invariant of `To`.
-            let is_detached = || !unsafe { is_attached(tier, dev) };
-            !by_call && (keeps_awake && seam::suspends() || is_detached())
-        };
+        let (tier, dev, by) = (self.to.tier, &self.to.dev, self.by);
+        // SAFETY: by the invariant of `To`.
+        let cause = || by.cause(|| unsafe { is_short(tier) });
+        // SAFETY: by the invariant of `To`.
+        let is_detached = || !unsafe { is_attached(tier, dev) };
+        let is_over = || by.gives_up(seam::suspends, is_detached);
         self.turn = Dev::begin_as(dev, cause, is_over);
         self.waited_us = self.waited_us.saturating_add(now_us().saturating_sub(came));
         self.turn.is_some()
@@ -535,7 +527,7 @@ pub(super) unsafe fn move_out(
 ) -> u64 {
     // SAFETY: by this function's contract.
     let mut spilling = unsafe { Spilling::new(dev, io) };
-    spilling.by_call = true;
+    spilling.by = Writer::Call;
     // SAFETY: by this function's contract; the caller's reference is enough.
     unsafe { spilling.at.choose(block) };
     spill::move_out(&mut spilling, pages);

@@ -93,6 +93,30 @@ impl Chains {
         }
     }
 
+    /// Puts `chunk`, which is on no list, behind `before`, which is on `list`; at the head of `list`, if `before` is `None`.
+    pub(super) fn insert(&mut self, list: usize, before: Option<Chunk>, chunk: Chunk) {
+        let Some(next) = before.map(|before| self.beside(before, false)) else {
+            return self.prepend(list, chunk);
+        };
+        let (Some(before), Some(next)) = (before, next) else {
+            return self.append(list, chunk);
+        };
+        let Some(place) = self.places.get_mut(chunk as usize) else {
+            return;
+        };
+        *place = Place {
+            list: list as u32,
+            prev: before,
+            next,
+        };
+        if let Some(place) = self.places.get_mut(before as usize) {
+            place.next = chunk;
+        }
+        if let Some(place) = self.places.get_mut(next as usize) {
+            place.prev = chunk;
+        }
+    }
+
     /// Takes `chunk` off its list, and returns the number of that; `None` if it was on none.
     #[inline(always)]
     pub(super) fn unlink(&mut self, chunk: Chunk) -> Option<usize> {

@@ -31,7 +31,7 @@
 //! processes that are protected at this moment are left out, and of the others' chunks the oldest is the one with the least
 //! time. For each chunk that a policy looks at, a pick compares the next of [`PLACES`] + 1 lists, which it finds past those
 //! that the policy has looked at; and a policy looks at 64 chunks at most, mostly at one. A use or an eviction of a chunk
-//! looks at [`PLACES`] places. No step depends on how many chunks there are.
+//! looks at [`PLACES`] places, twice for a chunk that has no process's list. No step depends on how many chunks there are.
 //!
 //! Until the first low is set on a GPU nothing of this is kept. Then [`Lows::fill`] lists the chunks that are used
 //! already, so many in a call, from the newest to the oldest: what is used meanwhile is newer than all of these. Lows are
@@ -41,19 +41,21 @@
 //!
 //! There are [`PLACES`] lists for processes that have chunks. Half of them are only for processes with a low, so that no
 //! number of others keeps these from being protected. What another process uses while all of its lists are taken is listed
-//! with what is nobody's. If the process gets a low, that is not protected until the process uses it again. A process
-//! without chunks needs no list. So nothing is to be told when a process ends.
+//! with what is nobody's. If the process gets a low, its chunks are looked for there, and a process that has no low any more
+//! gives such a list back (`walks.rs`). Both take so many steps in a call as the caller likes, which may let its lock go in
+//! between. A process without chunks needs no list. So nothing is to be told when a process ends.
 //!
 //! Locking as for [`super::Queues`]: only [`Lows::new`] allocates.
 
 use super::chains::Chains;
 use super::{Chunk, Holder, Queue, Queues};
 use crate::mem::{OutOfMemory, TryVec};
+use walks::Walk;
+
+mod walks;
 
 /// How many processes can have a list of their own at the same time.
 pub const PLACES: usize = 64;
-/// The list of all chunks that are in none of these.
-const OTHERS: usize = PLACES;
 
 /// A process that has chunks.
 #[derive(Clone, Copy, Default)]
@@ -68,6 +70,8 @@ struct Place {
     /// How many of its chunks are taken for an eviction. They count as gone: others pick meanwhile, as the eviction of a
     /// chunk lets the memory manager's lock go.
     leaving: u32,
+    /// Chunks come to its list, or leave it, other than by a use.
+    walk: Walk,
 }
 
 impl Place {
@@ -107,7 +111,7 @@ enum State {
 pub(super) struct Lows {
     state: State,
     places: TryVec<Place>,
-    /// The used chunks of each process, by its place; those of all others at [`OTHERS`].
+    /// The used chunks of each process, by its place; those of all others behind these ([`Lows::others`]).
     chains: Chains,
     /// When each chunk in a list was last used.
     times: TryVec<u64>,
@@ -122,15 +126,25 @@ pub(super) struct Lows {
 impl Lows {
     /// For chunks 0 to `chunks` - 1, without lows. Takes 20 bytes for each, as nothing can be allocated when a low is set.
     pub(super) fn new(chunks: u32) -> Result<Self, OutOfMemory> {
+        Self::with_places(chunks, PLACES)
+    }
+
+    /// The same with so many places.
+    pub(super) fn with_places(chunks: u32, places: usize) -> Result<Self, OutOfMemory> {
         Ok(Self {
             state: State::Off,
-            places: TryVec::filled(PLACES, Place::default())?,
-            chains: Chains::new(PLACES + 1, chunks)?,
+            places: TryVec::filled(places, Place::default())?,
+            chains: Chains::new(places + 1, chunks)?,
             times: TryVec::filled(chunks as usize, 0)?,
             now: chunks.into(),
             before: chunks.into(),
             spared: super::spared(chunks),
         })
+    }
+
+    /// The list of all chunks that are in none of a process.
+    fn others(&self) -> usize {
+        self.places.len()
     }
 
     /// Whether the lists are kept, or are being filled.
@@ -146,6 +160,7 @@ impl Lows {
         if self.state == State::Filling(Some(chunk)) {
             self.state = State::Filling(queues.next(chunk));
         }
+        self.passes(chunk);
         let list = self.chains.unlink(chunk);
         if let Some(place) = list.and_then(|list| self.places.get_mut(list)) {
             place.used = place.used.saturating_sub(1);
@@ -154,7 +169,7 @@ impl Lows {
             return;
         };
         self.now += 1;
-        let (list, now) = (self.list_for(user, false), self.now);
+        let (list, now) = (self.list_of_use(user), self.now);
         self.note(chunk, list, now);
         self.chains.append(list, chunk);
         if self.state == State::Filling(None) {
@@ -216,29 +231,40 @@ impl Lows {
         true
     }
 
-    /// The list for `holder`: its own, which it gets if it has none; or [`OTHERS`], if there is none to be had. Half of the
-    /// places are for processes of which chunks are `protected`.
+    /// The list for what `holder` uses.
+    fn list_of_use(&mut self, holder: Holder) -> usize {
+        let list = self.list_for(holder, false);
+        let place = self.places.get(list);
+        match place.is_some_and(|place| place.walk.gives_back()) {
+            true => self.others(),
+            false => list,
+        }
+    }
+
+    /// The list for `holder`: its own, which it gets if it has none; or that of all others, if there is none to be had. Half
+    /// of the places are for processes of which chunks are `protected`.
     fn list_for(&mut self, holder: Holder, protected: bool) -> usize {
+        let (others, half) = (self.others(), self.places.len() / 2);
         if holder == 0 {
-            return OTHERS;
+            return others;
         }
         let mut free = None;
         for (at, place) in self.places.iter().enumerate() {
             if place.holder == holder {
                 return at;
             }
-            if place.is_free() && (protected || at < PLACES / 2 && free.is_none()) {
+            if place.is_free() && (protected || at < half && free.is_none()) {
                 free = Some(at);
             }
         }
         let Some(place) = free.and_then(|at| self.places.get_mut(at)) else {
-            return OTHERS;
+            return others;
         };
         *place = Place {
             holder,
             ..Place::default()
         };
-        free.unwrap_or(OTHERS)
+        free.unwrap_or(others)
     }
 
     /// Lists `most` of the chunks that were used before the first low, of the used one of `queues`. Returns whether all
@@ -260,7 +286,7 @@ impl Lows {
                 return true;
             };
             self.before = self.before.saturating_sub(1);
-            let (list, time) = (self.list_for(holder_of(chunk), false), self.before);
+            let (list, time) = (self.list_of_use(holder_of(chunk)), self.before);
             self.note(chunk, list, time);
             self.chains.prepend(list, chunk);
             self.state = State::Filling(Some(chunk));
@@ -363,7 +389,9 @@ impl Iterator for InOrder<'_> {
 
     #[cold]
     fn next(&mut self) -> Option<Chunk> {
-        let (key, chunk) = (0..=OTHERS).filter_map(|list| self.next_of(list)).min()?;
+        let (key, chunk) = (0..=self.lows.others())
+            .filter_map(|list| self.next_of(list))
+            .min()?;
         self.last = Some(key);
         Some(chunk)
     }

@@ -12,6 +12,7 @@
 mod fair;
 mod lru;
 mod mru;
+mod turns;
 
 use super::lows::{InOrder, Unprotected};
 use super::roots::RootChunks;
@@ -54,6 +55,31 @@ pub trait Policy: Sized {
     /// it holds is discarded.
     fn left(&mut self, chunk: Chunk) {
         let _ = chunk;
+    }
+
+    /// `holder` announces a kernel, which is about to run, or, without `kernel`, that no known one follows. Returns whether
+    /// others have had the GPU since its last one, so that what the prefetcher has seen there may be gone.
+    fn begins(&mut self, holder: Holder, kernel: bool) -> bool {
+        let _ = (holder, kernel);
+        false
+    }
+
+    /// Memory comes to the GPU for `holder`: as its kernels fault on it or it asks for it, or as the prefetcher has
+    /// `predicted` it, which is told after the former.
+    fn brings(&mut self, holder: Holder, predicted: bool) {
+        let _ = (holder, predicted);
+    }
+
+    /// The prefetcher has marked `chunk`, which may be used, as expected by a kernel of its process.
+    fn expected(&mut self, chunk: Chunk) {
+        let _ = chunk;
+    }
+
+    /// Whether the used `chunk`, which goes first, may go for a block that a kernel of `holder` is predicted to access,
+    /// which is `ahead` kernels after the current one. If the policy does not say, it may unless it is expected itself.
+    fn may_bring(&self, holder: Holder, ahead: u32, chunk: Chunk) -> Option<bool> {
+        let _ = (holder, ahead, chunk);
+        None
     }
 
     /// The chunk to evict next. The caller evicts the oldest where the answer is none of `used`, and
@@ -256,6 +282,36 @@ macro_rules! policies {
                 }
             }
 
+            /// Tells the policy in force of an announcement ([`Policy::begins`]).
+            pub(super) fn begins(&mut self, holder: Holder, kernel: bool) -> bool {
+                match &mut self.0 {
+                    $($(#[$when])* InForce::$variant(policy) => policy.begins(holder, kernel)),*
+                }
+            }
+
+            /// Tells the policy in force of memory that comes ([`Policy::brings`]).
+            #[inline]
+            pub(super) fn brings(&mut self, holder: Holder, predicted: bool) {
+                match &mut self.0 {
+                    $($(#[$when])* InForce::$variant(policy) => policy.brings(holder, predicted)),*
+                }
+            }
+
+            /// Tells the policy in force of a mark ([`Policy::expected`]).
+            #[inline]
+            pub(super) fn expected(&mut self, chunk: Chunk) {
+                match &mut self.0 {
+                    $($(#[$when])* InForce::$variant(policy) => policy.expected(chunk)),*
+                }
+            }
+
+            /// Asks the policy in force whether a used chunk may go for a prefetch ([`Policy::may_bring`]).
+            pub(super) fn may_bring(&self, holder: Holder, ahead: u32, chunk: Chunk) -> Option<bool> {
+                match &self.0 {
+                    $($(#[$when])* InForce::$variant(policy) => policy.may_bring(holder, ahead, chunk)),*
+                }
+            }
+
             /// Asks the policy in force for the chunk to evict ([`Policy::choose`]).
             #[inline(always)]
             pub(super) fn choose(&self, used: Used<'_>) -> Option<Chunk> {
@@ -271,6 +327,7 @@ policies! {
     Lru: lru::Lru,
     Mru: mru::Mru,
     Fair: fair::Fair,
+    Turns: turns::Turns,
     #[cfg(test)]
     Checked: tests::Checked,
 }

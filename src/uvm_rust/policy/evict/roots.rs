@@ -395,6 +395,31 @@ impl RootChunks {
         }
     }
 
+    /// Notes that `holder` announces a kernel, or, without `kernel`, that no known one follows: the policy may go by whose
+    /// turn it is, whether or not anything is prefetched. Returns whether a turn of `holder` begins, by the policy: then the
+    /// prefetcher has to look anew at what it has brought or met ([`Feed::announce`] of no kernel, before this one).
+    ///
+    /// [`Feed::announce`]: crate::policy::prefetch::Feed::announce
+    pub fn announced(&mut self, holder: Holder, kernel: bool) -> bool {
+        self.policy.begins(holder, kernel)
+    }
+
+    /// Whether there is a chunk for a block that `holder` does not have on the GPU, and that its kernel is predicted to
+    /// access which is `ahead` kernels after the current one. Memory that moves no bytes is there for everybody. If
+    /// all is used, the policy says whether the chunk may go that goes first, and otherwise the chunk must not be expected.
+    pub fn has_room_for(&self, holder: Holder, ahead: u32) -> bool {
+        let may_go = |victim: Victim| {
+            let says = match victim.queue {
+                Queue::Used if !self.by_default => {
+                    self.policy.may_bring(holder, ahead, victim.chunk)
+                }
+                _ => None,
+            };
+            says.unwrap_or(!victim.expected)
+        };
+        self.victim().is_some_and(may_go)
+    }
+
     /// Notes that the process of an owner begins another kernel. The announcement calls this at once: otherwise chunks that
     /// the kernel asks for would count as the last kernel's until the prefetcher learns of it. False if the owner is gone.
     pub fn begins(&mut self, owner: Owner) -> bool {
@@ -469,6 +494,7 @@ impl RootChunks {
                 *mark = Mark { owner, until };
             }
         }
+        self.policy.expected(chunk);
     }
 
     /// Notes that `holder` has asked for `chunk`, for the kernel that it runs, if that is known.
@@ -481,6 +507,7 @@ impl RootChunks {
             *asked = running.unwrap_or_default();
         }
         self.not_brought(chunk);
+        self.policy.brings(holder, false);
     }
 
     /// Forgets who expects `chunk`, and which kernel has asked for it.

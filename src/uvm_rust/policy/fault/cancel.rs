@@ -3,7 +3,7 @@
 //! Cancelling faults: exactly the fatal ones, or all of a batch.
 
 use super::decide::Flush;
-use super::service::{Call, Entered, Machine, Prepared, Served};
+use super::service::{Call, Entered, Entering, Machine, Prepared, Served};
 
 impl<M: Machine> Call<'_, M> {
     /// Cancels the fatal faults of a VA space in which some were seen, and services
@@ -14,7 +14,7 @@ impl<M: Machine> Call<'_, M> {
             self.replayed();
             return Ok(());
         }
-        let entered = self.machine.enter(space, false);
+        let entered = self.machine.enter(space, Entering::Again);
         // Where others have the locks, the fatal faults come back, and are found once more (F-busy).
         if entered != Entered::Busy {
             let result = self.cancel_in(space, entered == Entered::Registered);
@@ -98,7 +98,7 @@ impl<M: Machine> Call<'_, M> {
         space: u64,
         reason: M::Error,
     ) -> Result<(), M::Error> {
-        let result = match self.machine.enter(space, true) {
+        let result = match self.machine.enter(space, Entering::Cancel) {
             Entered::Registered => self.machine.cancel(first as u32, n as u32, Some(reason)),
             // Without a registered GPU the page directory may be another's by now.
             Entered::Unregistered => Ok(()),

@@ -2,8 +2,9 @@
 
 //! The loop over batches, and over the VA spaces and va_blocks of a batch.
 
+use super::again::{Returns, Tries, IN_PLACE_AFTER, LEFT_AFTER};
 use super::decide::{self, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch, ReplayPolicy};
-use super::{Batch, Params, Record};
+use super::{Access, Batch, Params, Record};
 use crate::mem::OutOfMemory;
 
 /// What an instance pointer and subcontext stand for.
@@ -32,6 +33,17 @@ pub enum Served {
     Again,
     /// As `Again`; the next try must not migrate memory that the CPU shares (HMM).
     AgainInPlace,
+}
+
+/// What [`Machine::enter`] takes the locks of a VA space for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entering {
+    /// To service its faults.
+    Service,
+    /// As `Service`, or to cancel those that are fatal. The batch has had these locks before, and let them go.
+    Again,
+    /// To cancel all of its faults.
+    Cancel,
 }
 
 /// What came of [`Machine::enter`].
@@ -124,9 +136,8 @@ pub trait Machine {
     /// entry which one stands for it.
     fn publish(&mut self, records: &[Record], representatives: &[u32]);
 
-    /// Takes the locks of a VA space, to service or (`to_cancel`) to cancel. It waits for others no longer than
-    /// all processes' faults may.
-    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered;
+    /// Takes the locks of a VA space, for `entering`. It waits for others no longer than all processes' faults may.
+    fn enter(&mut self, space: u64, entering: Entering) -> Entered;
 
     /// Whether [`Machine::enter`] has waited in this call for so long that the call is to end. Other work stands behind it,
     /// of which the loop knows nothing.
@@ -157,7 +168,7 @@ pub trait Machine {
     ) -> Result<Served, Self::Error>;
 
     /// Whether a service that failed so may have failed for its VA space alone: memory was refused, as the cgroup of that
-    /// process is full. The batch's other faults are still tried.
+    /// process is full, or a page is none that a GPU can have. The batch's other faults are still tried.
     fn is_its_own(&self, error: Self::Error) -> bool;
 
     /// Counts faults for the process whose VA space is entered: `instances` entries of the ring, of which `duplicates`
@@ -210,17 +221,21 @@ pub trait Machine {
 pub struct Service {
     params: Params,
     batch: Batch,
+    returns: Returns,
 }
 
 /// One call of the loop.
 pub(super) struct Call<'a, M: Machine> {
     pub(super) params: &'a Params,
     pub(super) batch: &'a mut Batch,
+    returns: &'a mut Returns,
     pub(super) machine: &'a mut M,
     /// F-replay: GET has moved since the last replay.
     pub(super) owed: bool,
-    /// Faults of the batch were cancelled, as the service of their VA space was refused memory.
+    /// Faults of the batch were cancelled, as the service of their VA space failed.
     pub(super) refused: bool,
+    /// Faults of the batch were left for the replay, as their service asked too often to be tried again (F-again).
+    left: bool,
     replays: u32,
 }
 
@@ -252,6 +267,7 @@ impl Service {
         Ok(Self {
             params,
             batch: Batch::new(params.ring)?,
+            returns: Returns::default(),
         })
     }
 
@@ -265,9 +281,11 @@ impl Service {
         let mut call = Call {
             params: &self.params,
             batch: &mut self.batch,
+            returns: &mut self.returns,
             machine,
             owed: false,
             refused: false,
+            left: false,
             replays: 0,
         };
         let result = call.batches();
@@ -297,6 +315,9 @@ impl<M: Machine> Call<'_, M> {
             let serviced = self.service_batch();
             let outcome = self.machine.outcome();
             self.throttle_prefetches(&outcome);
+            if outcome.throttled {
+                self.returns.forget();
+            }
             if let Err(e) = serviced {
                 self.cancel_all(e);
                 return Err(e);
@@ -321,7 +342,7 @@ impl<M: Machine> Call<'_, M> {
                     self.machine.wait_replays(false)?;
                 }
             }
-            throttled += u32::from(outcome.throttled);
+            throttled += u32::from(outcome.throttled || self.left);
         }
         Ok(())
     }
@@ -404,33 +425,53 @@ impl<M: Machine> Call<'_, M> {
 
     fn service_batch(&mut self) -> Result<(), M::Error> {
         let (mut at, mut in_place) = (0, false);
-        let (mut is_busy, mut was_entered) = (false, false);
-        self.refused = false;
+        let (mut is_busy, mut was_serviced) = (false, false);
+        let mut tries = Tries::default();
+        let mut entering = Entering::Service;
+        (self.refused, self.left) = (false, false);
         while let Some(space) = self.whose(at) {
-            let registered = match self.machine.enter(space, false) {
+            let registered = match self.machine.enter(space, entering) {
                 Entered::Busy => {
                     is_busy = true;
                     at += self.faults_from(at, space);
                     in_place = false;
+                    entering = Entering::Service;
                     continue;
                 }
                 entered => entered == Entered::Registered,
             };
-            was_entered = true;
+            if entering == Entering::Service {
+                let address = self.batch.records().get(at).map_or(0, |r| r.address);
+                in_place |= self.returns.comes(space, address) && self.may_stay(at);
+            }
+            entering = Entering::Service;
+            let first = at;
             let progress = self.service_space(space, registered, &mut at, &mut in_place);
+            was_serviced |= at > first || matches!(progress, Ok(Progress::Refused(_)));
             let result = match progress {
                 Ok(Progress::Done) => self.machine.invalidate(),
                 Ok(Progress::Refused(e)) => {
                     in_place = false;
                     self.cancel_refused(space, e).map(|behind| at = behind)
                 }
-                Ok(Progress::Again) => Ok(()),
+                Ok(Progress::Again) => {
+                    let times = tries.again(at);
+                    in_place |= times >= IN_PLACE_AFTER && self.may_stay(at);
+                    if times < LEFT_AFTER {
+                        entering = Entering::Again;
+                    } else {
+                        self.left = true;
+                        at += self.faults_from(at, space);
+                        in_place = false;
+                    }
+                    Ok(())
+                }
                 Err(e) => Err(e),
             };
             self.machine.leave();
             result?;
         }
-        if is_busy && !was_entered {
+        if (is_busy || self.left) && !was_serviced {
             self.machine.nap();
         }
         Ok(())
@@ -531,6 +572,13 @@ impl<M: Machine> Call<'_, M> {
         if let Some(to) = switch {
             self.machine.switch_prefetch_faults(to);
         }
+    }
+
+    /// Whether the fault at place `at` of the order can be tried in place. For an atomic NVIDIA's code has Linux take the
+    /// page from the CPU, and split the mapping of a huge page, which is never migrated from then on.
+    fn may_stay(&self, at: usize) -> bool {
+        let record = self.batch.records().get(at);
+        record.is_some_and(|r| r.access < Access::AtomicStrong as u8)
     }
 
     /// The VA space of the fault at place `at` of the order.

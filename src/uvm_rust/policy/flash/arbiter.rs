@@ -25,7 +25,8 @@
 //! one that was not the most urgent, the most urgent one begins. Where few begin, as faults come first or the device is slow, all
 //! classes have waited that long, and the most urgent one has half of what begins all the same. So each class
 //! begins something in that time and twice as many operations as there are less urgent classes, whatever the rest asks for.
-//! Whoever is next and does not come for its turn, as its thread gets no CPU, is passed over after [`YIELD_US`].
+//! Whoever is next and does not come for its turn, as its thread gets no CPU, is passed over after [`YIELD_US`], in which the
+//! time that faults have the device in between does not count.
 //!
 //! Nobody waits for ever. In a storm of faults, operations for others have a share of the device, as one of them may be
 //! the spill that makes room for a fault. However long faults wait for want of host memory, one operation for others
@@ -50,8 +51,8 @@
 //! - **D-order**: an operation of a class begins only if nobody waits in a more urgent one, or if it is the one that has
 //!   waited longest of the classes that have waited for [`AGE_US`]; and none but that one begins then. Of its class it is
 //!   the one that is known to have waited longest. Of two that begin one after the other, only one is ahead of somebody
-//!   more urgent for its age; which one that is, is in the atomic number. Whoever has found room for [`YIELD_US`] that
-//!   nobody used begins all the same.
+//!   more urgent for its age; which one that is, is in the atomic number. Whoever has found room for [`YIELD_US`] in
+//!   all that nobody used, while no other one began, begins all the same.
 //! - **D-lock**: who waits with the lock of a VA space does so in the first class. A writer of the VA space waits for the
 //!   one that waits here, behind the writer the thread that services faults, and behind that thread all processes. So
 //!   no more than one operation of a less urgent class begins ahead of each of the first class that comes for its turn.
@@ -78,7 +79,8 @@ pub const PATIENCE_MOST_US: u64 = 4 * PATIENCE_US;
 /// in microseconds.
 pub const AGE_US: u64 = 250_000;
 
-/// How long the one that is next may leave its turn to nobody, in microseconds.
+/// How long the one that is next may leave its turn to nobody, in microseconds. Faults that come and go in between do not
+/// have the time begin anew.
 pub const YIELD_US: u64 = 20_000;
 
 /// Whom an operation is for, if not for a fault: the first comes first.
@@ -151,14 +153,24 @@ pub struct Turn {
     in_line: bool,
     /// When it first looked in vain, in whatever class, in microseconds.
     came_us: Option<u64>,
-    /// When it found room that was another class's, in microseconds, and how many operations had begun by then. None has
-    /// begun since.
-    passed: Option<(u64, u64)>,
+    /// The room that it has found, and that was another's.
+    passed: Passed,
     /// When its class was next and too many operations were under way, in microseconds, and the arbiter's state then.
     deep: Option<(u64, Now)>,
     /// How long it has waited for them without one of them ending; and how long in all.
     waited_us: u64,
     waited_in_all_us: u64,
+}
+
+/// The room that somebody has found who was not next, and that nobody has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Passed {
+    /// How many operations had begun by then. Once another one has begun, all of this is over.
+    begun: u64,
+    /// How long there has been room in all, as far as the looks say, in microseconds.
+    open_us: u64,
+    /// When the last look was, in microseconds, if that found room.
+    since_us: Option<u64>,
 }
 
 /// What somebody has seen who looks whether it may begin.
@@ -231,6 +243,10 @@ impl Arbiter {
     /// by [`Arbiter::others_end`]. Who may not begin waits in the line of its class until it does, or leaves it.
     #[must_use]
     pub fn others_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
+        self.looks(turn, now_us, Self::tries_to_begin)
+    }
+
+    fn tries_to_begin(&self, turn: &mut Turn, now_us: u64) -> bool {
         let look = self.look(turn, now_us);
         let begun = self.now.fetch_update(AcqRel, Acquire, |now| {
             let mut now = Now::from(now);
@@ -251,18 +267,37 @@ impl Arbiter {
     /// the device for it. Who may not pass waits in the line of its class until it does, or leaves it.
     #[must_use]
     pub fn may_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
+        self.looks(turn, now_us, Self::tries_to_pass)
+    }
+
+    fn tries_to_pass(&self, turn: &mut Turn, now_us: u64) -> bool {
         let look = self.look(turn, now_us);
         let passes = turn.finds(look, self.now.load(Acquire).into()) != Next::No;
         self.is_served(turn, look, passes)
     }
 
+    /// Looks, and once more if this one came to its line only after the look: whoever left a line in between found nobody in
+    /// line to tell ([`Arbiter::has_room_for_another`]).
+    fn looks(
+        &self,
+        turn: &mut Turn,
+        now_us: u64,
+        tries: impl Fn(&Self, &mut Turn, u64) -> bool,
+    ) -> bool {
+        let was_in_line = turn.in_line;
+        tries(self, turn, now_us) || !was_in_line && turn.in_line && tries(self, turn, now_us)
+    }
+
     /// Looks at all but how many operations are under way.
     fn look(&self, turn: &mut Turn, now_us: u64) -> Look {
         let seen = Now::from(self.now.load(Acquire));
-        turn.look(now_us, seen);
         // A look at these that is a moment too early or late is one that came a moment earlier or later.
+        let closed_us = self.closed_us.load(Relaxed);
         let theirs = self.read.load(Relaxed) < SHARE_PAGES
-            && now_us.saturating_sub(self.closed_us.load(Relaxed)) < FAULTS_FIRST_US;
+            && now_us.saturating_sub(closed_us) < FAULTS_FIRST_US;
+        let is_closed = theirs && seen.waiting > 0;
+        turn.look(now_us, seen);
+        turn.sum_room(if is_closed { closed_us } else { now_us }, seen);
         let lines = Lines(self.lines.load(Acquire));
         let waits = |of: &Class| lines.of(*of) > 0;
         // The first of those that have waited equally long is the most urgent one.
@@ -278,7 +313,7 @@ impl Arbiter {
             is_first: !Class::ALL.iter().any(|of| *of < turn.class && waits(of)),
             oldest: oldest.map(|(_, oldest)| oldest),
             is_eldest: self.is_eldest(turn, now_us),
-            passed_over: turn.is_passed_over(now_us, seen).then_some(seen.begun),
+            passed_over: turn.passed.is_long(seen).then_some(seen.begun),
         }
     }
 
@@ -295,6 +330,7 @@ impl Arbiter {
         }
         self.leave_line(turn);
         self.begins(turn.class, look.now_us);
+        turn.passed = Passed::default();
         true
     }
 
@@ -381,7 +417,8 @@ impl Arbiter {
             let _ = eldest.compare_exchange(came, 0, Relaxed, Relaxed);
         }
         if core::mem::take(&mut turn.in_line) {
-            self.lines.fetch_sub(Lines::one(turn.class), Relaxed);
+            // Whoever finds the line without this one finds that it is not the eldest either.
+            self.lines.fetch_sub(Lines::one(turn.class), Release);
         }
     }
 
@@ -477,6 +514,24 @@ impl Look {
     }
 }
 
+impl Passed {
+    /// What is left of it with the device as it is `now`.
+    fn as_of(self, now: Now) -> Self {
+        if self.begun == now.begun {
+            return self;
+        }
+        Self {
+            begun: now.begun,
+            ..Self::default()
+        }
+    }
+
+    /// Whether whoever is next has left room to nobody for long.
+    fn is_long(self, now: Now) -> bool {
+        self.as_of(now).open_us >= YIELD_US
+    }
+}
+
 impl Turn {
     /// One of somebody who begins something of this class.
     pub fn new(class: Class) -> Self {
@@ -527,20 +582,20 @@ impl Turn {
 
     /// Notes whether there `is` room that is another's.
     fn finds_room(&mut self, is: bool, now_us: u64, now: Now) {
-        let since = self.passed_since(now).unwrap_or(now_us);
-        self.passed = is.then_some((since, now.begun));
+        self.passed = Passed {
+            since_us: is.then_some(now_us),
+            ..self.passed.as_of(now)
+        };
     }
 
-    /// Whether whoever is next has left room to nobody for long.
-    fn is_passed_over(&self, now_us: u64, now: Now) -> bool {
-        let since = self.passed_since(now);
-        since.is_some_and(|since| now_us.saturating_sub(since) >= YIELD_US)
-    }
-
-    /// Since when it has found room that was another class's, if none has begun since, in microseconds.
-    fn passed_since(&self, now: Now) -> Option<u64> {
-        let since = self.passed.filter(|(_, begun)| *begun == now.begun);
-        since.map(|(since, _)| since)
+    /// There was room from the last look on, if that found some, until `end_us`, as far as this one can say.
+    fn sum_room(&mut self, end_us: u64, now: Now) {
+        let passed = self.passed.as_of(now);
+        let more = passed.since_us.map_or(0, |of| end_us.saturating_sub(of));
+        self.passed = Passed {
+            open_us: passed.open_us.saturating_add(more),
+            ..passed
+        };
     }
 
     /// Looks again: if its class was next, the time since the last look was waited for those that were under way then. As long

@@ -30,6 +30,38 @@ pub enum Cause {
     Trim,
 }
 
+/// Who writes to the device for want of memory, or makes room there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// A worker, which takes the lock of power management for each of its operations.
+    Worker,
+    /// A call, which has that lock, and the lock of a VA space, all the time, and keeps the device attached.
+    Call,
+}
+
+impl Writer {
+    /// Says why its operation begins. `is_short`: there is more host memory than may be.
+    pub fn cause(self, is_short: impl FnOnce() -> bool) -> Cause {
+        match self {
+            // D-lock.
+            Self::Call => Cause::PartWrite,
+            Self::Worker => Cause::Spill {
+                is_short: is_short(),
+            },
+        }
+    }
+
+    /// Whether it waits for its turn no more. Whoever suspends the system, or detaches the device, waits for a worker, and
+    /// the worker's operation can be done later, or is not wanted any more.
+    pub fn gives_up(
+        self,
+        suspends: impl FnOnce() -> bool,
+        is_detached: impl FnOnce() -> bool,
+    ) -> bool {
+        self == Self::Worker && (suspends() || is_detached())
+    }
+}
+
 impl Cause {
     /// Says in which class it waits.
     pub fn class(self) -> Class {
@@ -69,6 +101,23 @@ mod tests {
             assert_eq!(cause.class(), Class::Fetch, "{cause:?}");
         }
         assert!(Cause::PartWrite.waits_in_space() && !Cause::Part.waits_in_space());
+    }
+
+    #[test]
+    fn a_worker_gives_its_turn_up_and_a_call_does_not() {
+        for (suspends, detached) in [(false, false), (true, false), (false, true), (true, true)] {
+            let gives_up = |of: Writer| of.gives_up(|| suspends, || detached);
+            assert_eq!(gives_up(Writer::Worker), suspends || detached);
+            assert!(!gives_up(Writer::Call));
+        }
+    }
+
+    #[test]
+    fn what_a_worker_writes_is_as_urgent_as_memory_is_short() {
+        for is_short in [false, true] {
+            let causes = [Writer::Worker, Writer::Call].map(|of| of.cause(|| is_short));
+            assert_eq!(causes, [Cause::Spill { is_short }, Cause::PartWrite]);
+        }
     }
 
     #[test]

@@ -39,11 +39,12 @@
 //! - **S-pins**: a spill that has begun is ended or abandoned, so its room on the device is given back.
 
 use super::super::mask::{PageMask, PAGES};
+use super::cause::Writer;
 use super::pressure::Tried;
 use super::{BlockPages, Error, Move, Piece, Spill, Table};
 use relocate::relocate;
 
-mod relocate;
+pub(super) mod relocate;
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
@@ -128,6 +129,9 @@ pub trait Machine: Copies {
 
     /// Lets go what `enter` took.
     fn leave(&mut self);
+
+    /// Whether somebody waits to suspend, for a call that has the lock of power management.
+    fn suspends(&mut self) -> bool;
 
     /// A try ended so. Returns whether the worker ends.
     fn ended(&mut self, tried: Tried) -> bool;
@@ -222,8 +226,7 @@ pub trait Machine: Copies {
     fn seal(&mut self, piece: &Piece) -> bool;
 
     /// Waits for a turn with the device ([`super::arbiter`]), also while a fault waits, which takes back what is
-    /// spilled and waits for no turn. Returns false if nobody wants the write any more, as the device is being detached, or
-    /// somebody waits to suspend for what [`Machine::enter`] took.
+    /// spilled and waits for no turn. Returns false if whoever this is gives it up ([`Writer::gives_up`]).
     fn take_turn(&mut self) -> bool;
 
     /// Ends the turn that [`Machine::take_turn`] gave.
@@ -270,7 +273,7 @@ pub fn work<M: Machine>(m: &mut M) {
                 break;
             }
         }
-        relocate(m);
+        relocate(m, Writer::Worker);
         let tried = match outcome {
             Outcome::Moved => Tried::Moved,
             Outcome::Failed => Tried::Failed,
@@ -325,7 +328,7 @@ pub fn spill<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -
 /// A block that is written by call.
 pub fn move_out<M: Machine>(m: &mut M, wanted: &PageMask) {
     if spill(m, Some(wanted), true) == Outcome::NoRoom {
-        relocate(m);
+        relocate(m, Writer::Call);
     }
 }
 

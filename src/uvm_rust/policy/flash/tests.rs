@@ -655,6 +655,31 @@ fn a_failed_copy_moves_nothing() {
     t.check();
 }
 
+/// Somebody suspends the system before the bytes are read.
+#[test]
+fn a_move_that_was_given_up_comes_first_again() {
+    let mut t = table(8);
+    let mut blocks = [(); 3].map(|()| BlockPages::new(512));
+    for b in &mut blocks {
+        spill(&mut t, b, PageMask::FULL);
+        b.forget(&mut t, &pages(100, 512));
+    }
+    let free = t.usage().free_slots;
+    let first = t.relocate_begin().unwrap();
+    let from = first.from;
+    t.relocate_give_up(first);
+    for _ in 0..20 {
+        let m = t.relocate_begin().unwrap();
+        assert_eq!((m.from, m.pages, t.is_busy()), (from, 100, true));
+        t.relocate_give_up(m);
+        t.check();
+        assert_eq!((t.usage().free_slots, t.is_busy()), (free, false));
+    }
+    let m = t.relocate_begin().unwrap();
+    assert_eq!((m.from, t.relocate_end(m, true)), (from, 100));
+    t.check();
+}
+
 /// A place that cannot be read keeps its slot, and no other.
 #[test]
 fn one_bad_place_does_not_end_relocation() {

@@ -319,8 +319,12 @@ impl Correlator {
     /// Addresses `first` to `last` went away.
     pub fn forget(&mut self, first: UmBlock, last: UmBlock) {
         self.held = None;
-        // No read of what is freed is under way.
-        self.change_coming(|p| (p.block < first || last < p.block).then_some(p));
+        // Nothing reads what is freed. But a va_block beside it may be in the same 2 MiB, and be read: the block keeps its place
+        // until somebody has looked.
+        self.change_coming(|p| {
+            let is_kept = p.block < first || last < p.block;
+            Some(if is_kept { p } else { p.over() })
+        });
         self.to_look = self.coming.len();
         self.predictor.forget(first, last);
     }

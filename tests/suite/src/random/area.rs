@@ -11,7 +11,7 @@ pub const PAGE_WORDS: usize = (PAGE / 8) as usize;
 /// A buffer with its model.
 #[derive(Debug)]
 pub struct Area {
-    /// The memory.
+    /// The memory that has this model.
     pub buffer: Buffer<u64>,
     /// What each word should be.
     pub model: Vec<u64>,
@@ -59,7 +59,7 @@ pub struct Wrong {
     pub seen: Option<u64>,
     /// It may be nothing but a lack of memory: UVM had none for a call, or for the fault of a kernel, which is fatal then.
     pub for_lack_of_memory: bool,
-    /// For people.
+    /// What is wrong, for people to read.
     pub what: String,
 }
 

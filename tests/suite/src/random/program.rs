@@ -51,7 +51,7 @@ pub enum Kind {
 /// Which memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Managed memory alone.
+    /// Managed memory, and no other.
     Managed,
     /// Ordinary memory alone, which GPUs reach through HMM.
     Ordinary,
@@ -88,7 +88,7 @@ pub struct Setup {
 /// A process, its memory, and what should be in it.
 #[derive(Debug)]
 pub struct Program {
-    /// Decides everything.
+    /// Decides what is done, and to what.
     pub rng: Rand64,
     /// The process, with its GPUs.
     pub process: Process,
@@ -98,7 +98,7 @@ pub struct Program {
     pub(super) setup: Setup,
     /// The driver has UVM_DISCARD.
     pub(super) has_discard: bool,
-    /// The memory.
+    /// Its memory, in pieces of their own.
     pub areas: Vec<Area>,
     values: Values,
     next_id: usize,

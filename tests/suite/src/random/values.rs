@@ -14,7 +14,7 @@ const LARGEST_ADDEND: u64 = 0xffff;
 /// Which values a program writes.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// Any.
+    /// Any values, which tell nothing.
     Any,
     /// Those that tell who has written them, so that memory of another process is recognized at once.
     Owned {

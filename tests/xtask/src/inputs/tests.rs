@@ -35,6 +35,7 @@ const FILES: &[&str] = &[
     "userlib/uvmrust/src/lib.rs",
     "sim/zoo/src/lib.rs",
     "sim/plan/src/lib.rs",
+    "sim/programs/src/lib.rs",
     "userlib/uvmrust/tests/fork.rs",
     "userlib/uvmrust/src/backend/tests.rs",
     "sim/cli/tests/cli.rs",
@@ -145,6 +146,8 @@ fn what_runs_a_lane_again() {
         ("tests/parts/loops.sh", &loops()),
         ("userlib/uvmrust/src/lib.rs", &library),
         ("sim/plan/src/lib.rs", &library),
+        ("sim/programs/src/lib.rs", &vm("target/release/policy")),
+        ("sim/zoo/src/lib.rs", &vm("cargo run -p uvmsim")),
         ("userlib/uvmrust/src/lib.rs", &vm("target/release/flash")),
         (
             "userlib/uvmrust/src/lib.rs",
@@ -186,6 +189,7 @@ fn what_does_not() {
         "tests/xtask/src/main.rs",
         "userlib/uvmrust/src/lib.rs",
         "sim/zoo/src/lib.rs",
+        "sim/programs/src/lib.rs",
     ] {
         assert!(!tree.again(file, &ladder), "{file}");
     }

@@ -113,6 +113,7 @@ pub(super) fn ours(seconds: u64) -> Sample {
     trainer.bytes_gpu = Some([(1, 7168 * MIB)].into());
     trainer.bytes_gpu_discarded = Some([(1, 60 * MIB)].into());
     trainer.bytes_gpu_max = [(1, 8192 * MIB)].into();
+    trainer.bytes_gpu_low = [(1, 2048 * MIB)].into();
     let idle = GpuSample {
         gpu: Gpu {
             name: Some("Tesla T4".into()),
@@ -171,6 +172,7 @@ pub(super) fn theirs(seconds: u64) -> Sample {
         (process.bytes_host, process.bytes_ssd) = (None, None);
         process.bytes_gpu_discarded = None;
         process.bytes_gpu_max.clear();
+        process.bytes_gpu_low.clear();
     }
     (sample.processes_hidden, sample.processes_hidden_count) = (true, Some(41));
     sample.notes =

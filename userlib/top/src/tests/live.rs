@@ -264,7 +264,7 @@ fn without_debugfs_descriptors_say_what_their_process_did() {
     symlink("/dev/nvidia-uvm", machine.folder.join("proc/60/fd/3")).unwrap();
     machine.file(
         "proc/60/fdinfo/3",
-        "drm-driver:\tnvidia-uvm\ndrm-client-id:\t3\nnvidia-uvm-tenant-ssd:\t4096\nnvidia-uvm-gpu1-faults:\t50\nnvidia-uvm-gpu1-resident:\t2097152\n\
+        "drm-driver:\tnvidia-uvm\ndrm-client-id:\t3\nnvidia-uvm-tenant-ssd:\t4096\nnvidia-uvm-gpu1-faults:\t50\nnvidia-uvm-gpu1-resident:\t2097152\nnvidia-uvm-gpu1-low:\t4096\n\
          drm-resident-memory:\t8192\nnvidia-uvm-ssd:\t12288\n",
     );
     let on_gpu = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu;
@@ -274,6 +274,8 @@ fn without_debugfs_descriptors_say_what_their_process_did() {
     assert_eq!(off_gpu, (Some(8192), Some(12288)));
     let max = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu_max;
     assert_eq!(max(&mut machine), [].into());
+    let low = |machine: &mut Machine| machine.live.sample().processes.remove(0).bytes_gpu_low;
+    assert_eq!(low(&mut machine), [(1, 4096)].into());
     let told = |machine: &mut Machine| {
         let process = machine.live.sample().processes.remove(0);
         let faults = process.gpus.map(|gpus| gpus[&1].faults);

@@ -323,5 +323,6 @@ fn what_programs_get() {
     assert_eq!(sample["processes_hidden_count"], 0);
     assert!(on_gpu(0).is_null());
     assert_eq!(sample["processes"][1]["bytes_gpu_max"]["1"], 8589934592_u64);
+    assert_eq!(sample["processes"][1]["bytes_gpu_low"]["1"], 2147483648_u64);
     assert_eq!(sample["ssd"]["all"]["spilled"], 52428800);
 }

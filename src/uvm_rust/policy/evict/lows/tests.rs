@@ -19,6 +19,8 @@ struct World {
     chunks: u32,
     /// Chunks that are being evicted.
     leaving: Vec<Chunk>,
+    /// Processes of which chunks are on their way to another list.
+    settling: Vec<Holder>,
 }
 
 impl World {
@@ -31,6 +33,35 @@ impl World {
             ready: false,
             chunks,
             leaving: Vec::new(),
+            settling: Vec::new(),
+        }
+    }
+
+    /// With fewer places than there are processes. All chunks are listed.
+    fn with_places(policy: Choice, chunks: u32, places: usize) -> Self {
+        let mut world = Self::new(policy, chunks);
+        world.roots = world.roots.with_places(places);
+        world.ready = world.roots.heed_lows(u32::MAX);
+        world
+    }
+
+    /// Sets a low as the driver does, whose process may have chunks in another list for a while.
+    fn sets_low(&mut self, holder: Holder, low: u32) {
+        let held = self.held(holder);
+        if held > 0 && self.roots.protect(holder, low, held) {
+            self.lows.insert(holder, low);
+            self.roots.unsettle_low(holder);
+            self.settling.retain(|of| *of != holder);
+            self.settling.push(holder);
+        }
+    }
+
+    /// Goes on with one of these for some steps.
+    fn settles(&mut self, steps: u32) {
+        if let Some(holder) = self.settling.pop() {
+            if !self.roots.settle_low(holder, steps) {
+                self.settling.insert(0, holder);
+            }
         }
     }
 
@@ -94,7 +125,11 @@ impl World {
                 change(&mut self.roots, Change::Whole(holder));
             }
         }
-        // Who holds nothing has no low any more.
+        self.ends_lows();
+    }
+
+    /// Who holds nothing has no low any more.
+    fn ends_lows(&mut self) {
         let lows = core::mem::take(&mut self.lows).into_iter();
         self.lows = lows.filter(|&(h, _)| self.held(h) > 0).collect();
     }
@@ -168,6 +203,54 @@ proptest! {
             world.ends(true);
         }
         prop_assert_eq!(left(&world), 0);
+    }
+
+    /// Where there are fewer places than processes, what goes is what the rule allows as soon as no chunk is on its way to
+    /// another list, and until then it goes in the order that there is without lows.
+    #[test]
+    fn chunks_change_their_lists_as_lows_are_set(
+        places in 2..5usize,
+        chunks in prop_oneof![4..40u32, 100..200u32],
+        steps in proptest::collection::vec(step(), 1..crate::testing::steps(500)),
+    ) {
+        let mut world = World::with_places(Choice::named("lru").unwrap(), chunks, places);
+        for step in steps {
+            match step {
+                (4 | 9, ..) => {
+                    world.evicts();
+                    world.ends(true);
+                    world.ends_lows();
+                }
+                (5 | 10, _, holder, low) => world.sets_low(holder, low),
+                // Half of them go back to 0.
+                (11, _, holder, _) => world.sets_low(holder, 0),
+                (6 | 12 | 13, _, _, number) => world.settles(number % 8),
+                _ => world.does(step),
+            }
+            let some = world.roots.some_may_go();
+            let used = some.map_or(Used::all(&world.roots), |some| Used::of(&world.roots, some));
+            let seen: Vec<_> = used.oldest_first().collect();
+            let mut all = world.roots.queues().iter(Queue::Used);
+            prop_assert!(seen.iter().all(|c| all.any(|of| of == *c)), "{seen:?}");
+            if world.settling.is_empty() {
+                let may_go = world.may_go();
+                prop_assert_eq!(used.count() as usize, may_go.len());
+                prop_assert_eq!(seen, may_go.into_iter().take(64).collect::<Vec<_>>());
+            }
+        }
+        // Once all lows are gone, any process can have one.
+        (1..6).for_each(|holder| world.sets_low(holder, 0));
+        while !world.settling.is_empty() {
+            world.settles(1);
+        }
+        for holder in 1..6 {
+            if world.held(holder) > 0 {
+                prop_assert!(world.roots.protect(holder, 1, world.held(holder)));
+                prop_assert!(world.roots.protect(holder, 0, world.held(holder)));
+                world.roots.unsettle_low(holder);
+                while !world.roots.settle_low(holder, 3) {}
+            }
+        }
     }
 
     /// While no low is set, whether lows are heeded makes no difference.
@@ -285,6 +368,59 @@ fn where_nothing_else_can_be_evicted_what_is_protected_goes() {
     assert_eq!(gpu.next(), Some(1));
     gpu.roots.set_by_default(false);
     assert_eq!(gpu.next(), Some(2));
+}
+
+/// Its chunks are with those of all others by then, as so many had some before.
+#[test]
+fn a_low_that_is_set_late_beside_many_protects_what_is_there() {
+    let many = PLACES as u64;
+    let mut gpu = Gpu::new("lru", 256);
+    gpu.protects(1000, 1);
+    (2000..2000 + many).for_each(|holder| _ = gpu.faults(holder, 0));
+    for block in 0..8 {
+        (1..3).for_each(|holder| _ = gpu.faults(holder, block));
+    }
+    gpu.protects(1, 8);
+    (0..1000).for_each(|block| _ = gpu.faults(3, block));
+    assert_eq!((gpu.count(1), gpu.count(2)), (8, 0));
+}
+
+#[test]
+fn who_has_no_low_any_more_leaves_the_place_to_others() {
+    let many = PLACES as u64;
+    let mut gpu = Gpu::new("lru", 512);
+    // All have memory when they get a low, and have it still when that is none again.
+    let all = 1..=2 * many;
+    all.clone().for_each(|holder| _ = gpu.faults(holder, 0));
+    for holders in [1..=many, many + 1..=2 * many] {
+        holders.clone().for_each(|holder| gpu.protects(holder, 1));
+        (0..1000).for_each(|block| _ = gpu.faults(1000, block));
+        let kept = holders.clone().filter(|&holder| gpu.count(holder) == 1);
+        assert!(kept.count() as u64 >= many / 2, "{holders:?}");
+        holders.for_each(|holder| gpu.protects(holder, 0));
+        all.clone().for_each(|holder| _ = gpu.faults(holder, 0));
+    }
+}
+
+/// What it uses meanwhile is not in the list any more, so that the list comes to an end.
+#[test]
+fn a_list_is_given_back_however_much_its_process_uses() {
+    let mut gpu = Gpu::new("lru", 64);
+    gpu.protects(1, 16);
+    (0..16).for_each(|block| _ = gpu.faults(1, block));
+    assert!(gpu.roots.protect(1, 0, 16));
+    gpu.roots.unsettle_low(1);
+    let is_its = |c: &usize| gpu.holds[*c].is_some_and(|(holder, _)| holder == 1);
+    let its: Vec<_> = (0..64).filter(is_its).collect();
+    let mut used = its.iter().cycle();
+    for _ in 0..40 {
+        if gpu.roots.settle_low(1, 1) {
+            return;
+        }
+        let chunk = *used.next().unwrap() as u32;
+        gpu.roots.change(chunk, Change::Whole(1)).unwrap();
+    }
+    panic!("it goes on and on");
 }
 
 #[test]

@@ -17,6 +17,9 @@ impl RootChunks {
         if let (Some(brought), Some(mark)) = (self.brought.get_mut(at), mark) {
             *brought = *mark;
         }
+        if let Some(holder) = self.present_of(owner).map(|p| p.holder) {
+            self.policy.brings(holder, true);
+        }
     }
 
     /// Somebody has asked for `chunk`, or its contents are gone.

@@ -22,6 +22,27 @@ impl RootChunks {
         self.lows.protect(holder, low, held)
     }
 
+    /// The low of `holder` was set ([`RootChunks::protect`]): what it had before is protected as well, or, without a low, its place
+    /// is another's, once [`RootChunks::settle_low`] has said so.
+    pub fn unsettle_low(&mut self, holder: Holder) {
+        self.lows.unsettle(holder);
+    }
+
+    /// Goes on with that for `most` chunks, and says whether that was all. The caller may let its lock go in between.
+    pub fn settle_low(&mut self, holder: Holder, most: u32) -> bool {
+        let holders = &self.holders;
+        let holder_of = |chunk| holders.holder_of(chunk);
+        self.lows.settle(holder, holder_of, most)
+    }
+
+    /// Has so few places for processes that tests fill them.
+    #[cfg(test)]
+    pub(in super::super) fn with_places(mut self, places: usize) -> Self {
+        let chunks = self.belongs.len() as u32;
+        self.lows = super::Lows::with_places(chunks, places).unwrap();
+        self
+    }
+
     /// `chunk` is `holder`'s now. It is on no queue, or is enqueued next.
     pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
         let before = self.holders.give(chunk, holder);

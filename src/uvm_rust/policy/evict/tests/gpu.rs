@@ -35,6 +35,8 @@ impl Gpu {
         while !self.roots.heed_lows(7) {}
         self.lows.insert(holder, low);
         self.roots.protect(holder, low, self.count(holder) as u32);
+        self.roots.unsettle_low(holder);
+        while !self.roots.settle_low(holder, 7) {}
     }
 
     /// As the driver does after each allocation for a process with a low.

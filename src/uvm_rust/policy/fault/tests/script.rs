@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
+mod again;
 mod busy;
 mod checks;
 mod refused;
@@ -32,7 +33,7 @@ enum Did {
     CancelChannel(u32),
     Enter {
         space: u64,
-        to_cancel: bool,
+        entering: Entering,
     },
     Leave,
     Nap,
@@ -234,10 +235,10 @@ impl Machine for Script {
 
     fn publish(&mut self, _: &[Record], _: &[u32]) {}
 
-    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered {
+    fn enter(&mut self, space: u64, entering: Entering) -> Entered {
         let is_of = |did: &Did| matches!(did, Enter { space: of, .. } if *of == space);
         let before = Self::count(self, is_of);
-        let _ = self.note(Enter { space, to_cancel });
+        let _ = self.note(Enter { space, entering });
         let is_after = |(of, times)| of == space && before >= times;
         if self.busy.contains(&space) || self.busy_after.is_some_and(is_after) {
             Entered::Busy
@@ -380,14 +381,21 @@ const WAIT_UPDATE: Did = Flushed(Flush::WaitUpdatePut);
 fn enter(space: u64) -> Did {
     Enter {
         space,
-        to_cancel: false,
+        entering: Entering::Service,
+    }
+}
+
+fn enter_again(space: u64) -> Did {
+    Enter {
+        space,
+        entering: Entering::Again,
     }
 }
 
 fn enter_to_cancel(space: u64) -> Did {
     Enter {
         space,
-        to_cancel: true,
+        entering: Entering::Cancel,
     }
 }
 
@@ -658,10 +666,10 @@ fn the_locks_are_let_go_and_taken_again_when_the_machine_asks() {
         service(0),
         service(1),
         Leave,
-        enter(1),
+        enter_again(1),
         service(1),
         Leave,
-        enter(1),
+        enter_again(1),
         in_place,
         // The fault after it may be migrated again.
         service(2),
@@ -844,7 +852,7 @@ fn only_the_faults_of_the_space_with_a_fatal_one_are_looked_at_to_cancel() {
     script.run(params()).unwrap();
     let whole = [
         WaitService,
-        enter(2),
+        enter_again(2),
         WAIT_UPDATE,
         WaitReplays(true),
         Fetch {
@@ -937,7 +945,7 @@ fn a_cancel_of_a_space_that_the_gpu_left_only_flushes() {
     script.run(params()).unwrap();
     let whole = [
         WaitService,
-        enter(2),
+        enter_again(2),
         WAIT_UPDATE,
         WaitReplays(true),
         Leave,
@@ -952,7 +960,7 @@ fn nothing_is_cancelled_that_did_not_come_back() {
     script.run(params()).unwrap();
     let whole = [
         WaitService,
-        enter(2),
+        enter_again(2),
         WAIT_UPDATE,
         WaitReplays(true),
         Leave,

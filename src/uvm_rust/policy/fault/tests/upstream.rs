@@ -151,7 +151,7 @@ impl Upstream {
     fn service(&mut self, w: &mut World) -> Result<(), u32> {
         let mut at = 0;
         while let Some(record) = self.records.get(at).copied() {
-            let registered = w.enter(record.who, false) == Entered::Registered;
+            let registered = w.enter(record.who, Entering::Service) == Entered::Registered;
             let n = if record.fatal != 0 {
                 w.found_fatal(at as u32);
                 Ok(1)
@@ -177,7 +177,7 @@ impl Upstream {
     }
 
     fn cancel(&mut self, w: &mut World, space: u64) -> Result<(), u32> {
-        let registered = w.enter(space, false) == Entered::Registered;
+        let registered = w.enter(space, Entering::Again) == Entered::Registered;
         w.flush(Flush::WaitUpdatePut)?;
         w.wait_replays(true)?;
         if registered {
@@ -208,7 +208,7 @@ impl Upstream {
 
     fn cancel_all(&mut self, w: &mut World, reason: u32) -> Result<(), u32> {
         for (at, record) in self.records.iter().enumerate() {
-            if w.enter(record.who, true) == Entered::Registered {
+            if w.enter(record.who, Entering::Cancel) == Entered::Registered {
                 w.cancel(at as u32, 1, Some(reason))?;
             }
             w.leave();

@@ -344,14 +344,14 @@ impl Machine for World {
         self.fatal = vec![None; records.len()];
     }
 
-    fn enter(&mut self, space: u64, to_cancel: bool) -> Entered {
+    fn enter(&mut self, space: u64, entering: Entering) -> Entered {
         self.called();
         assert_eq!(self.held, None, "F-lock");
         if self.contended > 0 && self.random() % self.contended == 0 {
             self.busy += 1;
             return Entered::Busy;
         }
-        self.held = Some((space, to_cancel));
+        self.held = Some((space, entering == Entering::Cancel));
         self.fresh = (false, false);
         if self.registered[space as usize] {
             Entered::Registered

@@ -334,6 +334,74 @@ fn who_does_not_come_for_its_turn_is_passed_over() {
     assert!(a.others_begin(&mut spill, then + 2 + YIELD_US));
 }
 
+/// Each fault waits for half a millisecond only, after a millisecond and a half without one. Whoever is not next looks as each
+/// one comes and goes.
+#[test]
+fn short_faults_do_not_have_the_time_begin_anew() {
+    let a = busy();
+    let (mut absent, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
+    assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut spill, 0));
+    a.others_end();
+    let (open, shut) = (1_500, 500);
+    let (mut now, mut open_us) = (0, 0);
+    assert!(!a.others_begin(&mut spill, now));
+    while open_us + open < YIELD_US {
+        (now, open_us) = (now + open, open_us + open);
+        let waits = a.wait(now);
+        // It looks somewhat later, and the device was the fault's meanwhile.
+        assert!(!a.others_begin(&mut spill, now + 1));
+        assert!(!a.others_begin(&mut spill, now + shut - 1));
+        now += shut;
+        a.give_up(waits);
+        assert!(!a.others_begin(&mut spill, now), "after {open_us} us");
+    }
+    let left = YIELD_US - open_us;
+    assert!(
+        !a.others_begin(&mut spill, now + left - 1),
+        "that is sooner"
+    );
+    // The time is up while a fault waits.
+    let waits = a.wait(now + left);
+    assert!(!a.others_begin(&mut spill, now + left));
+    a.give_up(waits);
+    assert!(a.others_begin(&mut spill, now + left));
+    // Whoever is next has as much time again.
+    let mut spill = Turn::new(Class::Spill);
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, now + left));
+    assert!(!a.others_begin(&mut spill, now + left + YIELD_US - 1));
+}
+
+/// Faults wait for most of the time.
+#[test]
+fn what_faults_have_is_no_room_that_nobody_used() {
+    let a = busy();
+    let (mut absent, mut spill) = (Turn::new(Class::Fetch), Turn::new(Class::Spill));
+    assert!(!a.others_begin(&mut absent, 0) && !a.others_begin(&mut spill, 0));
+    a.others_end();
+    assert!(!a.others_begin(&mut spill, 0));
+    // Nobody looks before the fault has waited for long.
+    let waits = a.wait(1);
+    assert!(!a.others_begin(&mut spill, 2 * YIELD_US));
+    a.give_up(waits);
+    let then = 3 * YIELD_US;
+    assert!(!a.others_begin(&mut spill, then));
+    assert!(!a.others_begin(&mut spill, then + YIELD_US - 2));
+    assert!(a.others_begin(&mut spill, then + YIELD_US - 1));
+}
+
+/// It passes once for each time that it has found room for long.
+#[test]
+fn who_has_passed_over_another_waits_anew() {
+    let a = busy();
+    let (mut absent, mut part) = (Turn::new(Class::Fetch), Turn::new(Class::Evict));
+    assert!(!a.others_begin(&mut absent, 0) && !a.may_pass(&mut part, 0));
+    a.others_end();
+    assert!(!a.may_pass(&mut part, 0) && a.may_pass(&mut part, YIELD_US));
+    assert!(!a.may_pass(&mut part, YIELD_US));
+    assert!(!a.may_pass(&mut part, 2 * YIELD_US - 1) && a.may_pass(&mut part, 2 * YIELD_US));
+}
+
 /// Who waits behind another class does not know how long the device takes.
 #[test]
 fn who_is_not_next_loses_no_patience() {
@@ -390,7 +458,11 @@ fn who_is_not_next_has_no_more_room_for_having_waited() {
             waited_us: PATIENCE_US,
             waited_in_all_us: PATIENCE_MOST_US,
             deep: Some((0, Now::default())),
-            passed: Some((0, DEPTH)),
+            passed: Passed {
+                begun: DEPTH,
+                open_us: 0,
+                since_us: Some(0),
+            },
             ..Turn::default()
         };
         assert!(!a.others_begin(&mut fetch, YIELD_US));
@@ -582,8 +654,9 @@ struct Waiting {
     turn: Turn,
     in_line: bool,
     came: Option<u64>,
-    /// When it found room that it was not to have, and how many had begun by then.
-    passed: Option<(u64, u64)>,
+    /// How long it has found room that it was not to have; since when, if it found some when it last looked; and how many had
+    /// begun by then.
+    passed: (u64, Option<u64>, u64),
 }
 
 /// The arbiter in plain numbers, one thread at a time.
@@ -607,7 +680,7 @@ impl Simple {
     fn leaves(&mut self, of: &mut Waiting) {
         let class = of.turn.class as usize;
         self.lines[class] -= u64::from(core::mem::take(&mut of.in_line));
-        of.passed = None;
+        of.passed = (0, None, 0);
         let came = of.came.take();
         self.eldest[class] = self.eldest[class].filter(|eldest| came != Some(*eldest));
     }
@@ -628,13 +701,19 @@ impl Simple {
         let is_eldest = self.eldest[class].is_none_or(|eldest| of.came.unwrap_or(now) <= eldest);
         is_next &= is_eldest;
         let by_age = is_next && !is_first;
-        let passed = of.passed.filter(|(_, begun)| *begun == self.begun);
-        let is_passed_over = passed.is_some_and(|(since, _)| now - since >= YIELD_US);
+        let is_closed = self.faults > 0 && theirs;
+        let until = if is_closed { self.closed } else { now };
+        let open = match of.passed {
+            (_, _, begun) if begun != self.begun => 0,
+            (open, None, _) => open,
+            (open, Some(since), _) => open + until.saturating_sub(since),
+        };
+        let is_passed_over = open >= YIELD_US;
         let lost_patience = !patient && is_next && !is_passed_over;
         let depth = if lost_patience { 2 * DEPTH } else { DEPTH };
-        let has_room = self.running < depth && !(self.faults > 0 && theirs);
+        let has_room = self.running < depth && !is_closed;
         is_next |= is_passed_over;
-        of.passed = (has_room && !is_next).then(|| passed.unwrap_or((now, self.begun)));
+        of.passed = (open, (has_room && !is_next).then_some(now), self.begun);
         let begins = has_room && is_next;
         if begins {
             self.running += 1;
@@ -689,7 +768,7 @@ fn it_is_what_a_slow_and_obvious_one_is() {
                 turn: Turn::new(Class::ALL[d.below(4)]),
                 in_line: false,
                 came: None,
-                passed: None,
+                passed: (0, None, 0),
             }),
             5 if !waiting.is_empty() && d.one_in(4) => {
                 let n = d.below(waiting.len());

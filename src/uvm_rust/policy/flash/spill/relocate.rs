@@ -5,6 +5,7 @@
 //! What is read is compared with its sums before it is written. The copy takes the place of the bytes that it was made
 //! of, and these may still be right where only the read was wrong.
 
+use super::super::cause::Writer;
 use super::super::Move;
 use super::{Count, Machine, PAGE_BYTES};
 
@@ -14,29 +15,46 @@ const MOVES: u32 = 16;
 /// How often what is to be moved is read: bytes that were changed on the way may be right another time.
 const READS: u32 = 2;
 
-/// Gathers free space, some at a time.
-pub(super) fn relocate<M: Machine>(m: &mut M) {
+/// Gathers free space, some at a time. Whoever suspends waits for one of these at most.
+pub(in super::super) fn relocate<M: Machine>(m: &mut M, by: Writer) {
     let reserve = m.workers().saturating_add(1);
     for _ in 0..MOVES {
-        let begun = m.table(|table| {
-            let low = table.is_low(reserve);
-            low.then(|| table.relocate_begin()).flatten()
-        });
-        let Some(to_move) = begun else {
-            return;
+        let goes_on = match by {
+            Writer::Worker => {
+                m.enter() && {
+                    let moved = moves_one(m, reserve);
+                    m.leave();
+                    moved
+                }
+            }
+            // It has what a worker takes here.
+            Writer::Call => moves_one(m, reserve) && !m.suspends(),
         };
-        // Both are one operation for the arbiter: who has only read has done nothing yet.
-        let has_turn = m.take_turn();
-        let copied = has_turn && copy(m, &to_move);
-        if has_turn {
-            m.end_turn();
-        }
-        let pages = m.table(|table| table.relocate_end(to_move, copied));
-        m.count(Count::Relocated, u64::from(pages) * PAGE_BYTES);
-        if !copied {
+        if !goes_on {
             return;
         }
     }
+}
+
+/// Moves an extent, if less is free than `reserve` and there is something to gain. Returns whether that was done.
+fn moves_one<M: Machine>(m: &mut M, reserve: u32) -> bool {
+    let begun = m.table(|table| {
+        let low = table.is_low(reserve);
+        low.then(|| table.relocate_begin()).flatten()
+    });
+    let Some(to_move) = begun else {
+        return false;
+    };
+    // Both are one operation for the arbiter: who has only read has done nothing yet.
+    if !m.take_turn() {
+        m.table(|table| table.relocate_give_up(to_move));
+        return false;
+    }
+    let copied = copy(m, &to_move);
+    m.end_turn();
+    let pages = m.table(|table| table.relocate_end(to_move, copied));
+    m.count(Count::Relocated, u64::from(pages) * PAGE_BYTES);
+    copied
 }
 
 /// Copies an extent to its new place; returns whether that succeeded. Bytes that are not those that were written are not

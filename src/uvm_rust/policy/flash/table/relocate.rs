@@ -92,15 +92,26 @@ impl Table {
     /// the meantime is given back there. Returns how many pages are at the new place.
     pub fn relocate_end(&mut self, m: Move, copied: bool) -> u16 {
         let moved = if copied { self.switch(&m) } else { 0 };
-        if moved == 0 && !self.lacks(Part::RoomBack) {
-            self.unappend(m.to, m.pages);
-        }
-        self.give_back(m.to.slot, m.pages - moved);
+        self.ends(&m, moved);
         if !copied && !self.lacks(Part::Shuns) {
             self.shun(m.from.slot);
         }
         self.unpin_slot(m.from.slot);
         moved
+    }
+
+    /// Ends a move of which nothing was tried: its slot is not at fault, and comes first again.
+    pub fn relocate_give_up(&mut self, m: Move) {
+        self.ends(&m, 0);
+        self.unpin_slot(m.from.slot);
+    }
+
+    /// Gives the room back that a move does not need, of which so many pages were `moved`.
+    fn ends(&mut self, m: &Move, moved: u16) {
+        if moved == 0 && !self.lacks(Part::RoomBack) {
+            self.unappend(m.to, m.pages);
+        }
+        self.give_back(m.to.slot, m.pages - moved);
     }
 
     /// Has what is left of the extent point to the copy. It may be in pieces now: a piece that

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
-use uvm_policy::evict::{Owner, Queue, Queues, RootChunks, Victim, OWNERS};
+use uvm_policy::evict::{spared, Change, Owner, Queue, Queues, RootChunks, Victim, OWNERS};
 
 const KINDS: [Queue; 4] = [Queue::Unused, Queue::Discarded, Queue::Used, Queue::Used];
 /// How many marked chunks are passed over: as many as `RootChunks` looks at.
@@ -201,12 +201,117 @@ fn queues(chunks: u32, ops: &[u8]) {
     }
 }
 
+/// What lows are to come to, without lists for each process.
+struct Lows {
+    roots: RootChunks,
+    /// The used chunks, the oldest first.
+    used: Vec<u32>,
+    lows: HashMap<u64, u32>,
+    heeded: bool,
+    /// Processes of which chunks may be on their way to another list.
+    settling: Vec<u64>,
+    chunks: u32,
+}
+
+impl Lows {
+    fn held(&self, holder: u64) -> u32 {
+        let held = (0..self.chunks).filter(|c| self.roots.holder_of(*c) == holder);
+        held.count() as u32
+    }
+
+    fn is_protected(&self, chunk: u32) -> bool {
+        let holder = self.roots.holder_of(chunk);
+        let low = self.lows.get(&holder).copied().unwrap_or(0);
+        low > 0 && self.held(holder) <= low
+    }
+
+    /// The used chunk that goes first.
+    fn first(&self) -> Option<u32> {
+        let may_go: Vec<_> = self
+            .used
+            .iter()
+            .filter(|c| !self.is_protected(**c))
+            .collect();
+        let some = may_go.len() > spared(self.chunks) as usize;
+        let first = if some { may_go[0] } else { self.used.first()? };
+        Some(*first)
+    }
+
+    fn uses(&mut self, chunk: u32, holder: u64) {
+        self.roots.used_by(chunk, holder).expect("a chunk");
+        self.roots
+            .change(chunk, Change::Whole(holder))
+            .expect("a chunk");
+        self.used.retain(|c| *c != chunk);
+        self.used.push(chunk);
+    }
+
+    fn leaves(&mut self, chunk: u32, change: Change) {
+        self.roots.change(chunk, change).expect("a chunk");
+        self.used.retain(|c| *c != chunk);
+    }
+
+    /// As the driver does, which has lows heeded before it sets one. There are places for all.
+    fn sets(&mut self, holder: u64, low: u32) {
+        assert!(self.roots.protect(holder, low, self.held(holder)));
+        self.lows.insert(holder, low);
+        self.roots.unsettle_low(holder);
+        self.settling.push(holder);
+    }
+
+    fn settles(&mut self, holder: u64, most: u32) {
+        if self.roots.settle_low(holder, most) {
+            self.settling.retain(|of| *of != holder);
+        }
+    }
+}
+
+/// Lows that are set, and are no more, while chunks come and go.
+fn lows(chunks: u32, ops: &[u8]) {
+    let mut w = Lows {
+        roots: RootChunks::new(chunks).expect("memory"),
+        used: Vec::new(),
+        lows: HashMap::new(),
+        heeded: false,
+        settling: Vec::new(),
+        chunks,
+    };
+    for op in ops.chunks_exact(4) {
+        let (chunk, holder) = (u32::from(op[1]), u64::from(op[2] % 48));
+        let number = u32::from(op[3] % 16);
+        match op[0] & 15 {
+            0..=5 if chunk < chunks => w.uses(chunk, holder),
+            6 if chunk < chunks => w.leaves(chunk, Change::Free { zeroed: false }),
+            7 if chunk < chunks => w.leaves(chunk, Change::Pinned),
+            8 | 9 => w.heeded |= w.roots.heed_lows(number),
+            10..=12 if w.heeded && holder > 0 && w.held(holder) > 0 => w.sets(holder, number / 2),
+            13.. => w.settles(holder, number),
+            _ => {}
+        }
+        let held: Vec<_> = w
+            .lows
+            .keys()
+            .filter(|of| w.held(**of) == 0)
+            .copied()
+            .collect();
+        held.iter().for_each(|of| _ = w.lows.remove(of));
+        let Some(victim) = w.roots.victim().filter(|v| v.queue == Queue::Used) else {
+            continue;
+        };
+        if w.settling.is_empty() {
+            assert_eq!(Some(victim.chunk), w.first());
+        } else {
+            assert!(w.used.contains(&victim.chunk));
+        }
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     let [head, ops @ ..] = data else { return };
-    let chunks = u32::from(head >> 1);
-    if head & 1 == 0 {
-        roots(chunks, ops);
-    } else {
-        queues(chunks, ops);
+    let chunks = u32::from(head / 3);
+    match head % 3 {
+        0 => roots(chunks, ops),
+        1 => queues(chunks, ops),
+        _ => lows(chunks, ops),
     }
 });

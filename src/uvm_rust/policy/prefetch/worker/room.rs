@@ -44,12 +44,14 @@ impl<M: Machine> Run<'_, M> {
         });
     }
 
-    /// W-room: whether a chunk can be had without evicting what is expected. Where all queues are empty, all chunks are
+    /// W-room: whether a chunk can be had for what kernel number `until` accesses, without evicting what is expected, but
+    /// for what the policy gives. Where all queues are empty, all chunks are
     /// pinned: there is none until somebody lets one go, which a guess does not wait for. One of the process's own
     /// goes for it if the process is at its maximum, whatever is free.
-    pub(super) fn has_room(&mut self) -> bool {
+    pub(super) fn has_room(&mut self, until: u32) -> bool {
+        let holder = self.machine.holder();
+        let ahead = until.wrapping_sub(self.said.unwrap_or(until));
         if self.machine.is_full() {
-            let holder = self.machine.holder();
             let spare = self.machine.chunks(|roots, _| roots.has_spare(holder));
             return spare.unwrap_or(true);
         }
@@ -57,7 +59,7 @@ impl<M: Machine> Run<'_, M> {
             || self.machine.free_chunks(1) > 0
             || self
                 .machine
-                .chunks(|roots, _| roots.victim().is_some_and(|v| !v.expected))
+                .chunks(|roots, _| roots.has_room_for(holder, ahead))
                 .unwrap_or(true)
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Run<'a, M> {
     /// Chunks that turned out not to be movable.
     pub(super) in_vain: u32,
     /// The number of the current kernel that the chunks were told.
-    said: Option<u32>,
+    pub(super) said: Option<u32>,
     /// The copies under way, by their numbers.
     copies: [Option<Copy>; IN_FLIGHT as usize],
     /// The number of the next copy.
@@ -522,7 +522,7 @@ impl<'a, M: Machine> Run<'a, M> {
         let has_chunk = !pages.there.is_empty() && !self.worker.lacks(Part::HasChunk);
         let needs_none = missing.is_empty() && self.worker.lacks(Part::SsdRoom);
         if !has_chunk && !attempt.asked && !needs_none {
-            if !self.has_room() {
+            if !self.has_room(attempt.until) {
                 return Way::Not(Outcome::NoRoom);
             }
             // The chunk that the lock is let go for may have been the last one.

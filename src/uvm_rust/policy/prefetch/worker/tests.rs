@@ -6,7 +6,7 @@ mod threads;
 mod world;
 
 use super::*;
-use crate::policy::evict::{Queue, OWNERS};
+use crate::policy::evict::{Choice, Queue, OWNERS};
 use crate::policy::mask::Region;
 use crate::policy::prefetch::feed::FETCHES;
 use crate::policy::prefetch::{Config, ExecId, UmBlock};

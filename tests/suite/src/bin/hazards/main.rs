@@ -13,6 +13,7 @@ mod input_vgpu;
 mod lazy;
 mod migrate;
 mod notifier;
+mod ordinary;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
     inject::run(&mut suite);
     migrate::run(&mut suite);
     notifier::run(&mut suite);
+    ordinary::run(&mut suite);
     held::run(&mut suite);
     half_way::run(&mut suite);
     lazy::run(&mut suite);

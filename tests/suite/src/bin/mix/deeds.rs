@@ -20,7 +20,7 @@ pub(crate) enum Act {
     Announce,
     /// To the SSD, to the host or to the GPU, at once.
     Tier,
-    /// The same, later.
+    /// The same, while it does other things.
     Queue,
     /// A channel of its own fails.
     Channel,
@@ -39,13 +39,13 @@ pub(crate) enum Event {
     High,
     /// The fault buffer is found full.
     Buffer,
-    /// RM refuses memory.
+    /// RM refuses some allocations of memory.
     Refuse,
     /// RM takes memory, and keeps it for a while.
     Keep,
     /// Evictions find all ordinary memory held, for a while.
     Held,
-    /// The system sleeps.
+    /// The system sleeps, and wakes up.
     Sleep,
 }
 

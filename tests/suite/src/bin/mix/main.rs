@@ -51,7 +51,7 @@ pub(crate) struct Post {
     pub(crate) number: usize,
     /// Which of those that follow each other under this number.
     pub(crate) life: u16,
-    /// The board's path.
+    /// The path by which it opens the board.
     pub(crate) board: String,
 }
 

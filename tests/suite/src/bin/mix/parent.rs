@@ -23,10 +23,8 @@ use crate::Options;
 const PERIOD: Duration = Duration::from_millis(10);
 /// From so many operations on, each kind must have been done.
 const MANY: u64 = 4000;
-/// How long after its end a limit may be why a process ends.
-const AFTERMATH: Duration = Duration::from_secs(5);
 
-/// Runs it all.
+/// Runs the workers to their end, and says what became of them.
 pub(crate) fn run(options: &Options) -> Outcome {
     let process = Process::new()?;
     if driver_version(&process)?.is_none() {
@@ -268,7 +266,11 @@ impl<'a> Crew<'a> {
         }
         if was_killed {
             self.ends.killed += 1;
-        } else if slot.limited && is_for_lack_of_memory(status) && self.events.limited(AFTERMATH) {
+        } else if slot.limited
+            && is_for_lack_of_memory(status)
+            // The end of one that is killed takes a while, and so may what this process does meanwhile.
+            && self.events.limited(self.options.patience)
+        {
             self.ends.by_limit += 1;
         } else {
             let life = slot.life;

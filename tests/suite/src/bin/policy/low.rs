@@ -17,10 +17,11 @@ const BOTH: u32 = uapi::UVM_RUST_QUOTA_MAX | uapi::UVM_RUST_QUOTA_LOW;
 /// The program's option with which a test starts it.
 pub const CHILD: &str = "--child-raises";
 
-pub fn run(suite: &mut Suite, policy: &str) {
+/// The tests; `counts` if the VM's clock counts instructions.
+pub fn run(suite: &mut Suite, policy: &str, counts: bool) {
     for (when, name) in [(When::InTurn, "in turn"), (When::AtOnce, "at once")] {
         let name = format!("three processes that are protected beside a loud one, {name}");
-        suite.test(&name, &[], || beside(policy, when));
+        suite.test(&name, &[], || beside(policy, when, counts));
     }
     suite.test("what is not used of a low is lent", &[], lent);
     suite.test("a low that is set late protects what is there", &[], late);
@@ -37,18 +38,26 @@ fn protects() -> Result<bool, Failure> {
 }
 
 /// What a JSON object has for a row.
-fn row(name: &str, quiet: Quiet, blocks: u64) -> String {
+fn row(name: &str, quiet: Quiet, blocks: u64, counts: bool) -> String {
     let kept = match quiet.kept {
         u64::MAX => "null".to_owned(),
         kept => format!("{:.3}", kept as f64 / (blocks * BLOCK) as f64),
     };
     let Quiet { again, faults, .. } = quiet;
-    format!(r#""{name}": {{"bytes_again": {again}, "faults": {faults}, "kept": {kept}}}"#)
+    let instructions = match counts {
+        true => format!(r#", "instructions": {}"#, quiet.turns.as_nanos()),
+        false => String::new(),
+    };
+    format!(
+        r#""{name}": {{"bytes_again": {again}, "faults": {faults}, "kept": {kept}{instructions}}}"#
+    )
 }
 
 /// Three processes of equal lows keep nine tenths of what they were promised, and take 1.2 times the faults that they take
-/// beside a quiet process at most. Without lows they do not.
-fn beside(policy: &str, when: When) -> Outcome {
+/// beside a quiet process at most, and 1.25 times the instructions where `counts` says that these are known. Without lows
+/// they do not.
+fn beside(policy: &str, when: When, counts: bool) -> Outcome {
+    let counts = counts && when == When::InTurn;
     let (room, blocks) = room()?;
     let protects = protects()?;
     let beside = |of: u64, low: u64| {
@@ -64,10 +73,10 @@ fn beside(policy: &str, when: When) -> Outcome {
     let without = beside(4 * room, 0)?;
     let with = protects.then(|| beside(4 * room, blocks)).transpose()?;
     let mut rows = vec![
-        row("beside_quiet", quiet, blocks),
-        row("beside_loud", without, blocks),
+        row("beside_quiet", quiet, blocks, counts),
+        row("beside_loud", without, blocks, counts),
     ];
-    rows.extend(with.map(|with| row("beside_loud_with_low", with, blocks)));
+    rows.extend(with.map(|with| row("beside_loud_with_low", with, blocks, counts)));
     println!(
         r#"# json {{"policy": "{policy}", "turns": {}, "quiet": {QUIET}, "rounds": {ROUNDS}, "promised_bytes": {}, "gpu_bytes": {}, {}}}"#,
         when == When::InTurn,
@@ -88,6 +97,12 @@ fn beside(policy: &str, when: When) -> Outcome {
             without.faults,
             quiet.faults
         );
+        ensure!(
+            !counts || 4 * without.turns > 5 * quiet.turns,
+            "{:?} without lows, {:?} beside a quiet process",
+            without.turns,
+            quiet.turns
+        );
     }
     let Some(with) = with else {
         return Ok(Pass::Ok);
@@ -104,6 +119,12 @@ fn beside(policy: &str, when: When) -> Outcome {
         "{} faults, {} beside a quiet process",
         with.faults,
         quiet.faults
+    );
+    ensure!(
+        !counts || 4 * with.turns <= 5 * quiet.turns,
+        "{:?}, {:?} beside a quiet process",
+        with.turns,
+        quiet.turns
     );
     Ok(Pass::Ok)
 }

@@ -3,6 +3,7 @@
 //! program that goes through half as much memory again as the GPU has, round after round.
 
 mod low;
+mod programs;
 mod quota;
 mod shares;
 mod together;
@@ -14,13 +15,15 @@ use shares::When;
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str =
-    "usage: policy [--rounds N] [--shares] [--quota] [--low] [--together] [--only TEXT]
+const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--low [--counts]] [--programs]
+              [--together] [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
   --quota      instead, a process that may hold only so much of the GPU
   --low        instead, processes that others leave so much of the GPU to, whatever driver is loaded
+  --counts     with it, in a VM whose clock counts instructions (ICOUNT=1): judge these, too
+  --programs   instead, programs that take turns on the GPU, whatever driver is loaded
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
 ";
@@ -33,11 +36,12 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 fn main() -> ExitCode {
     use lexopt::prelude::*;
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
-    let mut lows = false;
+    let (mut lows, mut counts, mut programs) = (false, false, false);
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
         Some(quota::CHILD) => return quota::child_lowers(),
         Some(low::CHILD) => return low::child_raises(),
+        Some(programs::CHILD) => return programs::child(std::env::args().nth(2)),
         Some(quota::LOOPS) => return quota::child_loops(),
         _ => {}
     }
@@ -59,6 +63,14 @@ fn main() -> ExitCode {
             }
             Long("low") => {
                 lows = true;
+                continue;
+            }
+            Long("counts") => {
+                counts = true;
+                continue;
+            }
+            Long("programs") => {
+                programs = true;
                 continue;
             }
             Long("together") => {
@@ -101,9 +113,13 @@ fn main() -> ExitCode {
         quota::run(&mut suite);
         return suite.finish();
     }
+    if programs {
+        programs::run(&mut suite, policy().as_deref());
+        return suite.finish();
+    }
     let policy = || policy().unwrap_or_else(|| "not our driver".to_owned());
     if lows {
-        low::run(&mut suite, &policy());
+        low::run(&mut suite, &policy(), counts);
         return suite.finish();
     }
     if shares {

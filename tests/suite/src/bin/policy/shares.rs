@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::quota::told;
 use uvm_suite::{ensure, Failure, Outcome, Pass};
@@ -99,6 +100,9 @@ pub struct Quiet {
     pub faults: u64,
     /// The least that one of them has on the GPU as the fourth one ends a round; `u64::MAX` if that is not told.
     pub kept: u64,
+    /// How long their turns took together, from the beginning on, with what the kernel and the software GPU did for
+    /// them. In a VM whose clock counts instructions (`ICOUNT=1`) these are instructions. 0 where all run at once.
+    pub turns: Duration,
 }
 
 impl Neighbour {
@@ -108,18 +112,20 @@ impl Neighbour {
         let quiet = quiet.collect::<Result<Vec<_>, _>>()?;
         let fourth = Tenant::new(self.blocks)?;
         let mut faults = 0;
+        let mut turns = Duration::ZERO;
         // Everybody has what there is room for before the others are counted.
         for tenant in quiet.iter().chain([&fourth]) {
             if let Some(low) = self.low {
                 (tenant.process).set_low(tenant.gpu.uuid(), low * BLOCK)?;
             }
+            let begin = Instant::now();
             tenant.goes_through()?;
+            let took = begin.elapsed();
             let first = tenant.brought()?.gpu_faults;
-            faults += if core::ptr::eq(tenant, &fourth) {
-                0
-            } else {
-                first
-            };
+            if !core::ptr::eq(tenant, &fourth) {
+                faults += first;
+                turns += took;
+            }
         }
         let kept = AtomicU64::new(u64::MAX);
         let passes = || -> Result<(), Failure> {
@@ -134,10 +140,15 @@ impl Neighbour {
             When::InTurn => {
                 for _ in 0..ROUNDS {
                     passes()?;
+                    let begin = Instant::now();
                     quiet.iter().try_for_each(Tenant::goes_through)?;
+                    turns += begin.elapsed();
                 }
             }
-            When::AtOnce => at_once(&quiet, passes)?,
+            When::AtOnce => {
+                turns = Duration::ZERO;
+                at_once(&quiet, passes)?;
+            }
         }
         let mut again = 0;
         for tenant in &quiet {
@@ -155,6 +166,7 @@ impl Neighbour {
             again,
             faults,
             kept,
+            turns,
         })
     }
 }

@@ -92,7 +92,7 @@ fn what_is_behind_a_busy_space_may_be_migrated() {
         enter(1),
         service(0),
         Leave,
-        enter(1),
+        enter_again(1),
         enter(2),
         service(1),
         Invalidate,
@@ -108,7 +108,10 @@ fn a_cancel_of_a_busy_space_only_flushes() {
     // The batch got in once, and the cancel does not.
     script.busy_after = Some((2, 1));
     script.run(params()).unwrap();
-    assert_eq!(script.since(WaitService), [WaitService, enter(2), UPDATE]);
+    assert_eq!(
+        script.since(WaitService),
+        [WaitService, enter_again(2), UPDATE]
+    );
 }
 
 #[test]

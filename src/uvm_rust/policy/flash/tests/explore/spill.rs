@@ -4,10 +4,10 @@
 //! calls the other threads go on, which spill, too, as [`super::threads`] has it.
 
 use super::super::super::arbiter;
-use super::super::super::cause::Cause;
+use super::super::super::cause::{Cause, Writer};
 use super::super::super::pressure::Tried;
 use super::super::super::spill::{
-    move_out, spill, work, Copies, Count, Facts, Machine, Outcome, Unmapped,
+    move_out, relocate, spill, work, Copies, Count, Facts, Machine, Outcome, Unmapped,
 };
 use super::super::super::{BlockPages, Move, Piece, Place, Spill, Table};
 use super::asked::Asked;
@@ -28,7 +28,7 @@ pub(super) const FOR_EVER: u32 = 30_000;
 /// What a worker's turn has come to so far.
 #[derive(Default)]
 struct Turn {
-    /// The device was detached before its write could begin.
+    /// The device was detached, or somebody suspended the system, before its write could begin.
     gave_up: bool,
     /// Somebody suspends the system, so that the worker was refused.
     is_refused: bool,
@@ -88,6 +88,9 @@ pub(super) struct Real<'a, 'w> {
     pub(super) trimmed: u64,
     /// How often it gave its turn up.
     pub(super) given_up: u32,
+    /// What was copied inside the device, in extents, and after how many of them somebody suspends the system.
+    pub(super) relocated: u32,
+    pub(super) suspended_after: u32,
     /// It lets the device go, so nobody else wants anything of that.
     pub(super) is_last: bool,
 }
@@ -120,6 +123,8 @@ impl<'a, 'w> Real<'a, 'w> {
             spilled: 0,
             trimmed: 0,
             given_up: 0,
+            relocated: 0,
+            suspended_after: u32::MAX,
             is_last: false,
         }
     }
@@ -349,13 +354,24 @@ impl Machine for Real<'_, '_> {
     }
 
     fn enter(&mut self) -> bool {
-        self.entered = !self.w.chance(32);
-        self.turn.is_refused = !self.entered;
+        if self.entered {
+            self.broken("S-lock: entered twice");
+        }
+        self.entered = !self.w.now().suspends && !self.w.chance(32);
+        // The tier is told of a block that was chosen in vain, and of no relocation.
+        self.turn.is_refused = !self.entered && self.chosen.is_some();
         self.entered
     }
 
     fn leave(&mut self) {
         self.entered = false;
+    }
+
+    fn suspends(&mut self) -> bool {
+        if !self.by_call {
+            self.broken("a worker only tries to enter");
+        }
+        self.w.now().suspends
     }
 
     fn ended(&mut self, tried: Tried) -> bool {
@@ -595,13 +611,17 @@ impl Machine for Real<'_, '_> {
     }
 
     fn take_turn(&mut self) -> bool {
-        let by_call = self.by_call;
-        let cause = if by_call {
-            Cause::PartWrite
+        let by = if self.by_call {
+            Writer::Call
         } else {
-            self.w.spill_cause()
+            Writer::Worker
         };
-        let begun = self.take_turn_unless(cause, |w| !by_call && !w.now().attached);
+        if self.entered == self.by_call {
+            self.broken("who suspends does not wait for whoever waits here");
+        }
+        let cause = by.cause(|| self.w.chance(2));
+        let is_over = |w: &World| by.gives_up(|| w.now().suspends, || !w.now().attached);
+        let begun = self.take_turn_unless(cause, is_over);
         self.turn.gave_up |= !begun;
         self.given_up += u32::from(!begun);
         begun
@@ -669,8 +689,13 @@ impl Machine for Real<'_, '_> {
     }
 
     fn count(&mut self, what: Count, n: u64) {
-        if what == Count::Spilled {
-            self.spilled += n;
+        match what {
+            Count::Spilled => self.spilled += n,
+            Count::Relocated if n > 0 => {
+                self.relocated += 1;
+                self.w.now().suspends |= self.relocated == self.suspended_after;
+            }
+            _ => {}
         }
     }
 }
@@ -692,6 +717,13 @@ impl Real<'_, '_> {
         if !self.hoped_for_all {
             self.broken("blocks that were looked at in vain are not looked at again");
         }
+    }
+
+    /// Relocation for a worker, or for a call.
+    pub(super) fn relocate(&mut self, by: Writer) {
+        self.by_call = by == Writer::Call;
+        relocate::relocate(self, by);
+        self.by_call = false;
     }
 
     /// A call that writes some pages of a block: the caller has the VA space's lock in read mode.

@@ -194,6 +194,8 @@ pub(super) struct State {
     pub(super) pool: Pool<Buffers>,
     /// uvm_rust_tier.dev is this device.
     pub(super) attached: bool,
+    /// Somebody suspends the system.
+    pub(super) suspends: bool,
     pub(super) closed: bool,
     pub(super) workers: u32,
     tier: Tier<usize, usize, ()>,
@@ -510,6 +512,7 @@ impl World {
             progress: 0,
             pool: Pool::new(sets_of(seed)),
             attached: true,
+            suspends: false,
             closed: false,
             workers: 0,
             tier: Tier::default(),

@@ -207,6 +207,39 @@ fn what_has_no_room_waits(lack: Option<Part>) {
     assert_eq!(s.count(|did| *did == MOVED), s.blocks().len());
 }
 
+/// In its turn a process gets what another one waits with, whatever that expects, for as many kernels as its last turn
+/// had. When it waits itself, it gets nothing.
+fn a_turn_makes_room_for_its_kernels(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let w = worker(true, 0, lack);
+    let turns = Choice::named("turns").unwrap();
+    s.roots = Some(RootChunks::with_policy(64, turns).unwrap());
+    s.free = 0;
+    let announced = |s: &mut Script, holder| {
+        let roots = s.roots.as_mut().unwrap();
+        roots.announced(holder, true);
+    };
+    // Two kernels to a turn.
+    for holder in [OURS, OURS, THEIRS] {
+        announced(&mut s, holder);
+    }
+    s.used(3, THEIRS);
+    let roots = s.roots.as_mut().unwrap();
+    let other = roots.add_owner(THEIRS);
+    (0..3).for_each(|c| roots.expect(c, other, 9));
+    announced(&mut s, OURS);
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!(s.blocks(), [10, 11, 20, 21, 30]);
+    assert_eq!(s.count(|did| *did == MOVED), 4);
+    assert_eq!(s.count(|did| *did == Brought(Outcome::NoRoom, 0)), 1);
+    s.did.clear();
+    announced(&mut s, THEIRS);
+    s.kernel(2, false);
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!(s.count(|did| *did == MOVED), 0);
+    assert_eq!(s.count(|did| *did == Brought(Outcome::NoRoom, 0)), 1);
+}
+
 /// Where all chunks are pinned, and where the driver found no memory after all, the rest waits for the next kernel, too. The
 /// locks are not held for it meanwhile.
 fn what_gets_no_memory_waits(lack: Option<Part>) {
@@ -793,6 +826,10 @@ pub(super) const ALL: &[(&str, Test)] = &[
     ("faults_do_not_starve_it", faults_do_not_starve_it),
     ("it_stops", it_stops),
     ("what_has_no_room_waits", what_has_no_room_waits),
+    (
+        "a_turn_makes_room_for_its_kernels",
+        a_turn_makes_room_for_its_kernels,
+    ),
     ("what_gets_no_memory_waits", what_gets_no_memory_waits),
     (
         "what_has_a_chunk_needs_no_room",
