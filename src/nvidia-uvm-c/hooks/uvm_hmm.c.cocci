@@ -35,22 +35,20 @@ uvm_hmm_va_block_service_locked(...)
 <...
 ret = migrate_vma_setup_locked(args, block);
 UVM_ASSERT(!ret);
-+ if (uvm_rust_has_shared(args)) {
-+	status = uvm_rust_unshare(block, va_block_retry, service_context, region, args);
-+	return status == NV_OK ? NV_WARN_MORE_PROCESSING_REQUIRED : status;
-+ }
++ if (uvm_rust_has_shared(args))
++	return uvm_rust_fault_shared(uvm_rust_unshare(block, va_block_retry, service_context, region, args));
 ...>
 }
 
-// The same where a program asks for it: such a page stays on the host this time.
+// The same where a program asks for it.
 @ shared_migrate @
-expression E, event;
+expression E;
 @@
 uvm_hmm_va_block_migrate_locked(...)
 {
 <...
 + if (!UVM_ID_IS_CPU(dest_id) && uvm_rust_has_shared(args))
-+	return uvm_rust_unshare(va_block, va_block_retry, service_context, region, args);
-E = uvm_hmm_migrate_alloc_and_copy(vma, event);
++	return uvm_rust_migrate_shared(uvm_rust_unshare(va_block, va_block_retry, service_context, region, args));
+E = uvm_hmm_migrate_alloc_and_copy(...);
 ...>
 }

@@ -8,25 +8,29 @@ use std::process::ExitCode;
 use uvm_suite::{ensure, this_program, Failure, Forked, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process};
 
-use crate::{gpu_writes, start, start_ordinary, NONE};
+use crate::half_way::ACROSS_POLICIES;
+use crate::{gpu_writes, start, start_ordinary};
 
-/// Words of the memory: some pages.
-const SOME: usize = 16 * 512;
+const PAGES: u64 = 16;
+/// Words of the memory.
+const SOME: usize = PAGES as usize * 512;
 
 /// Where the memory is when the process forks, and what happens to it before the GPU writes.
-const WAYS: [&str; 5] = [
+const WAYS: [&str; 7] = [
     "on the GPU when it forks",
     "on the host",
     "moved afterwards",
     "on the GPU, and moved",
     "read afterwards",
+    "on the GPU, and accessed by it",
+    "on the GPU, and read by the CPU",
 ];
 
 pub(crate) fn run(suite: &mut Suite) {
     for way in WAYS {
         suite.test(
             &format!("forked: a child does not see what a GPU writes ({way})"),
-            NONE,
+            ACROSS_POLICIES,
             || stays(way),
         );
     }
@@ -80,7 +84,25 @@ fn forks(way: &str) -> Result<(), Failure> {
 fn meanwhile(way: &str, process: &Process, gpu: &Gpu, buffer: &Buffer<u64>) -> Result<(), Failure> {
     match way {
         "moved afterwards" | "on the GPU, and moved" => {
-            process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?
+            process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+            for page in 0..PAGES {
+                let there = process.residency(buffer.address() + page * 4096)?;
+                ensure!(
+                    there.resident == [gpu.uuid()],
+                    "page {page} is on {:?} after UVM_MIGRATE",
+                    there.resident
+                );
+            }
+        }
+        // It maps what is on the GPU.
+        "on the GPU, and accessed by it" => {
+            process.set_accessed_by(buffer.address(), buffer.bytes(), gpu.uuid())?
+        }
+        // Linux brings one page to the host for both, and the GPU that accesses it gets a mapping.
+        "on the GPU, and read by the CPU" => {
+            process.set_accessed_by(buffer.address(), buffer.bytes(), gpu.uuid())?;
+            let wrong = buffer.first_other(|i| 100 + i as u64);
+            ensure!(wrong.is_none(), "before the write: {wrong:x?}");
         }
         // The GPU may get more of a mapping than it has asked for.
         "read afterwards" => {
