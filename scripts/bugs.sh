@@ -32,6 +32,7 @@ bugs=(
 	"in_vain|in_vain|60|skipped|fails||held: what an eviction got in vain goes"
 	"notifier|notifier|60|skipped|fails||notifier"
 	"cpu_fault|cpu_fault|60|fails|fails||while its GPU goes"
+	"forked|forked|60|fails|fails||on the GPU when it forks"
 	"duplicates|duplicates|60|fails|fails||two copies"
 	"moved_in_vain|duplicates|300|absent|absent|native_discard=fails|discard: moves to a full GPU"
 	"context|context|60|fails|fails|native_discard=ok|somebody holds"

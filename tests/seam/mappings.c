@@ -19,7 +19,11 @@ static struct { nv_kthread_q_t global_q; } g_uvm_global;
 static bool mm_taken, space_taken;
 static int slept, waited, slept_locked;
 
-bool uvm_rust_fix_mappings;
+bool uvm_rust_fix_mappings, uvm_rust_fix_forked;
+
+typedef enum { UVM_PROT_NONE, UVM_PROT_READ_ONLY, UVM_PROT_READ_WRITE } uvm_prot_t;
+static bool is_ordinary;
+#define uvm_va_block_is_hmm(block)		((void)(block), is_ordinary)
 
 static bool has_fatal_engines;
 /* The time in milliseconds, and from which sleep on the locks are free; until then that of the memory, too, is taken. */
@@ -167,6 +171,14 @@ int main(void)
 	va_block.queued = true;
 	say("once, if it was queued meanwhile", !looks(true, true, false, true) && leaves(0, true));
 	say("without the mend the thread waits for both", looks(false, true, true, false) && waited == 2 && leaves(0, false));
+	uvm_rust_fix_forked = true;
+	say("managed memory that nobody faulted for may be written to",
+	    uvm_rust_unasked_prot(&va_block, UVM_PROT_READ_WRITE) == UVM_PROT_READ_WRITE);
+	is_ordinary = true;
+	say("ordinary memory may be read", uvm_rust_unasked_prot(&va_block, UVM_PROT_READ_WRITE) == UVM_PROT_READ_ONLY);
+	say("if at all", uvm_rust_unasked_prot(&va_block, UVM_PROT_NONE) == UVM_PROT_NONE);
+	uvm_rust_fix_forked = false;
+	say("and written to without the mend", uvm_rust_unasked_prot(&va_block, UVM_PROT_READ_WRITE) == UVM_PROT_READ_WRITE);
 	printf("1..%d\n", number);
 	return failed;
 }

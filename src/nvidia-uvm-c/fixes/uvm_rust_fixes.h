@@ -33,6 +33,7 @@
 	fix(reclaim, "Memory notifiers do not wait for reclaim, which may be waiting for them; 0: they do")		\
 	fix(cpu_fault, "A CPU fault on ordinary memory does not wait for who unregisters a GPU; 0: each waits for the other")	\
 	fix(nvlink_lock, "A CPU fault that asked for errors of NVLink's has the VA space's lock once, and keeps those GPUs (570 and later); 0: twice, and a process never ends")	\
+	fix(forked, "A GPU gets no page of ordinary memory that a forked process has as well; 0: that process sees what the GPU writes")	\
 	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing, and fails if it could not duplicate; 0: writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
 	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\

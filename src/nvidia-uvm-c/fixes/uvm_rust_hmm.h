@@ -87,6 +87,109 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 #define uvm_va_block_context_free	uvm_rust_notifier_context_free
 
 #if UVM_IS_CONFIG_HMM()
+#include <linux/hmm.h>
+
+/* --- pages that a forked process has as well ----------------------------------------- */
+
+/*
+ * After fork() parent and child map the same pages for reading only, until one of them writes and gets a page of its own.
+ * Linux moves such a page to a GPU for both of them. Upstream then maps it for writing there, as the memory as a whole may be
+ * written to, and what a GPU of the one writes the other sees.
+ *
+ * So whoever brings pages to a GPU asks first which of them may not be written to, in memory that may be. These go to the
+ * host, and Linux is asked for them as for a write, which gives this process pages of its own. Mappings that nobody has faulted
+ * for are for reading only: uvm_rust_mappings.h.
+ */
+
+/* Where upstream allocates a GPU's chunks before it knows which pages move, uvm_rust_on_hmm.h has both of these. */
+#ifndef uvm_rust_free_ahead
+#define uvm_rust_free_ahead(va_block, retry)	((void)0)
+
+static NV_STATUS hmm_make_resident_cpu(uvm_va_block_t *va_block, struct vm_area_struct *vma, unsigned long *hmm_pfns,
+				       uvm_va_block_region_t region, NvU8 *access_type,
+				       uvm_page_mask_t *populated_page_mask);
+#define uvm_rust_make_resident_cpu(va_block, retry, vma, pfns, region)	\
+	hmm_make_resident_cpu(va_block, vma, pfns, region, NULL, NULL)
+#endif
+
+/* Such pages, from the first to the last, as numbers in @args. There are none if the region is empty. */
+static inline uvm_va_block_region_t uvm_rust_shared(const struct migrate_vma *args)
+{
+	const unsigned long wanted = MIGRATE_PFN_VALID | MIGRATE_PFN_MIGRATE;
+	uvm_va_block_region_t shared = {};
+
+	if (!uvm_rust_fix_forked || !(args->vma->vm_flags & VM_WRITE))
+		return shared;
+	for (unsigned long i = 0; i < args->npages; i++) {
+		if ((args->src[i] & (wanted | MIGRATE_PFN_WRITE)) != wanted)
+			continue;
+		if (!shared.outer)
+			shared.first = i;
+		shared.outer = i + 1;
+	}
+	return shared;
+}
+
+static inline bool uvm_rust_has_shared(const struct migrate_vma *args)
+{
+	return uvm_rust_shared(args).outer;
+}
+
+/* May all pages of @region be written to, by what Linux said last? */
+static inline bool uvm_rust_all_writable(const unsigned long *pfns, uvm_va_block_region_t region)
+{
+	for (uvm_page_index_t page = region.first; page < region.outer; page++)
+		if (!(pfns[page] & HMM_PFN_WRITE))
+			return false;
+	return true;
+}
+
+/*
+ * Gives back what @args, which begin with @region, have isolated, and gives the process pages of its own. Called with what a
+ * migration holds; the va_block's lock is let go in between, as it is where upstream has Linux bring pages to the host.
+ *
+ * Returns NV_OK if it has them all, and the caller is to begin anew; NV_WARN_MORE_PROCESSING_REQUIRED if Linux moves one of the
+ * pages for nobody at the moment, or changes them all the time; NV_ERR_MORE_PROCESSING_REQUIRED as upstream does; else why not:
+ * userfaultfd protects a page from writing, or there is no memory.
+ */
+static NV_STATUS uvm_rust_unshare(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry,
+				  uvm_service_block_context_t *context, uvm_va_block_region_t region,
+				  struct migrate_vma *args)
+{
+	unsigned long *pfns = context->block_context->hmm.src_pfns;
+	struct vm_area_struct *vma = args->vma;
+	uvm_va_block_region_t shared = uvm_rust_shared(args);
+	NV_STATUS status;
+
+	shared = uvm_va_block_region(region.first + shared.first, region.first + shared.outer);
+	migrate_vma_finalize(args);
+	uvm_rust_free_ahead(va_block, retry);
+	status = uvm_hmm_va_block_migrate_locked(va_block, retry, context, UVM_ID_CPU, shared,
+						 UVM_MAKE_RESIDENT_CAUSE_API_MIGRATE);
+	if (status != NV_OK && status != NV_WARN_MORE_PROCESSING_REQUIRED)
+		return status;
+	/* The first time Linux changes them and says to ask again, the second time they are there. */
+	for (unsigned int i = 0; i < 4; i++) {
+		status = uvm_rust_make_resident_cpu(va_block, retry, vma, pfns, shared);
+		if (status != NV_WARN_MORE_PROCESSING_REQUIRED)
+			break;
+	}
+	if (status == NV_OK && !uvm_rust_all_writable(pfns, shared))
+		status = NV_WARN_MORE_PROCESSING_REQUIRED;
+	return status;
+}
+
+/* The service of a fault begins anew, in any case but an error. */
+static inline NV_STATUS uvm_rust_fault_shared(NV_STATUS status)
+{
+	return status == NV_OK ? NV_WARN_MORE_PROCESSING_REQUIRED : status;
+}
+
+/* UVM_MIGRATE begins anew as well. Else it would map the pages that it leaves on the GPU. */
+static inline NV_STATUS uvm_rust_migrate_shared(NV_STATUS status)
+{
+	return status == NV_OK || status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_ERR_MORE_PROCESSING_REQUIRED : status;
+}
 
 /* --- copies to the host that fail ---------------------------------------------------- */
 

@@ -146,4 +146,15 @@ static inline bool uvm_rust_mappings_space(uvm_va_space_t *va_space, uvm_va_bloc
 	return true;
 }
 
+/*
+ * What a GPU may do with a page that it gets a mapping of without a fault: because SetAccessedBy says so, or as the page
+ * thrashes. Of ordinary memory it may read, as a forked process may have the page as well (uvm_rust_hmm.h). A write faults.
+ */
+static inline uvm_prot_t uvm_rust_unasked_prot(uvm_va_block_t *va_block, uvm_prot_t prot)
+{
+	if (!uvm_rust_fix_forked || !uvm_va_block_is_hmm(va_block))
+		return prot;
+	return min(prot, UVM_PROT_READ_ONLY);
+}
+
 #endif

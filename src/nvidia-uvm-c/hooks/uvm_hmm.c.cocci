@@ -25,3 +25,30 @@ uvm_mmu_chunk_unmap(given, T);
 + uvm_rust_chunk_is_nobodys(block, given);
 ...>
 }
+
+// What a forked process has as well does not go to a GPU as it is.
+@ shared_fault @
+identifier ret, args, block;
+@@
+uvm_hmm_va_block_service_locked(...)
+{
+<...
+ret = migrate_vma_setup_locked(args, block);
+UVM_ASSERT(!ret);
++ if (uvm_rust_has_shared(args))
++	return uvm_rust_fault_shared(uvm_rust_unshare(block, va_block_retry, service_context, region, args));
+...>
+}
+
+// The same where a program asks for it.
+@ shared_migrate @
+expression E;
+@@
+uvm_hmm_va_block_migrate_locked(...)
+{
+<...
++ if (!UVM_ID_IS_CPU(dest_id) && uvm_rust_has_shared(args))
++	return uvm_rust_migrate_shared(uvm_rust_unshare(va_block, va_block_retry, service_context, region, args));
+E = uvm_hmm_migrate_alloc_and_copy(...);
+...>
+}

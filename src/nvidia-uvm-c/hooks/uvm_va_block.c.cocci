@@ -233,3 +233,27 @@ uvm_page_mask_init_from_big_ptes(uvm_va_block_t *block, ...)
   }
 ...>
 }
+
+// Who gets a mapping of ordinary memory without a fault may read (uvm_rust_mappings.h).
+@ unasked @
+identifier block, prot;
+@@
+uvm_va_block_add_mappings(uvm_va_block_t *block, ...)
+{
+<...
+prot = uvm_va_block_page_compute_highest_permission(block, ...);
++ if (UVM_ID_IS_GPU(processor_id))
++	prot = uvm_rust_unasked_prot(block, prot);
+...>
+}
+
+@ unasked_moved @
+identifier block;
+@@
+uvm_va_block_add_mappings_after_migration(uvm_va_block_t *block, ...)
+{
+<...
+uvm_assert_mutex_locked(&block->lock);
++ max_prot = uvm_rust_unasked_prot(block, max_prot);
+...>
+}

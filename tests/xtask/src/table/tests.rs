@@ -244,13 +244,13 @@ fn options_reach_the_commands() {
     let mix = named(&debug, "debug/mix");
     assert_eq!(
         mix.command[1],
-        "target/release/mix --device $SSD --ops 100000 --without fork-gpu"
+        "target/release/mix --device $SSD --ops 100000"
     );
     assert!(mix.env.contains(&debugs));
     let mix = |env: &[(&str, &str)]| named(&of("vm", env), "rust/mix").command[1].clone();
     assert_eq!(
         mix(&[("SEED", "7")]),
-        "target/release/mix --device $SSD --ops 4000 --seed 7 --without fork-gpu"
+        "target/release/mix --device $SSD --ops 4000 --seed 7"
     );
 }
 

@@ -364,11 +364,10 @@ fn random(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
 }
 
 /// Several random programs beside each other, with the SSD tier and the correlation prefetcher on; `ops` operations of all.
-/// NVIDIA's driver, and ours so far, shows a forked child what its parent's GPU writes (docs/testing.md).
 pub fn mix(name: &str, settings: &[&str], ops: u32, setting: &Setting) -> Part {
     let settings = [&["VIDMEM=64M", "VM_TIMEOUT=1200", PREFETCH][..], settings].concat();
     let seed = seed(setting);
-    let command = format!("{SUITE}/mix --device $SSD --ops {ops}{seed} --without fork-gpu");
+    let command = format!("{SUITE}/mix --device $SSD --ops {ops}{seed}");
     ssd(name, &settings, &command)
 }
 

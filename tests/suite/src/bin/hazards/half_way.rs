@@ -11,7 +11,7 @@ use crate::{gpu_writes, start, NONE, WORDS};
 
 /// Upstream's develop build asserts, also unmodified, whenever it looks at a region of ordinary
 /// memory that has two policies; so often that the kernel's log does not hold all of it.
-const ACROSS_POLICIES: &[Allowed] = &[
+pub(crate) const ACROSS_POLICIES: &[Allowed] = &[
     Allowed {
         text: "uvm_hmm_va_block_assert_policy_is_valid",
         times: usize::MAX,

@@ -4,6 +4,7 @@
 
 mod charge;
 mod faults;
+mod forked;
 mod half_way;
 mod held;
 mod inject;
@@ -62,6 +63,10 @@ fn main() -> ExitCode {
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-shares")) => return charge::child_overflows(Process::shared()),
+            Some(Long("child-forks")) => {
+                let way = parser.value().and_then(|way| way.string());
+                return forked::child_forks(&way.unwrap_or_default());
+            }
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
                 print!("{HELP}");
@@ -83,6 +88,7 @@ fn main() -> ExitCode {
     half_way::run(&mut suite);
     lazy::run(&mut suite);
     charge::run(&mut suite);
+    forked::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
