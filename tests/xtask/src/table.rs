@@ -72,7 +72,6 @@ pub struct Amount {
     rounds: u32,
     loops: u32,
     ops: u32,
-    mix: u32,
     fuzz: u32,
     odd_rounds: u32,
 }
@@ -84,7 +83,6 @@ const SHORT: Amount = Amount {
     rounds: 6,
     loops: 60,
     ops: 4000,
-    mix: 4000,
     fuzz: 1500,
     odd_rounds: 2,
 };
@@ -94,7 +92,6 @@ const LONG: Amount = Amount {
     rounds: 10,
     loops: 100,
     ops: 10000,
-    mix: 20000,
     fuzz: 5000,
     odd_rounds: 5,
 };

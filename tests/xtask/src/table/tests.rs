@@ -63,7 +63,6 @@ fn the_lanes_of_the_vm() {
         "demo",
         "upstream/ladder",
         "rust/random",
-        "rust/mix",
         "rust/flash",
         "rust/overlap",
     ] {
@@ -193,7 +192,6 @@ fn threads_that_meet_in_the_driver_have_two_cpus() {
         "rust/storms",
         "rust/hazards",
         "rust/odd-gpu",
-        "rust/mix",
         "rust/flash",
         "rust/kselftest",
         "rust/library",
@@ -247,10 +245,10 @@ fn options_reach_the_commands() {
         "target/release/mix --device $SSD --ops 100000"
     );
     assert!(mix.env.contains(&debugs));
-    let mix = |env: &[(&str, &str)]| named(&of("vm", env), "rust/mix").command[1].clone();
+    let mix = |env: &[(&str, &str)]| named(&of("debug", env), "debug/mix").command[1].clone();
     assert_eq!(
         mix(&[("SEED", "7")]),
-        "target/release/mix --device $SSD --ops 4000 --seed 7"
+        "target/release/mix --device $SSD --ops 100000 --seed 7"
     );
 }
 

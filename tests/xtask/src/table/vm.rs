@@ -306,9 +306,6 @@ pub fn suite(driver: &str, setting: &Setting, amount: Amount) -> Vec<Part> {
         format!("contend --rounds {rounds}{seed}"),
     )];
     parts.extend(random(driver, setting, amount));
-    if ours {
-        parts.push(mix("rust/mix", &[], amount.mix, setting));
-    }
     parts.extend([
         vm(
             "storms",
