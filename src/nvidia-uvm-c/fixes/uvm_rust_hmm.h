@@ -5,6 +5,7 @@
 #ifndef UVM_RUST_HMM_H
 #define UVM_RUST_HMM_H
 
+#include <linux/hmm.h>
 #include <linux/lockdep.h>
 #include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
@@ -143,6 +144,42 @@ static inline bool uvm_rust_all_writable(const unsigned long *pfns, uvm_va_block
 			return false;
 	return true;
 }
+
+/*
+ * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has write-protected,
+ * a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So whoever asks is told to ask again.
+ */
+static int uvm_rust_range_fault(struct hmm_range *range)
+{
+	const unsigned long write = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE, pages = (range->end - range->start) >> PAGE_SHIFT;
+	unsigned long asked[PAGES_PER_UVM_VA_BLOCK / BITS_PER_LONG] = { 0 };
+	bool on_gpu = false;
+	int ret;
+
+	if (!uvm_rust_fix_forked || pages > PAGES_PER_UVM_VA_BLOCK)
+		return hmm_range_fault(range);
+	for (unsigned long i = 0; i < pages; i++)
+		if ((range->hmm_pfns[i] & write) == write)
+			__set_bit(i, asked);
+		else if (range->hmm_pfns[i] & HMM_PFN_REQ_FAULT)
+			continue;
+		else
+			return hmm_range_fault(range);
+	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
+	ret = hmm_range_fault(range);
+	for (unsigned long i = 0; i < pages; i++) {
+		unsigned long pfn = range->hmm_pfns[i];
+
+		on_gpu |= !ret && test_bit(i, asked) && (pfn & (HMM_PFN_VALID | HMM_PFN_WRITE)) == HMM_PFN_VALID &&
+			  is_device_private_page(hmm_pfn_to_page(pfn));
+		range->hmm_pfns[i] = test_bit(i, asked) ? write : HMM_PFN_REQ_FAULT;
+	}
+	if (ret)
+		return ret;
+	return on_gpu ? -EBUSY : hmm_range_fault(range);
+}
+
+#define hmm_range_fault uvm_rust_range_fault
 
 /*
  * Gives back what @args, which begin with @region, have isolated, and gives the process pages of its own. Called with what a
