@@ -88,7 +88,6 @@ static inline int uvm_rust_interval_notifier_insert(struct mmu_interval_notifier
 #define uvm_va_block_context_free	uvm_rust_notifier_context_free
 
 #if UVM_IS_CONFIG_HMM()
-#include <linux/hmm.h>
 
 /* --- pages that a forked process has as well ----------------------------------------- */
 
@@ -146,8 +145,9 @@ static inline bool uvm_rust_all_writable(const unsigned long *pfns, uvm_va_block
 }
 
 /*
- * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has write-protected,
- * a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So whoever asks is told to ask again.
+ * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has
+ * write-protected, a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So
+ * whoever asks is told to ask again.
  */
 static int uvm_rust_range_fault(struct hmm_range *range)
 {
@@ -158,19 +158,19 @@ static int uvm_rust_range_fault(struct hmm_range *range)
 
 	if (!uvm_rust_fix_forked || pages > PAGES_PER_UVM_VA_BLOCK)
 		return hmm_range_fault(range);
-	for (unsigned long i = 0; i < pages; i++)
-		if ((range->hmm_pfns[i] & write) == write)
-			__set_bit(i, asked);
-		else if (range->hmm_pfns[i] & HMM_PFN_REQ_FAULT)
-			continue;
-		else
+	for (unsigned long i = 0; i < pages; i++) {
+		/* Whoever only looks is not told to ask again. */
+		if (!(range->hmm_pfns[i] & HMM_PFN_REQ_FAULT))
 			return hmm_range_fault(range);
+		if (range->hmm_pfns[i] & HMM_PFN_REQ_WRITE)
+			__set_bit(i, asked);
+	}
 	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
 	ret = hmm_range_fault(range);
 	for (unsigned long i = 0; i < pages; i++) {
 		unsigned long pfn = range->hmm_pfns[i];
 
-		on_gpu |= !ret && test_bit(i, asked) && (pfn & (HMM_PFN_VALID | HMM_PFN_WRITE)) == HMM_PFN_VALID &&
+		on_gpu |= test_bit(i, asked) && (pfn & (HMM_PFN_VALID | HMM_PFN_WRITE)) == HMM_PFN_VALID &&
 			  is_device_private_page(hmm_pfn_to_page(pfn));
 		range->hmm_pfns[i] = test_bit(i, asked) ? write : HMM_PFN_REQ_FAULT;
 	}

@@ -42,7 +42,7 @@ impl Forked {
     ///
     /// # Errors
     ///
-    /// Those of waitpid(2).
+    /// waitpid(2) fails, which no signal makes it do.
     pub fn wait(mut self) -> io::Result<ExitStatus> {
         self.end()
     }

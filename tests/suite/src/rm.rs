@@ -14,6 +14,20 @@ pub const ENDLESS: u64 = 1 << 39;
 /// What RM says of a range with memory in it that UVM cannot give back.
 pub const IN_USE: u32 = 0x17;
 
+/// Has something happen to a GPU so often, or to so many pages: one of `VGPU_INJECT_…`.
+///
+/// # Errors
+///
+/// Those of the call. What UVM refuses is no error, but the status of what is returned.
+pub fn inject(gpu: &Gpu, kind: u32, count: u64) -> vgpu_client::Result<Inject> {
+    gpu.device().inject(Inject {
+        gpu: gpu.index(),
+        kind,
+        count,
+        ..Default::default()
+    })
+}
+
 /// RM takes a range of vidmem of GPU number `gpu` back, for as long as its client is open.
 ///
 /// # Errors

@@ -22,9 +22,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use uvm_suite::rm::inject;
 use uvm_suite::{clock_seed, ensure, no_leak, Failure, Outcome, Pass, Suite, EVICTING_ORDINARY};
 use vgpu_client::uvm::Uuid;
-use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
+use vgpu_client::vgpu::INJECT_EVICT_PAGES;
 use vgpu_client::{
     driver_version, Buffer, Channel, Discard, Gpu, Kernel, Op, Process, BLOCK, PAGE,
 };
@@ -383,12 +384,7 @@ impl Contest<'_> {
                 let count = self.gpu.info().usable_bytes() / BLOCK - LEFT_BY_RM;
                 let count = 1 + rng.rand_range(0..count);
                 // UVM may refuse so much while others allocate.
-                self.gpu.device().inject(Inject {
-                    gpu: self.gpu.index(),
-                    kind: INJECT_EVICT_PAGES,
-                    count,
-                    ..Default::default()
-                })?;
+                inject(self.gpu, INJECT_EVICT_PAGES, count)?;
             }
         }
         Ok(())

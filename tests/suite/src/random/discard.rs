@@ -5,7 +5,7 @@ use vgpu_client::vgpu::POISON;
 use vgpu_client::{Discard, Kernel, Op};
 
 use super::area::{Span, PAGE_WORDS};
-use super::program::{Done, Program};
+use super::program::{Change, Done, Program};
 
 impl Program {
     /// Discards pages, perhaps loses the chunk, and uses them again.
@@ -41,10 +41,13 @@ impl Program {
             0 => {
                 let value = self.value(false);
                 self.note(index, area, span, format!("GPU writes {value:#x} + k"));
-                let op = self.change_op(area, span, value, 1, false);
-                self.launch(&Kernel::new().op(op))?;
-                self.change_model(area, span, value, 1, false);
-                Ok(())
+                self.make(Change {
+                    area,
+                    span,
+                    value,
+                    stride: 1,
+                    atomic: false,
+                })
             }
             1 => {
                 let op = self.shape(Op::read(&self.areas[area].buffer), span);

@@ -2,11 +2,12 @@
 //! Where pages are, and where they should be.
 
 use vgpu_client::uvm::Uuid;
-use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
+use vgpu_client::vgpu::INJECT_EVICT_PAGES;
 use vgpu_client::{Error, Gpu, NvStatus};
 
 use super::area::PAGE_WORDS;
 use super::program::{Done, Program};
+use crate::rm::{inject, IN_USE};
 
 impl Program {
     /// The CPU, or any GPU.
@@ -103,24 +104,19 @@ impl Program {
             span,
             format!("RM takes {count} pages of 2 MiB"),
         );
-        let gpu = &self.gpus[gpu];
-        let kind = INJECT_EVICT_PAGES;
-        gpu.device().inject(Inject {
-            gpu: gpu.index(),
-            kind,
-            count,
-            ..Default::default()
-        })?;
+        inject(&self.gpus[gpu], INJECT_EVICT_PAGES, count)?;
         Ok(())
     }
 
     /// Has UVM give up the chunk behind an address, unless others may have a hand in that: parts of it may be theirs, and be
     /// held or fail.
     pub(super) fn evict_at(&self, gpu: usize, va: u64) -> Result<(), Error> {
-        const IN_USE: NvStatus = NvStatus(crate::rm::IN_USE);
+        const PAGES_IN_USE: NvStatus = NvStatus(IN_USE);
         let done = self.gpus[gpu].evict(va).map(drop);
         match done.as_ref().map_err(Error::status) {
-            Err(Some(NvStatus::NO_MEMORY | IN_USE)) if self.setup.evictions_may_fail => Ok(()),
+            Err(Some(NvStatus::NO_MEMORY | PAGES_IN_USE)) if self.setup.evictions_may_fail => {
+                Ok(())
+            }
             _ => done,
         }
     }

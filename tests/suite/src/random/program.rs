@@ -62,6 +62,15 @@ pub enum Memory {
 /// How an operation ended.
 pub type Done = Result<(), Wrong>;
 
+/// What a GPU does to the words of a span: the `k`th gets `value + k * stride`, or that is added to it.
+pub(super) struct Change {
+    pub(super) area: usize,
+    pub(super) span: Span,
+    pub(super) value: u64,
+    pub(super) stride: u64,
+    pub(super) atomic: bool,
+}
+
 /// What a program is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -288,7 +297,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// There are none.
+    /// None: it returns what all kinds of operations return.
     pub fn cpu_write(&mut self, index: u64, area: usize) -> Done {
         let span = self.span(area);
         let value = self.value(false);
@@ -355,7 +364,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The sum differs.
+    /// The sum is not that of the model, or the kernel does not end well.
     pub fn gpu_looks(&mut self, index: u64, area: usize, span: Span) -> Done {
         self.note(index, area, span, "GPU reads");
         let op = self.shape(Op::read(&self.areas[area].buffer), span);
@@ -388,36 +397,38 @@ impl Program {
             span,
             format!("GPU {verb} {value:#x} + {stride} k"),
         );
-        let op = self.change_op(area, span, value, stride, atomic);
+        self.make(Change {
+            area,
+            span,
+            value,
+            stride,
+            atomic,
+        })
+    }
+
+    /// A kernel of its own makes a change.
+    pub(super) fn make(&mut self, change: Change) -> Done {
+        let op = self.change_op(&change);
         self.launch(&Kernel::new().op(op))?;
-        self.change_model(area, span, value, stride, atomic);
+        self.change_model(&change);
         Ok(())
     }
 
-    pub(super) fn change_op(
-        &mut self,
-        area: usize,
-        span: Span,
-        value: u64,
-        stride: u64,
-        atomic: bool,
-    ) -> Op {
-        let make: fn(&Buffer<u64>) -> Op = if atomic { Op::atomic_add } else { Op::write };
-        let op = make(&self.areas[area].buffer);
-        self.shape(op, span).pattern(value, stride)
+    fn change_op(&mut self, change: &Change) -> Op {
+        let make: fn(&Buffer<u64>) -> Op = if change.atomic {
+            Op::atomic_add
+        } else {
+            Op::write
+        };
+        let op = make(&self.areas[change.area].buffer);
+        self.shape(op, change.span)
+            .pattern(change.value, change.stride)
     }
 
-    pub(super) fn change_model(
-        &mut self,
-        area: usize,
-        span: Span,
-        value: u64,
-        stride: u64,
-        atomic: bool,
-    ) {
-        self.areas[area].apply(span, |k, old| {
-            let new = value.wrapping_add(stride.wrapping_mul(k as u64));
-            if atomic {
+    fn change_model(&mut self, change: &Change) {
+        self.areas[change.area].apply(change.span, |k, old| {
+            let new = (change.value).wrapping_add(change.stride.wrapping_mul(k as u64));
+            if change.atomic {
                 old.wrapping_add(new)
             } else {
                 new
@@ -434,7 +445,7 @@ impl Program {
         for k in 0..count {
             let area = (start + k) % self.areas.len();
             let span = self.span(area);
-            let (drawn, stride, atomic) = (self.rng.rand_u64(), 1, self.chance(40));
+            let (drawn, atomic) = (self.rng.rand_u64(), self.chance(40));
             let value = self.values.next(drawn, atomic);
             self.note(
                 index,
@@ -442,12 +453,19 @@ impl Program {
                 span,
                 format!("GPU, with others: {value:#x}, atomic {atomic}"),
             );
-            kernel = kernel.op(self.change_op(area, span, value, stride, atomic));
-            changes.push((area, span, value, stride, atomic));
+            let change = Change {
+                area,
+                span,
+                value,
+                stride: 1,
+                atomic,
+            };
+            kernel = kernel.op(self.change_op(&change));
+            changes.push(change);
         }
         let launch = self.gpus[0].launch(&kernel)?;
         let aside = (start + count) % self.areas.len();
-        let used = changes.iter().any(|change| change.0 == aside);
+        let used = changes.iter().any(|change| change.area == aside);
         let (span, drawn) = (self.areas[aside].all(), self.rng.rand_u64());
         let value = self.values.next(drawn, false);
         let few = Span {
@@ -463,9 +481,7 @@ impl Program {
                 .add(index, id, few, "CPU writes beside a kernel".into());
         }
         launch.wait()?.ok()?;
-        for (area, span, value, stride, atomic) in changes {
-            self.change_model(area, span, value, stride, atomic);
-        }
+        changes.iter().for_each(|change| self.change_model(change));
         Ok(())
     }
 

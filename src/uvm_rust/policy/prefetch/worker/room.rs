@@ -45,9 +45,9 @@ impl<M: Machine> Run<'_, M> {
     }
 
     /// W-room: whether a chunk can be had for what kernel number `until` accesses, without evicting what is expected, but
-    /// for what the policy gives. Where all queues are empty, all chunks are
-    /// pinned: there is none until somebody lets one go, which a guess does not wait for. One of the process's own
-    /// goes for it if the process is at its maximum, whatever is free.
+    /// for what the policy gives. Where all queues are empty, all chunks are pinned: there is none until somebody lets one
+    /// go, which a guess does not wait for. One of the process's own goes for it if the process is at its maximum, whatever
+    /// is free.
     pub(super) fn has_room(&mut self, until: u32) -> bool {
         let holder = self.machine.holder();
         let ahead = until.wrapping_sub(self.said.unwrap_or(until));

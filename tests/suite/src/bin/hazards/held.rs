@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
-use uvm_suite::rm::{keep, IN_USE};
+use uvm_suite::rm::{inject, keep, IN_USE};
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
@@ -116,12 +116,7 @@ impl Held {
 
 /// RM asks for all the GPU's memory; returns what came of it.
 pub(crate) fn rm_wants_all(gpu: &Gpu) -> vgpu_client::Result<Inject> {
-    gpu.device().inject(Inject {
-        gpu: gpu.index(),
-        kind: INJECT_EVICT_PAGES,
-        count: gpu.info().usable_bytes() / BLOCK,
-        ..Default::default()
-    })
+    inject(gpu, INJECT_EVICT_PAGES, gpu.info().usable_bytes() / BLOCK)
 }
 
 /// Eviction after eviction finds some root chunks held before it finds one that is not. All of

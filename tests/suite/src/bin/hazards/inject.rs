@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use uvm_suite::rm::{keep, stop_channel, IN_USE};
+use uvm_suite::rm::{inject, keep, stop_channel, IN_USE};
 use uvm_suite::{ensure, no_leak, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
@@ -51,16 +51,6 @@ pub(crate) fn run(suite: &mut Suite) {
     suite.test("injected: the system sleeps, and wakes up", NONE, suspended);
     suite.test("injected: not without CAP_SYS_ADMIN", NONE, no_privilege);
     suite.test("freed memory is poisoned, and nobody sees it", NONE, poison);
-}
-
-fn inject(gpu: &Gpu, kind: u32, count: u64) -> Result<(), Failure> {
-    gpu.device().inject(Inject {
-        gpu: gpu.index(),
-        kind,
-        count,
-        ..Default::default()
-    })?;
-    Ok(())
 }
 
 fn full_buffer() -> Outcome {

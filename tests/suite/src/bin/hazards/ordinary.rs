@@ -2,12 +2,11 @@
 //! Accesses of a GPU to ordinary memory that Linux does not let the driver migrate, or not access at all. Whoever may open
 //! `/dev/nvidia-uvm` can make them, and they may cost nobody else anything.
 
-use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, file_in_memory, Failure, Outcome, Pass, Suite};
 use vgpu_client::vgpu::{OP_ATOMIC_ADD, OP_READ};
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Outcome as Ended};
 
@@ -116,12 +115,7 @@ impl Shared {
     const PAGE: usize = 8 * PAGE_WORDS;
 
     fn new() -> Result<Self, Failure> {
-        const NAME: &CStr = c"uvm-rust";
-        // SAFETY: the name is a string, and the call changes no memory.
-        let fd = unsafe { libc::memfd_create(NAME.as_ptr(), 0) };
-        ensure!(fd >= 0, "memfd_create failed");
-        // SAFETY: the descriptor was opened above, and nobody else knows of it.
-        let file = unsafe { File::from_raw_fd(fd) };
+        let file = file_in_memory(c"shared")?;
         file.set_len(Self::PAGE as u64)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let (length, fd) = (2 * Self::PAGE, file.as_raw_fd());

@@ -171,3 +171,14 @@ fn a_replay_that_fails_is_a_global_error() {
     assert_eq!(script.count(|did| *did == enter(2)), 0);
     assert_eq!(script.count(|did| *did == enter_to_cancel(3)), 1);
 }
+
+/// Faults were cancelled, so that the thread has done something, though the other VA space is busy.
+#[test]
+fn a_batch_with_refused_faults_does_not_nap() {
+    let faults = [writes(1, 0..1), writes(2, 0..1)].concat();
+    let mut script = Script::new(0, &faults);
+    (script.busy, script.fails, script.is_own) = (vec![1], vec![service(1)], true);
+    script.run(params()).unwrap();
+    assert_eq!(script.count(|did| *did == Nap), 0);
+    assert_eq!(script.count(|did| matches!(did, Cancel { .. })), 1);
+}
