@@ -10,6 +10,7 @@
 
 use loom::thread;
 use std::fmt::Debug;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
 use uvm_loom::arbiter::{Arbiter, Class, Turn, AGE_US, DEPTH, SHARE_PAGES, YIELD_US};
@@ -21,9 +22,10 @@ use uvm_loom::policy::sync::{make_weaker, possible, Change};
 /// Something that threads do, and whether what came of it is right.
 type Model = fn() -> bool;
 
-/// How many interleavings of `model` there are with two preemptions at most, and whether all are right. A use that is
-/// torn takes one, and a second one lets its thread go on early.
-fn every_interleaving(model: Model) -> (usize, bool) {
+/// How many interleavings of `model` there are with two preemptions at most, when all are right; nothing when one is
+/// wrong, after which no other is tried. A use that is torn takes one preemption, and a second one lets its thread go
+/// on early.
+fn every_interleaving(model: Model) -> Option<usize> {
     let (count, wrong) = (
         Arc::new(AtomicUsize::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -32,13 +34,21 @@ fn every_interleaving(model: Model) -> (usize, bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.max_branches = 20_000;
-    builder.check(move || {
-        counted.fetch_add(1, Relaxed);
-        if !model() {
-            told.store(true, Relaxed);
-        }
-    });
-    (count.load(Relaxed), !wrong.load(Relaxed))
+    let checked = catch_unwind(AssertUnwindSafe(|| {
+        builder.check(move || {
+            counted.fetch_add(1, Relaxed);
+            if !model() {
+                told.store(true, Relaxed);
+                // Loom tries on for as long as a model returns.
+                resume_unwind(Box::new(()));
+            }
+        });
+    }));
+    match checked {
+        Ok(()) => Some(count.load(Relaxed)),
+        Err(_) if wrong.load(Relaxed) => None,
+        Err(other) => resume_unwind(other),
+    }
 }
 
 /// A use, by its line of `source`.
@@ -54,23 +64,26 @@ fn named(source: &str, (at, weaker): Change) -> String {
 /// one of `harmless` does, each of which there is.
 fn all_is_needed(what: &str, source: &str, models: &[(&str, Model)], harmless: &[&str]) {
     let _ = possible();
+    let mut counted = Vec::new();
     for (name, model) in models {
-        let (count, right) = every_interleaving(*model);
-        println!("{what}, {name}: {count} interleavings");
-        assert!(right, "{what}, {name}");
-        assert!(count > 1, "{what}, {name}: nothing is interleaved");
+        let count = every_interleaving(*model);
+        println!("{what}, {name}: {count:?} interleavings");
+        assert!(count > Some(1), "{what}, {name}: wrong, or not interleaved");
+        counted.push((count, *name, *model));
     }
+    // What takes few interleavings comes first, so that most uses are soon found.
+    counted.sort_by_key(|(count, ..)| *count);
     let mut unfound = Vec::new();
     for change in possible() {
         make_weaker(Some(change));
-        let by = models
+        let by = counted
             .iter()
-            .find(|(_, model)| !every_interleaving(*model).1);
+            .find(|(_, _, model)| every_interleaving(*model).is_none());
         make_weaker(None);
         let name = named(source, change);
         println!(
             "{what}, {name}: {}",
-            by.map_or("not found", |(name, _)| name)
+            by.map_or("not found", |(_, name, _)| name)
         );
         if by.is_none() {
             unfound.push(name);
