@@ -9,6 +9,7 @@ use vgpu_client::uvm::{UnregisterChannel, Uuid, VaBlockInjectError};
 use vgpu_client::{Buffer, BLOCK};
 
 use crate::deeds::Act;
+use crate::parent::is_for_lack_of_memory;
 use crate::worker::failed;
 use uvm_suite::random::Kind;
 
@@ -177,7 +178,10 @@ fn fork(program: &mut Program, index: u64, area: usize, by_gpu: bool) -> Done {
     let area = &program.areas[area];
     if !status.success() {
         let what = format!("a forked child ended with {status}");
-        return Err(area.wrong(span.first, None, what));
+        return Err(Wrong {
+            for_lack_of_memory: is_for_lack_of_memory(status),
+            ..area.wrong(span.first, None, what)
+        });
     }
     area.check(span)
 }

@@ -21,6 +21,9 @@ const HEADROOM: u64 = 4 << 20;
 /// How much of what a limited group has is too much, at most.
 const EXCESS: u64 = 8 << 20;
 
+/// The module parameter by which evictions find all ordinary memory held.
+pub(crate) const TEST_HELD: &str = "uvm_rust_test_held";
+
 /// What lasts for a while, and is over when this is dropped.
 enum Lasting<'a> {
     /// A limit of the group's.
@@ -153,6 +156,16 @@ impl<'a> Events<'a> {
         all.any(|(_, what)| matches!(what, Lasting::Limit(_)))
     }
 
+    fn is_held(&self) -> bool {
+        let mut all = self.lasting.iter();
+        all.any(|(_, what)| matches!(what, Lasting::Held(_)))
+    }
+
+    /// Evictions find ordinary memory again. What this thread waits for may need that, and nobody else lifts it.
+    fn lift_held(&mut self) {
+        self.end(|_, what| matches!(what, Lasting::Held(_)));
+    }
+
     /// Was there a limit a moment ago, or is there?
     pub(crate) fn limited(&self, moment: Duration) -> bool {
         self.is_limited() || self.lifted.is_some_and(|when| when.elapsed() < moment)
@@ -203,14 +216,20 @@ impl<'a> Events<'a> {
                 let (count, skip) = (1 + self.below(30) as u64, self.below(5) as u64);
                 self.inject(vgpu::INJECT_PMA_FAILURE, count, skip)?;
             }
-            (Event::Keep, _) => self.rm_keeps()?,
+            (Event::Keep, _) => {
+                self.lift_held();
+                self.rm_keeps()?;
+            }
+            // Each would set back what it has found, and the first of two that overlap ends before the second.
+            (Event::Held, _) if self.is_held() => {}
             (Event::Held, _) => {
-                let set = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "1")?;
-                let set = set.ok_or("this nvidia-uvm.ko has no parameter uvm_rust_test_held")?;
+                let set = SetParameter::new("nvidia_uvm", TEST_HELD, "1")?;
+                let set = set.ok_or(format!("this nvidia-uvm.ko has no parameter {TEST_HELD}"))?;
                 let time = self.millis(20, 300);
                 self.last(time, Lasting::Held(set));
             }
             (Event::Sleep, _) => {
+                self.lift_held();
                 let time = self.millis(20, 200);
                 let _frozen = self.freeze()?;
                 let status = self.inject(vgpu::INJECT_SUSPEND, time.as_millis() as u64, 0)?;

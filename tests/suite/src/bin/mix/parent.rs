@@ -14,7 +14,7 @@ use vgpu_client::{driver_version, flash, Flash, Process, Vgpu, BLOCK};
 
 use crate::board::{Board, Record};
 use crate::deeds::{name, Has, ACTS, CHECKING, COUNT, EVENTS, ORDINARY};
-use crate::events::Events;
+use crate::events::{Events, TEST_HELD};
 use crate::watch::watch;
 use crate::worker::LACKS_MEMORY;
 use crate::Options;
@@ -55,6 +55,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
         ended
     });
     let ends = ended?;
+    let held = parameter("nvidia_uvm", TEST_HELD).unwrap_or_default();
+    ensure!(
+        held != "1",
+        "{TEST_HELD} is still set, which only an event may set for a while"
+    );
     report(options, &board, start.elapsed(), ends)?;
     if let Some(tier) = tier {
         tier.end()?;
@@ -301,7 +306,7 @@ impl<'a> Crew<'a> {
 
 /// Does a process end so if it gets no memory? Linux or the driver ends it, the driver fails its call or its kernel, or
 /// Linux cannot give it a page.
-fn is_for_lack_of_memory(status: ExitStatus) -> bool {
+pub(crate) fn is_for_lack_of_memory(status: ExitStatus) -> bool {
     status.code() == Some(i32::from(LACKS_MEMORY))
         || matches!(status.signal(), Some(libc::SIGKILL | libc::SIGBUS))
 }
