@@ -146,8 +146,9 @@ struct uvm_rust_traffic {
  * "This process" is the file descriptor's VA space; counting begins with its
  * first registration of the GPU and ends with the file descriptor. For the whole
  * GPU it begins when the first process registers it and ends when the last one
- * is gone. Counters never go back and wrap at 2^64. They are read one by one
- * while they change, so sums may be off by work in flight.
+ * is gone. If no process keeps the GPU registered and it comes back later, all
+ * counters begin at 0 again. Otherwise they never decrease; they wrap at 2^64.
+ * They are read one by one while they change, so sums may be off by work in flight.
  */
 struct uvm_rust_stats {
 	__u32 size;
@@ -361,8 +362,8 @@ struct uvm_rust_prefetch_stats {
  * The call lowers the maximum and the low of its own file descriptor, whoever calls. To raise either takes
  * CAP_SYS_ADMIN in the initial user namespace; EPERM without, and then neither is changed. ENODEV if the GPU is not
  * registered, and ENOMEM if memory was short when it was. EOPNOTSUPP also with uvm_rust_stats=0 or uvm_rust_evict=0, as
- * nobody then knows what is held, and for a GPU without replayable faults. From 580 on, always, unless all of ours is
- * built in.
+ * nobody then knows what is held, and for a GPU without replayable faults. Also in a driver of 580 or later that is built
+ * with UVM_RUST_WHOLE=0.
  *
  * EINVAL for a maximum of less than 640 MiB, or an eighth of the GPU if that is less: with less, a kernel could fault
  * for ever on blocks that it needs at once. One instruction of a warp may need 64 blocks of 2 MiB, and a batch of faults brings
