@@ -81,10 +81,10 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// In memory of its own, which [`free`] gives back.
+    /// Allocates the state; [`free`] gives it back.
     ///
-    /// It is charged to the tenant as long as its memory cgroup has room, which is not waited for: a block that
-    /// is not known is neither counted nor spilled, and who could bring that about would be beyond all limits.
+    /// The memory is charged to the tenant, or to nobody if the tenant's cgroup is full. A block without state would be neither
+    /// counted nor spilled, so a tenant could get around its limits.
     fn new(owner: OwnerHandle) -> Option<NonNull<Self>> {
         let new = || Self {
             owner,
@@ -709,7 +709,7 @@ pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, reader: Asks, faile
     own.waits = None;
 }
 
-/// A read begins, of so many pages for faults: those wait no more of which all is being read.
+/// A read of `pages` pages for faults begins. Faults stop waiting once all of their pages are being read.
 ///
 /// # Safety
 ///

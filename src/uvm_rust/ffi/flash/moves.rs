@@ -35,10 +35,10 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-/// Milliseconds between two looks of who waits: the rate may change, and the process be killed.
+/// Milliseconds for which a waiting thread sleeps at a time: the rate may change, and the process may be killed.
 const NAP_MS: u32 = 10;
 
-/// The number of the copies of a part.
+/// The one copy number that a move uses.
 const COPY: u32 = 0;
 
 /// MiB a second that a tenant may write by call.
@@ -57,41 +57,41 @@ enum By<'a> {
 
 /// One call of `UVM_RUST_FLASH_MOVE`, or a part of a request.
 ///
-/// Invariant: the VA space is there, and so is its tenant, and the tier; pointers of what was taken are null
-/// where it was not.
+/// Invariant: the VA space, its tenant and the tier exist. Pointers to what was not taken are null.
 struct Moving<'a> {
     by: By<'a>,
     space: *mut uvm_seam_space,
     owner: OwnerHandle,
-    /// Of the turn that was taken.
+    /// The ticket of the tenant's turn, while it is held.
     ticket: Option<Ticket>,
     io: Option<Io>,
     device: Option<Reading>,
     at: Chosen,
     block: *mut uvm_va_block_struct,
     pages: PageMask,
-    /// The GPU that is copied to.
+    /// The destination GPU's UUID.
     uuid: [u8; 16],
-    /// That GPU and its number, while the VA space is locked, whose lock keeps it.
+    /// The destination GPU; valid while the VA space is locked.
     gpu: *mut uvm_gpu_struct,
+    /// The number of `gpu`.
     number: u32,
-    /// What upstream copies with to a GPU, between `prepare` and `put`.
+    /// What upstream copies to a GPU with, between `prepare` and `put`.
     copies: Option<Migration>,
-    /// What is copied goes to host memory instead.
+    /// The destination is host memory.
     home: bool,
-    /// It may go without a device.
+    /// The move needs no SSD.
     needs_none: bool,
-    /// The chosen block is not to go there, as upstream says.
+    /// Upstream forbids moving the chosen block there.
     stays: bool,
-    /// Bytes that were given to the device and are not paid for.
+    /// Bytes that were given to the device and do not yet count for the tenant's rate.
     wrote: u64,
     /// Whether the chosen block is locked by way of `copies`.
     is_locked: bool,
-    /// The VA space, locked, and its process, if it has one that lives; let go by being dropped, once. It
-    /// goes after what is above, which is used under that lock.
+    /// The locked VA space, and its process if that lives. Dropped, and so unlocked, after all fields above, which are used
+    /// under that lock.
     entered: Option<LockedVaSpace<'a>>,
-    /// A call's, between `enter_space` and `leave_space`. It goes after all other locks; who runs a worker has it for
-    /// that.
+    /// The power-management lock of a call, between `enter_space` and `leave_space`; a worker's is held by its caller.
+    /// Dropped after all other locks.
     pm: Option<PmLock>,
 }
 

@@ -71,23 +71,23 @@ impl Copies for To {
     }
 }
 
-/// A worker, or a call.
+/// A spill under way, by a worker or by a call.
 pub(super) struct Spilling<'a> {
     to: To,
-    /// With pages of its own.
+    /// The buffer to encrypt into; it has its own pages.
     io: &'a mut Io,
     /// Bytes that the device was given to write.
     wrote: u64,
     at: Chosen,
-    /// A call has the VA space locked.
+    /// Who spills: a worker, or a call, which has the VA space locked.
     by: Writer,
     /// The turn with the device, between `take_turn` and `end_turn`.
     turn: Option<Others>,
     /// Between `enter` and `leave`.
     pm: Option<PmLock>,
-    /// Microseconds that turns were waited for, since the last rest.
+    /// How long this has waited for turns since the last rest, in microseconds.
     waited_us: u64,
-    /// What is told of the spill that has begun to who listens.
+    /// What the tracepoint will tell of this spill.
     told: trace::Spill,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Spilling<'a> {
         self.to.dev.counts(counter, n)
     }
 
-    /// The device was given so many pages to write, which will not be needed for ever. Returns how many bytes that is.
+    /// Counts `pages` as written, and notes that they will need trimming. Returns their bytes.
     fn writes(&mut self, pages: u16) -> u64 {
         // SAFETY: by the invariant of `To`.
         unsafe { trim_in(self.to.tier, &self.to.dev, LOOK_MS) };

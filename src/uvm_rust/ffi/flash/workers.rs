@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who spills to the attached device: its workers, and who looks again when they found nothing; and who trims it.
+//! The workers that spill to the attached device, the work that wakes them again, and the work that trims the device.
 
 use super::dev::Dev;
 use super::io::Io;
@@ -17,13 +17,14 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::ForeignOwnable;
 
-/// Those of the attached device; null without. Looked at under the tier's lock while a device is attached,
-/// before and after which it changes, with the lock of attaching in write mode.
+/// The workers of the attached device, or null. Read under the tier's lock while a device is attached; written with the
+/// attach lock held for writing, while none is.
 static WORKERS: AtomicPtr<Workers> = AtomicPtr::new(null_mut());
 
 struct Workers {
-    /// They stop before their queue ends.
+    /// Dropped, and so stopped, before `queue` ends.
     all: KVec<Worker>,
+    /// Wakes the workers to look for something to spill.
     again: Option<Work>,
     /// Tells `dev` what it need not keep.
     trims: Option<Work>,
@@ -35,7 +36,7 @@ struct Worker {
     /// The first to be dropped, so that it has stopped before what it uses goes.
     work: Option<Work>,
     dev: Arc<Dev>,
-    /// Used by the work only, which one thread does at a time.
+    /// Used by the work only, which one thread at a time runs.
     io: UnsafeCell<Io>,
 }
 
@@ -53,7 +54,7 @@ impl Drop for Workers {
 ///
 /// # Safety
 ///
-/// `of` is what [`start`] made the work of, which this is.
+/// `of` is the [`Worker`] that [`start`] made this work for.
 unsafe extern "C" fn work(of: *mut c_void) {
     // SAFETY: `start` gave it, and it is there as long as the work, which nothing changes.
     let worker = unsafe { &*of.cast::<Worker>() };
@@ -61,7 +62,7 @@ unsafe extern "C" fn work(of: *mut c_void) {
     spill::work(&mut unsafe { Spilling::new(&worker.dev, &mut *worker.io.get()) });
 }
 
-/// Somebody looks again.
+/// Wakes the workers to look for something to spill.
 ///
 /// # Safety
 ///
@@ -71,7 +72,7 @@ unsafe extern "C" fn look(_: *mut c_void) {
     unsafe { kick_workers(current()) };
 }
 
-/// A turn of who trims.
+/// A turn of the work that trims the device.
 ///
 /// # Safety
 ///

@@ -91,7 +91,7 @@ impl Brought {
         }
     }
 
-    /// The UM block has another va_block, of which `part` became.
+    /// Adds the outcome of another va_block of the same UM block.
     fn and(self, part: Self) -> Self {
         let first = self.outcome == Outcome::Unfit;
         Self {
@@ -111,7 +111,7 @@ impl Brought {
         }
     }
 
-    /// What was asked for of the va_block is on its way, though the rest of the attempt is to be made anew.
+    /// Adds that the SSD was asked for the va_block, though the rest of the attempt is to be made anew.
     fn and_asked(self, part: &Self) -> Self {
         match part.waits_for {
             waits_for @ Ssd::Asked => Self { waits_for, ..self },
@@ -123,19 +123,19 @@ impl Brought {
 /// Attempts to bring a va_block, between which its lock is let go.
 struct Attempt {
     so_far: Brought,
-    /// The number of the copy is free, or has become this UM block's.
+    /// Whether a copy number is reserved for this UM block.
     number: bool,
-    /// Whether there was room when the GPU's chunks were last asked.
+    /// Whether the GPU had room when this last asked.
     asked: bool,
-    /// Whether it was looked what an SSD has of the block.
+    /// Whether this has looked which pages of the block an SSD has.
     looked: bool,
-    /// Whether the block was asked for before, and so is not asked for again.
+    /// Whether the SSD was already asked for the block; it is asked once.
     was_asked: bool,
     /// The pages of the last attempt.
     before: Option<PageMask>,
-    /// Up to which kernel the block is expected.
+    /// The last kernel that the block is predicted for.
     until: u32,
-    /// The block has to wait for the fault service.
+    /// Whether the block has to wait for the fault service.
     waits: bool,
 }
 
