@@ -6,7 +6,7 @@
 //!
 //! - **I-owner**: a tenant outlives its va_blocks, and the tier outlives its tenants.
 //! - **I-record**: the handles in the tier's state are of blocks and owners that exist, because their end takes them
-//! out first. Their records are read and written under the tier's lock only.
+//!   out first. Their records are read and written under the tier's lock only.
 
 use super::asked::Fetcher;
 use super::block::{handle, known, Block};
