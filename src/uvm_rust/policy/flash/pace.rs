@@ -54,7 +54,7 @@ pub fn paid_after(paid: Ns, now: Ns, bytes: u64, mib: u32) -> Ns {
 const DEBTORS: usize = 64;
 
 /// When users whose tenants are gone will have paid for what these wrote. So a user that closes all its files and
-/// begins anew goes on paying. Of more than [`DEBTORS`] users, those whose debts last longest are kept.
+/// begins anew goes on paying. Of more than `DEBTORS` users, those whose debts last longest are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Debts([(u32, Ns); DEBTORS]);
 
