@@ -146,8 +146,9 @@ struct uvm_rust_traffic {
  * "This process" is the file descriptor's VA space; counting begins with its
  * first registration of the GPU and ends with the file descriptor. For the whole
  * GPU it begins when the first process registers it and ends when the last one
- * is gone. Counters never go back and wrap at 2^64. They are read one by one
- * while they change, so sums may be off by work in flight.
+ * is gone. If no process keeps the GPU registered and it comes back later, all
+ * counters begin at 0 again. Otherwise they never decrease; they wrap at 2^64.
+ * They are read one by one while they change, so sums may be off by work in flight.
  */
 struct uvm_rust_stats {
 	__u32 size;
@@ -299,7 +300,7 @@ struct uvm_rust_announce {
  * @predicted:       out: blocks that were predicted
  * @prefetched:      out: of these, moved to the GPU
  * @resident:        out: of these, on the GPU already
- * @held:            out: of these, with no room but what was predicted itself
+ * @held:            out: of these, not moved, as only blocks that are themselves predicted could make room
  * @unfit:           out: of these, freed meanwhile, or kept elsewhere by policy
  * @failed:          out: of these, not moved because of an error
  * @bytes_in:        out: bytes moved to the GPU
@@ -349,11 +350,11 @@ struct uvm_rust_prefetch_stats {
  * @size:     in: sizeof of the caller's structure; out: of the driver's
  * @flags:    UVM_RUST_QUOTA_MAX and UVM_RUST_QUOTA_LOW, together or alone, or 0; EINVAL for others
  * @gpu_uuid: in: a GPU registered with this file descriptor
- * @max:      in: bytes of the GPU's memory from which on the file descriptor's VA space evicts its own first,
- *            of which whole blocks of 2 MiB count; all bits set: no maximum.
+ * @max:      in: how many bytes of the GPU, in whole 2 MiB blocks, the VA space may hold before it evicts its own;
+ *            all bits set: no maximum.
  *            out: what is in force now
- * @low:      in: bytes of the GPU's memory that other VA spaces leave to the file descriptor's as long as there is
- *            anything else to evict, of which whole blocks of 2 MiB count; 0: none.
+ * @low:      in: how many bytes of the GPU, in whole 2 MiB blocks, other VA spaces leave to this one as long as there is
+ *            anything else to evict; 0: none.
  *            out: what is in force now
  * @held:     out: bytes of the GPU that count; all bits set if that is not known
  * @beyond:   out: allocations that went on at the maximum, as none of the VA space's own memory could be evicted
@@ -361,8 +362,8 @@ struct uvm_rust_prefetch_stats {
  * The call lowers the maximum and the low of its own file descriptor, whoever calls. To raise either takes
  * CAP_SYS_ADMIN in the initial user namespace; EPERM without, and then neither is changed. ENODEV if the GPU is not
  * registered, and ENOMEM if memory was short when it was. EOPNOTSUPP also with uvm_rust_stats=0 or uvm_rust_evict=0, as
- * nobody then knows what is held, and for a GPU without replayable faults. From 580 on, always, unless all of ours is
- * built in.
+ * nobody then knows what is held, and for a GPU without replayable faults. Also in a driver of 580 or later that is built
+ * with UVM_RUST_WHOLE=0.
  *
  * EINVAL for a maximum of less than 640 MiB, or an eighth of the GPU if that is less: with less, a kernel could fault
  * for ever on blocks that it needs at once. One instruction of a warp may need 64 blocks of 2 MiB, and a batch of faults brings
@@ -370,8 +371,8 @@ struct uvm_rust_prefetch_stats {
  *
  * Before it returns, the call evicts what the VA space holds beyond the maximum, as long as chunks can
  * be evicted and the caller is not killed; what is left goes when the VA space next wants memory there.
- * If -EFAULT comes from writing the result, what was asked for is set; so it is if the GPU is unregistered
- * meanwhile, which gives ENODEV, and if the system is about to sleep meanwhile, which gives EAGAIN.
+ * After EFAULT in writing the result the limits are set all the same; likewise after ENODEV or EAGAIN that comes during
+ * the call, as the GPU is unregistered or the system is about to sleep.
  *
  * A maximum refuses no memory, and nothing waits for it: it is memory.high of cgroups, not memory.max. A VA space at
  * its maximum evicts a chunk of its own for each further one, by faults and by migrations alike, whether or not the GPU
@@ -392,8 +393,8 @@ struct uvm_rust_prefetch_stats {
  *   - for RM's memory, such as cudaMalloc's, where RM asks for certain addresses
  * Chunks in which nothing is in use, or all is discarded, go first, whosever they are. 64 VA
  * spaces that have chunks of a GPU can be protected at a time, and 32 whatever others there are without a low. A further
- * one is from when another has no chunk left, or no low, and it gets a further chunk; what it had before is protected
- * once its low is set again.
+ * VA space is protected once another one has no chunk or no low any more, and it gets its next chunk; what it had before
+ * is protected once its low is set again. No call tells that a VA space is not protected.
  *
  * What is counted are chunks of 2 MiB that are one VA space's, from their allocation until they are free: what
  * fdinfo calls "resident", and chunks whose pages have all gone elsewhere. Chunks that are split are not counted:
@@ -622,7 +623,7 @@ struct uvm_rust_flash_request {
 /* Flag of struct uvm_rust_flash_request: what is on GPUs goes to host memory first. */
 #define UVM_RUST_FLASH_FROM_GPUS	(1U << 2)
 
-/* Another one: it begins when all requests that were submitted before it have ended. */
+/* Flag of struct uvm_rust_flash_request: the request begins when all submitted before it have ended. */
 #define UVM_RUST_FLASH_AFTER		(1U << 3)
 
 /* Flag of struct uvm_rust_flash_submit: each completion of these requests adds 1 to @event_fd. */
@@ -652,7 +653,7 @@ struct uvm_rust_flash_request {
  *
  * Requests with UVM_RUST_FLASH_TO_GPU and the same @gpu_uuid begin and end in the order in which they were
  * submitted; so do those with UVM_RUST_FLASH_TO_HOST and without UVM_RUST_FLASH_FROM_GPUS; and so do all
- * others. Two of different ones of these are carried out at the same time, as far as there are threads for
+ * others. Requests of different kinds are carried out at the same time, as far as there are threads for
  * that, unless they share a va_block (2 MiB of addresses, aligned): then the one that was submitted first is
  * done before the other begins. With more than eight GPUs at a time, what goes to some of them is in one order.
  *
@@ -710,9 +711,9 @@ struct uvm_rust_flash_completion {
  * @completion_size:  in: bytes from one to the next, a multiple of 8, at least
  *                    UVM_RUST_FLASH_COMPLETION_SIZE_V1 and at most 256; what the driver does not know of an
  *                    element is set to 0
- * @wait_for:         in: returns when so many are there, @completion_count at most, or no request of @queue
- *                    is left that is not done; 0: at once
- * @wait_ms:          in: or after so many milliseconds, or a moment later
+ * @wait_for:         in: return once this many completions are there, @completion_count at most, or no request
+ *                    of @queue is left that is not done; 0 returns at once
+ * @wait_ms:          in: return after this many milliseconds, or a moment later, in any case
  * @reaped:           out: how many completions were given, in the order in which the requests were done
  * @pending:          out: how many requests of @queue are not done
  * @queue:            in: that of struct uvm_rust_flash_submit

@@ -90,7 +90,7 @@
  * @uuid:          out: the UUID under which UVM knows it
  * @name:          out: for people, ends with a zero
  * @vidmem_bytes:  out: size of its memory
- * @reserved_bytes: out: of these, the bytes that UVM can not have
+ * @reserved_bytes: out: of these, the bytes that UVM cannot have
  * @features:      out: how vgpu.ko was loaded, bits VGPU_FEATURE_*
  * @utlb_count:    out: number of µTLBs (4 GPCs with several each)
  * @utlb_faults:   out: outstanding faults per µTLB where a kernel does not say

@@ -11,11 +11,11 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
-// The kernel promises less than the 1.85 that this project asks for.
+// Clippy's MSRV is the kernel's, which is older than the 1.85 that this project needs.
 #![allow(clippy::incompatible_msrv)]
 #![deny(clippy::unwrap_used, clippy::expect_used)]
-// Built into an upstream that discards by itself (580 and later), where its fault loop
-// and its lists serve too: Kbuild.
+// Kbuild sets this for a driver of 580 or later that is built with UVM_RUST_WHOLE=0, where upstream's fault loop and
+// eviction lists stay.
 #![cfg_attr(uvm_native, allow(dead_code, unused_imports))]
 
 mod driver;

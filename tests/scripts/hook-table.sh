@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # Does docs/hooks.md list every function and structure of NVIDIA's that the build enters, and no
-# other; and docs/fixes.md every switch?
+# other; docs/fixes.md every switch; and docs/uapi.md every other parameter of the module, with its default and when it changes?
 # Kbuild's variables and Markdown's marks are no shell's.
 # shellcheck disable=SC2016
 set -u
@@ -71,4 +71,26 @@ check "docs/fixes.md lists every switch"
 while read -r name; do grep -rqE "uvm_rust_fix_$name\b" "$seam" --include='*.[ch]' --include='*.cocci' || echo "uvm_rust_fix_$name has no use"; done <"$work/switches" >"$work/said"
 [ ! -s "$work/said" ]
 check "each switch switches something"
+
+# parameters FILE...: name, default and when it changes, of each that X() or module_param() defines. What module_param() has beside
+# its code is 0 without an initial value.
+parameters() {
+	sed -nE 's/.*X\([a-z]+, (uvm_rust_[a-z_]+), "?([a-z0-9]+)"?, (0[0-7]+),.*/\1 \2 \3/p; s/^module_param\((uvm_rust_[a-z_]+), [a-z]+, (0[0-7]+)\);/\1 0 \2/p' "$@" |
+		sed -E 's/ true / 1 /; s/ false / 0 /; s/ 0444$/ at load/; s/ 06[0-7]+$/ at any time/'
+}
+# rows FILE: the same of the table of its section on module parameters.
+rows() { sed -n '/^### Module parameters$/,/^## /s/^| `\([a-z_]*\)` | \([a-z0-9]*\) | \(at [a-z ]*\) |.*/\1 \2 \3/p' "$1"; }
+parameters "$seam"/*/*.[ch] >"$work/parameters"
+rows "$top/docs/uapi.md" >"$work/rows"
+[ "$(wc -l <"$work/parameters")" -gt 25 ] && ! differ "$work/parameters" "$work/rows"
+check "docs/uapi.md lists every module parameter, with its default and when it changes"
+grep -rhoE 'module_param[a-z_]*\(uvm_rust_[a-z_]+' "$seam" --include='*.[ch]' | grep -vE 'uvm_rust_fix_$' | sed 's/.*(//' | sort >"$work/defined"
+! grep -vxFf <(cut -d' ' -f1 "$work/parameters") "$work/defined" >"$work/said"
+check "and no parameter is defined in a way that this test does not see"
+printf '\tX(bool, uvm_rust_x, true, 0444, "x")\n\tX(charp, uvm_rust_y, "lru", 0644, \\\n\t  "y")\nmodule_param(uvm_rust_z, uint, 0600);\n' >"$work/p.h"
+printf '### Module parameters\n| `uvm_rust_x` | 1 | at load | x |\n| `uvm_rust_y` | lru | at any time | y |\n## More\n| `uvm_rust_w` | 1 | at load | w |\n' >"$work/p.md"
+parameters "$work/p.h" >"$work/parameters"
+rows "$work/p.md" >"$work/rows"
+differ "$work/parameters" "$work/rows" && [ "$(cat "$work/said")" = "missing: uvm_rust_z 0 at any time" ]
+check "one that has no row is missed"
 done_testing

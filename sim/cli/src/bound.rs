@@ -13,7 +13,7 @@ use crate::g10::physical;
 /// Seconds below which no step of `trace` can be on `m`, whatever the policy, as long as
 /// it keeps to the GPU's size.
 ///
-/// That copies are exclusive there makes steps longer, never shorter. Rates are rounded
+/// The g10 model allows one copy at a time, which only lengthens steps. Rates are rounded
 /// up: a batch's pages in its truncated cycles, and an SSD in GiB/s, as FlashNeuron's.
 pub fn seconds(trace: &Trace, m: &g10::Machine) -> f64 {
     let Ok(base) = physical(m) else {

@@ -11,8 +11,8 @@ use indicatif::ProgressStyle;
 /// How often the line is drawn again.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Does `work`: its name, or what it says on the line that it is given, and for how long it has
-/// run stand on standard error until it is done, if that is a terminal.
+/// Runs `work`, and meanwhile shows its name (or the text it sets) and the elapsed time on
+/// standard error, if that is a terminal.
 pub fn during<T>(what: &str, work: impl FnOnce(&ProgressBar) -> T) -> T {
     during_on(ProgressDrawTarget::stderr(), what, work)
 }

@@ -278,7 +278,7 @@ impl<'a> Planner<'a> {
             self.weigh();
             let all = &self.intervals;
             if self.refined() {
-                // Ties are nobody's business here: no sort.
+                // No artifact order to reproduce here, so ties need no special sort.
                 let weight = |i: &u32| (all[*i as usize].benefit, all[*i as usize].area);
                 let by = |a: &u32, b: &u32| {
                     let (x, y) = (weight(a), weight(b));
@@ -405,8 +405,8 @@ impl<'a> Planner<'a> {
             }
             self.fill_host(&i);
         }
-        // An interval too short for either stays at the head of the order, and the
-        // artifact's loop runs out on it.
+        // An interval that fits neither the SSD nor the host stays first, and the
+        // artifact's loop stops at it.
     }
 
     fn times(&self, i: &Interval, latency: f64, gbps: f64) -> Times {

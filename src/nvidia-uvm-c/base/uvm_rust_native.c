@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Built instead of uvm_rust_discard.c, uvm_rust_evict.c and uvm_rust_fault.c into an
- * upstream that discards by itself (580 and later): UVM_DISCARD is then upstream's, and
- * UVM_RUST_DISCARD_BATCH calls what stands behind it, range by range (ffi/native.rs). Its eviction lists
- * and its fault loop stay as well, and are counted.
+ * Takes the place of uvm_rust_discard.c, uvm_rust_evict.c and uvm_rust_fault.c in a driver of 580 or later that is built
+ * with UVM_RUST_WHOLE=0. UVM_DISCARD is then upstream's, and UVM_RUST_DISCARD_BATCH calls upstream's discard range by
+ * range (ffi/native.rs). Upstream's eviction lists and fault loop stay as well; what they do is counted.
  */
 #include "uvm_rust_hooks.h"
 #include "uvm_global.h"

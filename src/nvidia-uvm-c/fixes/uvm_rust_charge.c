@@ -23,8 +23,8 @@
 #ifdef CONFIG_MEMCG
 
 /*
- * More limits than the host's memory has room for to be beyond their bounds at once, if a bound is what GPUs hold. Where there are more
- * processes, those of the limit that wants a place forget their oldest, and only where it has none another limit does.
+ * How many dying processes are remembered. A new one replaces the oldest of its own limit, and another limit's only if its
+ * own has none.
  */
 #define DYING 16
 
@@ -96,8 +96,8 @@ static struct dying *better_of(struct dying *a, struct dying *b, const struct me
 }
 
 /*
- * Notes @pid, unless it was noted before, or others are spared: its process is ended now, or @exits by itself, for which it needs not be
- * spared. Returns whether it is noted and has to be ended. Caller is in an RCU reader, and holds dying_lock.
+ * Remembers @pid as dying, unless it is known or others are spared (a process that @exits is noted all the same). Returns
+ * whether it must be killed. Caller is in an RCU reader, and holds dying_lock.
  */
 static bool note(struct pid *pid, struct mem_cgroup *past, long slack, bool exits)
 {

@@ -17,12 +17,12 @@
 /* Upstream's, defined below in uvm_va_block.c. */
 static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id_t id);
 
-/* The memory that a page has on a node of the host: as is first asked, nothing. */
+/* A page's memory on one NUMA node; zeroed before the first question. */
 struct flash_memory {
 	uvm_cpu_chunk_t *chunk;
 	uvm_va_block_region_t region;
 	int nid;
-	/* No other node's memory is looked at before. And whether somebody holds the chunk, for sure or by a guess. */
+	/* @first: no node before this one has memory. @is_held, @seems_held: somebody holds the chunk, certainly or perhaps. */
 	bool first, is_held, seems_held;
 };
 

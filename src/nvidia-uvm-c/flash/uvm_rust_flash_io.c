@@ -119,7 +119,7 @@ u32 uvm_seam_flash_crypt(struct uvm_seam_flash_dev *dev, struct skcipher_request
 	skcipher_request_set_tfm(req, dev->tfm);
 	skcipher_request_set_callback(req, CRYPTO_TFM_REQ_MAY_BACKLOG | CRYPTO_TFM_REQ_MAY_SLEEP, crypto_req_done, &wait);
 	for (k = 0; k < pages; k++) {
-		/* The cipher copies one that is not aligned as its blocks are, into memory that it allocates. */
+		/* The cipher copies a misaligned tweak into memory that it allocates. */
 		__le64 tweak[2] __aligned(16) = { cpu_to_le64(stamp + k), 0 };
 
 		sg_set_page(&src, from[k], PAGE_SIZE, 0);
@@ -144,8 +144,8 @@ static int make_key(struct uvm_seam_flash_dev *dev, u32 *request)
 	int ret;
 
 	/*
-	 * The CPU's own AES calls itself asynchronous, so it is not to be ruled out: what is
-	 * left then goes block by block. None that allocates, as memory may be short here.
+	 * Asynchronous ciphers are allowed, because the CPU's fast AES is one. Ciphers that allocate are not: memory may be
+	 * short.
 	 */
 	dev->tfm = crypto_alloc_skcipher("xts(aes)", 0, CRYPTO_ALG_ALLOCATES_MEMORY);
 	if (IS_ERR(dev->tfm))

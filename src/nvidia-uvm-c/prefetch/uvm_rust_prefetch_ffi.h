@@ -19,9 +19,8 @@ struct uvm_seam_prefetch *uvm_seam_prefetch_create(void);
 void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call);
 
 /*
- * A turn. `Machine` of policy/prefetch/worker.rs has what each is for, and Rust keeps what was found
- * and what is locked; with one @call, they are one thread's at a time. A GPU is one that the VA space has,
- * and a va_block one of its, both since its lock was taken.
+ * One turn of the worker. Each function is the `Machine` method of that name (policy/prefetch/worker.rs). One thread at a
+ * time uses a @call. The GPU and va_block belong to the VA space since its lock was taken.
  */
 
 /* Copies that are under way at a time. */
@@ -30,7 +29,10 @@ void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call);
 /* The GPU, if the VA space has it; if it is @ending, if it is registered there. Caller holds its lock. */
 struct uvm_gpu_struct *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool ending);
 
-/* These with the list_lock. What a chunk holds, which is below the number that the queues were made for. */
+/*
+ * The va_block that @chunk holds, and its address in @start. Caller holds the list_lock; @chunk is below the number of root
+ * chunks.
+ */
 struct uvm_va_block_struct *uvm_seam_prefetch_holds(struct uvm_gpu_struct *gpu, __u32 chunk, __u64 *start);
 
 /* Whether the GPU is one of managed memory's UVM-Lite GPUs. Caller holds the VA space's lock. */

@@ -212,8 +212,9 @@ struct Servicing<'a> {
     mapped: &'a AtomicU32,
     prefetches: Prefetches,
     locking: &'a mut Locking,
-    /// The number of the running batch, and below how many duplicates the service code has found in it.
+    /// The number of the running batch.
     batch: u32,
+    /// Duplicates counted before the running call of the service code.
     duplicates: u32,
     /// What the tracepoint says of that batch, if somebody listens.
     told: FaultBatch,
@@ -402,8 +403,8 @@ impl Machine for Servicing<'_> {
 
     #[cold]
     fn is_its_own(&self, _: Status) -> bool {
-        // After an error of the GPU's or the driver's nobody's faults can be serviced. Every other comes of what one VA space
-        // has: memory that its cgroup does not get, or a page of a file that is not there.
+        // After a fatal error of GPU or driver nobody's faults can be serviced. Any other error is the VA space's own: its
+        // cgroup is full, or a file has no such page.
         seam::healthy()
     }
 

@@ -2,12 +2,12 @@
 
 //! What `/proc/PID/fdinfo/FD` says of an open file (`policy/stats/fdinfo.rs`).
 //!
-//! Linux shows it to the processes that may look at this one as a debugger does, and so may its own. It says of the
-//! file's VA space, and of its tenant, what the ioctls say to whoever has the file; of others nothing.
+//! Linux shows the file to processes that may ptrace this one, and to the process itself. The file tells of its VA space
+//! and tenant what the ioctls tell, and nothing of others.
 //!
-//! The counts, and how much is held on GPUs, are read without a lock of upstream's. What is in host memory is counted by a walk
-//! (`driver/places.rs`), which tries to take the VA space's lock for some va_blocks at a time. For the SSD tier there are two locks of
-//! ours, as in `UVM_RUST_FLASH_GET_STATS`.
+//! The counts, and how much is held on GPUs, are read without a lock of upstream's. A walk (`driver/places.rs`) counts what is in host
+//! memory; it tries to take the VA space's lock for some va_blocks at a time. Reading the SSD tier takes two locks of ours, as
+//! `UVM_RUST_FLASH_GET_STATS` does.
 
 use crate::ffi::seam;
 use crate::policy::stats::fdinfo;

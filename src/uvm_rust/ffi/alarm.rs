@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What ends the wait of a thread of the kernel's after a while.
+//! Ends a kernel thread's wait for `mmap_lock` after some time.
 //!
-//! Linux has no lock of processes' memory that is waited for by the clock. It has one that is waited for until the thread is
-//! killed. A thread of the kernel's is not killed: it heeds a signal if it says so, and then goes on.
+//! Linux has no timed wait for that lock, only one that a fatal signal ends. A kernel thread gets the signal if it has allowed
+//! that, and does not die of it.
 
 use super::bindings;
 use super::work::{Kind, Work, WorkQueue};
@@ -15,19 +15,19 @@ use kernel::prelude::*;
 /// The number of the signal, on all architectures.
 const SIGKILL: i32 = 9;
 
-/// Who rings. There is a queue as long as there are GPUs.
+/// The work queue of all alarms; it exists while there are GPUs.
 pub(crate) static RINGERS: WorkQueue = WorkQueue::none();
 
-/// An alarm of one thread of the kernel's at a time.
+/// An alarm, which one kernel thread at a time uses.
 pub(crate) struct Alarm {
-    /// It goes first: its work looks at `whom`.
+    /// Dropped first, because the work reads `whom`.
     work: Work,
     /// The thread that waits; null for none.
     whom: KBox<AtomicPtr<bindings::task_struct>>,
 }
 
 impl Alarm {
-    /// Makes one that does not ring.
+    /// Makes an alarm that is not set.
     ///
     /// # Errors
     ///
@@ -40,11 +40,11 @@ impl Alarm {
         Ok(Self { work, whom })
     }
 
-    /// Calls `wait`, of which all waits that a signal ends have ended in so many milliseconds, or soon after. Sleeps.
+    /// Calls `wait`. If `wait` still sleeps after `ms` milliseconds, a signal ends its killable waits. Sleeps.
     ///
     /// # Safety
     ///
-    /// The caller is a thread of the kernel's, which expects no signal, and the only one that has this alarm.
+    /// The caller is a kernel thread that expects no signal, and is the only user of this alarm.
     pub(super) unsafe fn within<T>(&self, ms: u64, wait: impl FnOnce() -> T) -> T {
         // SAFETY: by this function's contract.
         let this = unsafe { bindings::uvm_seam_heeds_alarm(true) };
@@ -53,7 +53,7 @@ impl Alarm {
         let result = wait();
         self.work.stop();
         self.whom.store(null_mut(), Release);
-        // SAFETY: as above. The signal is forgotten, if it has come.
+        // SAFETY: as above. This drops the signal if it has come.
         unsafe { bindings::uvm_seam_heeds_alarm(false) };
         result
     }
@@ -61,12 +61,12 @@ impl Alarm {
 
 /// # Safety
 ///
-/// As [`Alarm::new`] has it: `of` is the place of the thread, which waits, or is about to see to it that this has ended.
+/// `of` is [`Alarm::new`]'s `whom`. The thread there is in [`Alarm::within`], which stops this work before it returns.
 unsafe extern "C" fn ring(of: *mut c_void) {
     // SAFETY: by this function's contract.
     let whom = unsafe { &*of.cast::<AtomicPtr<bindings::task_struct>>() }.load(Acquire);
     if !whom.is_null() {
-        // SAFETY: the thread is there: before it goes on it stops this.
+        // SAFETY: the thread exists: it stops this work before it returns from `within`.
         unsafe { bindings::send_sig(SIGKILL, whom, 1) };
     }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Events of user space's (`eventfd(2)`), to be signalled by the kernel.
+//! User space's events (`eventfd(2)`), which the kernel signals.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// The kernel's, of which nothing is looked into.
+/// The kernel's `struct eventfd_ctx`, opaque here.
 #[repr(C)]
 struct EventfdCtx {
     _opaque: [u8; 0],
 }
 
-/// The kernel's, exported to modules under the GPL; that of a kernel before 6.8 counts as it is told.
+/// Kernel functions, exported to GPL modules. Before 6.8 `eventfd_signal` takes a count.
 mod kernels {
     use super::{c_int, EventfdCtx};
 
@@ -26,10 +26,10 @@ mod kernels {
     }
 }
 
-/// The first of the addresses that the kernel gives for an error: the last ones of all.
+/// The first of the addresses by which the kernel means an error.
 const FIRST_ERROR: isize = -4095;
 
-/// An event, as long as this is there, whoever closes its descriptor.
+/// A reference to an event, which outlives its descriptor.
 ///
 /// Invariant: a reference of `eventfd_ctx_fdget`, put by `drop`.
 pub(crate) struct Event(NonNull<EventfdCtx>);
@@ -40,7 +40,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// That of a descriptor of this thread's.
+    /// The event of descriptor `fd` of the calling thread.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Event {
         }
     }
 
-    /// Adds one to it, which wakes those who wait. No lock is asked for that could be held here.
+    /// Adds one to the event's count, which wakes waiters. May be called under any lock of ours.
     pub(crate) fn signal(&self) {
         // SAFETY: by the type's invariant.
         unsafe {

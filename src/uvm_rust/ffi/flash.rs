@@ -52,13 +52,13 @@ pub(crate) use split::Split;
 pub(super) use tier::tenant_leaves;
 pub(crate) use tier::{current, BlockHandle, DeviceHandle, Owner, OwnerHandle};
 
-/// Who reads for GPU faults that were put off, as long as there is a tier.
+/// The work queue of the readers for GPU faults that were put off; it exists while there is a tier.
 static FETCHERS: WorkQueue = WorkQueue::none();
 
-/// Who reads what a call will need soon, as long as there is a tier.
+/// The work queue of the readers of what calls will need soon; it exists while there is a tier.
 static READERS: WorkQueue = WorkQueue::none();
 
-/// Who reads what prefetches are to bring to GPUs, as long as there is a tier.
+/// The work queue of the readers of what prefetches bring to GPUs; it exists while there is a tier.
 static PREFETCHERS: WorkQueue = WorkQueue::none();
 
 /// Whether a device has ever been attached: before, no va_block has a state.
@@ -70,7 +70,7 @@ pub(super) fn is_used() -> bool {
     USED.load(Relaxed)
 }
 
-/// So many read for GPU faults at the same time, of all tenants.
+/// How many readers for GPU faults run at the same time, of all tenants.
 const FETCHERS_ALL: u32 = 2 * FETCHERS_EACH;
 
 /// So many read for calls.

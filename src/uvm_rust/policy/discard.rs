@@ -69,7 +69,7 @@ pub use walk::{
     BLOCK_BYTES, PAGE_BYTES,
 };
 
-/// Something that holds chunks, a GPU or the host, in a numbering of the caller's, where the
+/// A memory that holds chunks, a GPU's or the host's, in a numbering of the caller's, where the
 /// host comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Memory(pub u16);
@@ -78,7 +78,7 @@ impl Memory {
     /// The memory of the host, all NUMA nodes together.
     pub const HOST: Self = Self(0);
 
-    /// The one with the next number, if there can be one.
+    /// The memory with the next number, if there can be one.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }
@@ -93,7 +93,7 @@ pub enum Mode {
     Lazy,
 }
 
-/// What a page is.
+/// The state of a page, as [`BlockState::status`] tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Not discarded, or written since.
@@ -109,7 +109,7 @@ pub enum Status {
 pub struct Facts {
     /// Pages resident on any processor.
     pub resident: PageMask,
-    /// Some processor maps the block with one entry of 2 MiB.
+    /// Whether some processor maps the block with one entry of 2 MiB.
     pub mapped_2m: bool,
 }
 
@@ -254,7 +254,7 @@ pub struct BlockState {
     pages: u16,
     lazy: PageMask,
     eager: PageMask,
-    /// At most one for each memory.
+    /// What is prepared, at most one entry for each memory.
     prepared: ProcessVec<Prepared>,
 }
 

@@ -178,8 +178,8 @@ impl<M: Machine> Hw<M> {
         }
     }
 
-    /// Before `who` reads or writes `bytes` bytes: brings there what it must see, or must not
-    /// have written over.
+    /// Before `who` accesses `bytes` bytes: lands the late stores that it must see, and those that its
+    /// write must not be overtaken by.
     #[inline(always)]
     pub(super) fn settle(&mut self, who: Who, at: Loc, bytes: u64) {
         if self.late.as_ref().is_some_and(|l| !l.stores.is_empty()) {

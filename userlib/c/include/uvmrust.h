@@ -36,7 +36,7 @@ extern "C" {
 #define UVMRUST_EINVALID	(-2)	/* bad address, length, flag, pointer or stream */
 #define UVMRUST_ENOTMANAGED	(-3)	/* not, as a whole, managed memory of this process */
 #define UVMRUST_ENOMEMORY	(-4)	/* no memory, in the driver or here */
-#define UVMRUST_ENOCONTEXT	(-5)	/* needs a CUDA context, which this thread has not */
+#define UVMRUST_ENOCONTEXT	(-5)	/* needs a CUDA context, which this thread does not have */
 #define UVMRUST_ENODEVICE	(-6)	/* a GPU that this process does not use */
 #define UVMRUST_EINTERRUPTED	(-7)	/* a fatal signal came */
 #define UVMRUST_EDRIVER		(-8)	/* the driver failed, or refused after some ranges were done; see the kernel log */
@@ -44,7 +44,7 @@ extern "C" {
 #define UVMRUST_EBUSY		(-10)	/* the driver stayed busy, the system is about to sleep, or another thread began a capture; try again; contents may be gone */
 
 /* Who discards: uvmrust_backend(). */
-#define UVMRUST_BACKEND_NONE	0	/* nobody: no UVM yet, or a driver that can not */
+#define UVMRUST_BACKEND_NONE	0	/* nobody: no UVM yet, or a driver that cannot */
 #define UVMRUST_BACKEND_UVMRUST	1	/* uvm-rust's driver */
 #define UVMRUST_BACKEND_NATIVE	2	/* NVIDIA's driver, from 580 on */
 #define UVMRUST_BACKEND_CUDA	3	/* CUDA 13: cuMemDiscardAndPrefetchBatchAsync */
@@ -144,7 +144,7 @@ struct uvmrust_outcome {
  * cudaMallocManaged() gave needs no prefetch, but memory of a managed pool of CUDA 13 goes back to
  * the pool by cudaFree() too. After the prefetch it holds what a discard without the flag leaves, until it is
  * written.
- * CUDA 13 alone takes it for the other, which gives more.
+ * With CUDA 13's discard alone the flag is ignored and the discard is eager.
  *
  * Nor may the memory be migrated meanwhile, by a prefetch, uvmrust_move_in() or
  * cudaMemPrefetchAsync(): NVIDIA's driver leaves it to the caller that the one comes after
@@ -159,7 +159,7 @@ struct uvmrust_outcome {
  *
  * With UVMRUST_ENOTSUPPORTED and UVMRUST_EINVALID nothing has changed. After any other error of a
  * discard, with the flag or without, prefetch the memory before it is used. NVIDIA's driver leaves it
- * lazily discarded where it can not unmap it, for want of memory. The library brings it to the host
+ * lazily discarded where it cannot unmap it, for want of memory. The library brings it to the host
  * then, but this can fail as well. After a success without the flag nothing of the range stays lazily
  * discarded, also where that driver finds pages read-duplicated, for which the library makes its call
  * twice. It may then map other pages of the same 2 MiB block that were discarded before, and what is
@@ -240,11 +240,11 @@ int uvmrust_discard_and_prefetch_batch(const struct uvmrust_batch *batch);
  * capture of the stream during a call: what is to be done once, and what each launch of a graph
  * does, are enqueued differently.
  *
- * Where it can not become a node, the call returns UVMRUST_ECAPTURE, and the capture goes on:
+ * Where it cannot become a node, the call returns UVMRUST_ECAPTURE, and the capture goes on:
  * before CUDA 11.3; a discard with UVMRUST_BACKEND_CUDA; a prefetch where UVM's descriptor is not
  * found, or to a part of a GPU (MIG); in the body of a conditional node, which takes no host
  * functions. So it is in the legacy stream while a blocking stream is being captured. A graph with
- * such a node can not be instantiated for launch from the device.
+ * such a node cannot be instantiated for launch from the device.
  *
  * With UVMRUST_EINVALID, UVMRUST_ENOTSUPPORTED, UVMRUST_ENODEVICE and UVMRUST_ECAPTURE nothing has
  * changed, and nothing will. Where another thread begins a capture during a call in the legacy stream,
@@ -300,7 +300,7 @@ int uvmrust_prefetch_batch_async(const struct uvmrust_batch *batch, uvmrust_stre
  * once more, as uvmrust_discard_and_prefetch() says, before the stream goes on, and
  * uvmrust_stream_error() tells it; so it is at each launch of a graph. A GPU that this process does not use
  * is such a failure too. To a part of a GPU (MIG), and where CUDA 13 does both, the prefetch is CUDA's.
- * One that CUDA can not do after all, nobody is told of; what is written next is kept there too.
+ * A prefetch that CUDA fails to make is reported to nobody; what is written next is kept all the same.
  */
 int uvmrust_discard_and_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
 				       uvmrust_stream stream);
@@ -365,7 +365,7 @@ const char *uvmrust_strerror(int error);
 
 /* Moves between GPU, host and SSD, without waiting for them */
 
-/* Whereto uvmrust_move_out() moves. */
+/* Where uvmrust_move_out() moves to. */
 #define UVMRUST_TO_HOST		0
 #define UVMRUST_TO_SSD		1	/* by way of the host; needs uvm-rust's driver and an SSD attached */
 
@@ -379,9 +379,9 @@ const char *uvmrust_strerror(int error);
  * what leaves go on at the same time; or in the process, where a thread makes them one after
  * the other, in their order. None is made before an earlier move of memory that both touch, and
  * none to a GPU before all earlier ones to the host or the SSD, whichever call asked for them: they
- * make the room for it. Where the driver has the queue, that holds for what this takes. Its moves
- * and those of memory of malloc() or to a part of a GPU (MIG), which are left to a thread all the
- * same, do not wait for each other.
+ * make the room for it. In the driver's queue this holds for the moves that the queue takes. Moves
+ * of malloc() memory, or to a part of a GPU (MIG), are made by a thread, and the two do not wait for
+ * each other.
  * They are advice: what a move did not reach is brought by a fault when it is used.
  *
  * Returns a ticket, a positive number that grows with each call, or one of UVMRUST_E*.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-// For upstreams that discard by themselves (580 and later). A root chunk is about to
-// leave its list to be reclaimed: say so while the list it is on can still be told.
-// Caller holds pmm->list_lock.
+// For a driver of 580 or later that is built with UVM_RUST_WHOLE=0. Tells Rust that a root chunk is about to leave its
+// list to be reclaimed, while the chunk still shows which list that is. Caller holds pmm->list_lock.
 @@
 typedef uvm_pmm_gpu_t, uvm_gpu_chunk_t;
 identifier pmm, chunk;

@@ -59,7 +59,7 @@ impl<'a> DiscardCall<'a> {
         }
     }
 
-    /// The VA space, which is entered.
+    /// The VA space; it must have been entered.
     fn walk(&mut self) -> Option<&mut Walk<'a>> {
         self.check(self.walk.is_some());
         self.walk.as_mut()

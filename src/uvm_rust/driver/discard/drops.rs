@@ -38,7 +38,7 @@ pub(crate) fn stale(
     };
     let result = drop_pages(block, context, &stale, &stale);
     if result == status::OK {
-        // Upstream does so as it copies: it would take a page to be where it was pinned, and not where it comes now.
+        // Upstream forgets thrashing when it copies. Otherwise it would take the page to be where thrashing had pinned it.
         block.forget_thrashing(&stale);
     }
     result

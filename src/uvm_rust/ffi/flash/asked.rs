@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who reads for GPU faults that were put off, for calls and for prefetches, as `policy/flash/asked.rs` sees it.
+//! Readers for GPU faults that were put off, for calls and for prefetches: the machine of `policy/flash/asked.rs`.
 
 use super::block;
 use super::chosen::Chosen;
@@ -22,9 +22,9 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use kernel::prelude::*;
 
-/// Somebody who reads what was asked for of a tenant's blocks; in one queue with all others'.
+/// A reader of what was asked for of a tenant's blocks. All tenants' readers share work queues.
 pub(super) struct Fetcher {
-    /// Which it is, and whose; `None` before it has begun.
+    /// The tenant and the reader's number; `None` before [`Fetcher::begin`].
     of: Option<(OwnerHandle, u32)>,
     work: Option<Work>,
 }
@@ -37,11 +37,11 @@ impl Fetcher {
         }
     }
 
-    /// Fetcher `number` of `owner`.
+    /// Makes this fetcher `number` of `owner`.
     ///
     /// # Safety
     ///
-    /// It is part of the owner, which stops it before it goes, and does not change from now on.
+    /// The fetcher is a part of the owner, which stops it before it is freed. Nobody writes to it from now on.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Fetcher {
         }
     }
 
-    /// Nobody wakes it any more.
+    /// Stops the fetcher, which nobody wakes any more.
     pub(super) fn stop(&self) {
         if let Some(work) = &self.work {
             work.stop();
@@ -76,7 +76,7 @@ impl Fetcher {
 ///
 /// # Safety
 ///
-/// `of` is what [`Fetcher::begin`] made the work of, which this is.
+/// `of` is the [`Fetcher`] for which [`Fetcher::begin`] made this work.
 unsafe extern "C" fn run(of: *mut c_void) {
     // SAFETY: `begin` gave it, and whoever has it stops the work first.
     let fetcher = unsafe { &*of.cast::<Fetcher>() };
@@ -110,23 +110,23 @@ unsafe extern "C" fn run(of: *mut c_void) {
     }
 }
 
-/// A va_block that something was asked for of.
+/// A va_block of which pages were asked for.
 ///
-/// Invariant: the owner, who is its VA space's, is there; the pointer is of what was taken.
+/// Invariant: the owner, which is that of the block's VA space, exists; `mm` points to what was retained.
 struct Asked {
     owner: OwnerHandle,
     at: Chosen,
-    /// The VA space's, from `open` to `close`; null if it has none.
+    /// The VA space's `mm_struct` between `open` and `close`; null if it has none.
     mm: *mut mm_struct,
     charging: Option<Charging>,
     reads_for: Asks,
-    /// Whom the last fetch was for.
+    /// What the last fetch was for.
     whom: Asks,
     /// The set of buffers that a reader for faults has waited for, until it begins to read.
     set: Option<Set>,
     /// The turn and the set of buffers that a reader for a call or a prefetch has waited for.
     ready: Option<Ready>,
-    /// Between `enter` and `leave`.
+    /// The lock of power management, between `enter` and `leave`.
     pm: Option<PmLock>,
 }
 
@@ -194,7 +194,7 @@ impl Machine for Asked {
             if !opened {
                 self.let_mm_go();
             }
-            // What is known of the block is the tenant's to pay for.
+            // The tenant pays for the block's state.
             self.charging = opened.then(|| Charging::to(self.owner.group()));
             opened
         }
@@ -239,11 +239,12 @@ impl Machine for Asked {
         // SAFETY: there is a tier as long as there is an owner.
         let dev = unsafe { device(current()) };
         if self.whom == Asks::Fault {
-            // It stands in line with other faults, which would take all that comes back before it otherwise.
+            // A reader for faults stands in line with other faults, which would otherwise take each set that comes
+            // back.
             self.set = dev.map(|dev| Set::take(&dev, Who::Fault));
             return;
         }
-        // Who ends the tenant waits for this thread, with the lock of a VA space.
+        // The thread that ends the tenant waits for this one, with the lock of a VA space held.
         self.ready = dev.and_then(|dev| {
             let turn = Dev::begin_unless(&dev, self.whom.cause(), || self.owner.is_ending())?;
             let set = Set::take_unless(&dev, Who::Others, || self.owner.is_ending())?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Attaching and detaching a device, and what is known of it.
+//! Attaching and detaching a device, and its statistics.
 
 use super::dev::{Dev, Seam};
 use super::drain::drain;
@@ -23,17 +23,18 @@ use kernel::sync::Arc;
 /// `CAP_SYS_ADMIN` of the kernel's `capability.h`, which attaching and detaching ask for.
 const CAP_SYS_ADMIN: c_int = 21;
 
-/// So many workers at most.
+/// The most workers that a device has.
 const WORKERS_MOST: u32 = 64;
 
-/// So many va_blocks that are read at a time at most.
+/// The most va_blocks that are read at the same time.
 const SETS_MOST: usize = 1024;
 
-/// Holds the lock of attaching in read mode: what is attached stays so.
+/// The attach lock held in read mode: what is attached stays attached.
 pub(super) struct Reading(());
 
 impl Reading {
-    /// Waits until nobody attaches or detaches, with no lock but a tenant's turn; false if a signal comes first.
+    /// Waits until nobody attaches or detaches; false if a signal comes first. The caller holds no lock but a
+    /// tenant's turn.
     pub(super) fn wait() -> bool {
         // SAFETY: by this function's contract; `Drop` gives the lock back at once.
         let taken = unsafe {
@@ -43,7 +44,7 @@ impl Reading {
         taken
     }
 
-    /// Takes the lock if that can be had at once: nobody attaches or detaches.
+    /// Takes the lock if nobody attaches or detaches right now.
     pub(super) fn try_lock() -> Option<Self> {
         // SAFETY: `Drop` gives it back; it does not sleep.
         let taken = unsafe {
@@ -66,7 +67,7 @@ impl Drop for Reading {
     }
 }
 
-/// Holds the lock of attaching in write mode. There is a tier.
+/// The attach lock held in write mode. Invariant: there is a tier.
 pub(crate) struct Writing(());
 
 impl Writing {
@@ -80,12 +81,13 @@ impl Writing {
         Some(Self(()))
     }
 
-    /// Whether there is a device, which may be leaving.
+    /// Whether there is a device, attached or leaving.
     pub(crate) fn has_device(&mut self) -> bool {
         there().is_some()
     }
 
-    /// Makes this the tier's device, which has none, with room for so many pages in host memory, and starts its workers.
+    /// Attaches `dev` to the tier, which has no device, and starts its workers. More than `limit` pages of host
+    /// memory are then too many.
     ///
     /// # Errors
     ///
@@ -107,7 +109,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Nobody spills to the device any more. Gives it, if there is one.
+    /// Stops spilling to the device. Returns the device, if there is one.
     pub(crate) fn stop(&mut self) -> Option<Arc<Dev>> {
         let (dev, attached) = there()?;
         if attached {
@@ -121,11 +123,11 @@ impl Writing {
         Some(dev)
     }
 
-    /// Brings all that is on the device that was stopped to host memory, and lets it go. Sleeps.
+    /// Brings all data on the stopped device to host memory, and lets the device go. Sleeps.
     ///
     /// # Errors
     ///
-    /// Something stays, and with it the device.
+    /// Some data stay there; then the device is kept.
     pub(crate) fn drain(&mut self) -> Result<(), Stays> {
         let Some((dev, false)) = there() else {
             return Ok(());
@@ -149,13 +151,13 @@ impl Drop for Writing {
     }
 }
 
-/// How many workers spill.
+/// How many workers a device gets, by the module parameter.
 pub(crate) fn workers_of_parameter() -> u32 {
     let depth = read_parameter!(uvm_rust_flash_depth);
     depth.clamp(1, WORKERS_MOST)
 }
 
-/// What reads of a device are made with, all of it.
+/// Makes all sets of buffers for reads of a device.
 ///
 /// # Errors
 ///
@@ -171,7 +173,7 @@ pub(crate) fn sets(dev: &Seam) -> Result<Pool<Io>> {
     Ok(Pool::new(sets))
 }
 
-/// Opens what a path in user space names, and makes a key. Gives the length in bytes, too.
+/// Opens the device or file at a path, and makes its key. Also returns its length in bytes.
 pub(crate) fn open(path: &Path) -> Result<(Seam, u64)> {
     let (mut dev, mut bytes, mut request) = (null_mut(), 0, 0);
     // SAFETY: the path ends with a NUL; all others are written once, and `dev` is ours from then on.
@@ -184,7 +186,7 @@ pub(crate) fn open(path: &Path) -> Result<(Seam, u64)> {
     }
 }
 
-/// Marks a device as ours, which it has to be already, or empty, unless by force.
+/// Marks a device as ours. Without `force` the device has to be ours already, or empty.
 pub(crate) fn mark(dev: &Seam, force: bool) -> Result {
     let mut io = Io::new(true, false).ok_or(ENOMEM)?;
     // SAFETY: who calls has just opened the device, and nobody else knows of it yet.
@@ -198,7 +200,7 @@ fn checked(result: c_int) -> Result {
     }
 }
 
-/// Whoever attaches and detaches needs `CAP_SYS_ADMIN`.
+/// Fails unless the caller may attach and detach, for which it needs `CAP_SYS_ADMIN`.
 pub(crate) fn is_admin() -> Result {
     // SAFETY: no preconditions.
     if unsafe { bindings::capable(CAP_SYS_ADMIN) } {
@@ -208,8 +210,8 @@ pub(crate) fn is_admin() -> Result {
     }
 }
 
-/// What is known of the device that is attached or leaving, and of what a VA space's tenant has of it. Fills
-/// in nothing without one. Nobody who attaches or detaches is waited for.
+/// Fills in the statistics of the device that is attached or leaving, and of the VA space's tenant there. Fills in
+/// nothing without a device. Does not wait for an attach or detach.
 pub(crate) fn stats(space: Option<&VaSpace<'_>>, stats: &mut uvm_rust_flash_stats) {
     let Some((dev, attached)) = there() else {
         return;
@@ -236,14 +238,14 @@ fn there() -> Option<(Arc<Dev>, bool)> {
     (!tier.is_null()).then(|| unsafe { tier::there(tier) })?
 }
 
-/// How many pages a VA space's tenant has there.
+/// How many pages a VA space's tenant has on `dev`.
 fn held(dev: &Dev, space: &VaSpace<'_>) -> u64 {
     // SAFETY: a VA space that there is has been set up, and keeps its tenant.
     let owner = unsafe { owner_of(space.as_ptr()) };
     owner.map_or(0, |owner| dev.flash().table.lock().held(owner.key()))
 }
 
-/// Lets all devices go, before the module does: no VA space exists, and no call is under way.
+/// Lets all devices go before the module is unloaded. No VA space exists any more, and no call is under way.
 pub(super) fn let_go() {
     if let Some(mut lock) = Writing::lock() {
         if let Some(dev) = lock.stop() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What C calls about a va_block: what is known of it (`uvm_va_block_t.uvm_rust_flash`), which its
-//! lock protects, but for what is the tier's.
+//! C's calls on the tier's state of a va_block (`uvm_va_block_t.uvm_rust_flash`). The va_block's lock protects the
+//! state, except for the record, which is the tier's.
 
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -37,14 +37,14 @@ crate::ffi::check_exports!(
     uvm_rust_flash_maps,
 );
 
-/// Which pages are on a device. Gives their places back when it is dropped.
+/// Which pages of a va_block are on a device. Dropping it gives their places back.
 pub(super) struct State {
     pub(super) pages: BlockPages,
     device: Arc<Dev>,
 }
 
 impl State {
-    /// Whether it is of this device.
+    /// Whether the state is of this device.
     pub(super) fn is_on(&self, dev: &Dev) -> bool {
         core::ptr::eq(&*self.device, dev)
     }
@@ -60,31 +60,31 @@ impl Drop for State {
     }
 }
 
-/// What the va_block's lock protects.
+/// The part of a block that the va_block's lock protects.
 #[derive(Default)]
 struct Own {
     wants: Wants,
-    /// Faults wait for what was asked for, which nobody has begun to read.
+    /// Set while faults wait for pages whose read has not begun.
     waits: Option<Waits>,
-    /// None until its first spill.
+    /// `None` until the first spill.
     state: Option<KBox<State>>,
 }
 
-/// What is known of a va_block.
+/// What the tier knows of a va_block.
 pub(super) struct Block {
     owner: OwnerHandle,
-    /// Looked at under the tier's lock only.
+    /// Read and written under the tier's lock only.
     record: UnsafeCell<Record>,
-    /// Null until it is published, and fixed from then on.
+    /// Null until the block is published, and fixed from then on.
     of: UnsafeCell<*mut uvm_va_block_struct>,
     own: UnsafeCell<Own>,
 }
 
 impl Block {
-    /// In memory of its own, which [`free`] gives back.
+    /// Allocates the state; [`free`] gives it back.
     ///
-    /// It is charged to the tenant as long as its memory cgroup has room, which is not waited for: a block that
-    /// is not known is neither counted nor spilled, and who could bring that about would be beyond all limits.
+    /// The memory is charged to the tenant, or to nobody if the tenant's cgroup is full. A block without state would be neither
+    /// counted nor spilled, so a tenant could get around its limits.
     fn new(owner: OwnerHandle) -> Option<NonNull<Self>> {
         let new = || Self {
             owner,
@@ -120,7 +120,7 @@ impl Block {
 
 /// # Safety
 ///
-/// `block` came from [`Block::new`] and is not used again; the tier knows nothing of it.
+/// `block` came from [`Block::new`] and is not used again; the tier has no handle of it.
 pub(super) unsafe fn free(block: NonNull<Block>) {
     // SAFETY: by this function's contract: `new` got it from `into_foreign`, and it is dropped once.
     drop(unsafe { <KBox<Block> as ForeignOwnable>::from_foreign(block.as_ptr().cast()) });
@@ -134,7 +134,7 @@ pub(super) unsafe fn known<'a>(block: *mut uvm_rust_flash_block) -> &'a Block {
     unsafe { &*block.cast::<Block>() }
 }
 
-/// What is known of a va_block; null if nothing is, or if it is dead.
+/// The block of a va_block; null if it has none, or is dead.
 ///
 /// # Safety
 ///
@@ -145,7 +145,7 @@ pub(super) unsafe fn known_of(of: *mut uvm_va_block_struct) -> *mut uvm_rust_fla
     slot.map_or(null_mut(), |known| *known)
 }
 
-/// The memory that a va_block is of.
+/// The memory range of a va_block.
 ///
 /// # Safety
 ///
@@ -162,7 +162,7 @@ pub(super) unsafe fn memory_of(of: *mut uvm_va_block_struct) -> bindings::uvm_ru
     range
 }
 
-/// Pages of a va_block, as a GPU sees them, or nobody if that is null.
+/// Where a va_block's pages are, as `gpu` sees them, or as no GPU does if that is null.
 ///
 /// # Safety
 ///
@@ -177,7 +177,7 @@ pub(in crate::ffi) unsafe fn pages_of(
     pages
 }
 
-/// Those of a va_block's pages that only the host has.
+/// The pages of a va_block that only the host has.
 pub(super) fn only_host(of: &bindings::uvm_rust_pages) -> PageMask {
     of.host.set() - of.duplicated.set() - of.reached.set()
 }
@@ -194,7 +194,7 @@ unsafe fn own<'a>(block: *mut uvm_rust_flash_block) -> &'a mut Own {
     unsafe { &mut *known(block).own.get() }
 }
 
-/// The state of the pages; `None` if nothing is known of the block, or it has none.
+/// The state of the pages; `None` if there is no block, or it has no state.
 ///
 /// # Safety
 ///
@@ -207,12 +207,12 @@ pub(super) unsafe fn used<'a>(block: *mut uvm_rust_flash_block) -> Option<&'a mu
     unsafe { own(block) }.state.as_deref_mut()
 }
 
-/// What is known of the va_block from now on.
+/// Makes `block` the tier's state of the va_block.
 ///
 /// # Safety
 ///
-/// `slot` is that of `of`, empty, and its lock is held; `block` came from [`Block::new`], and nobody else
-/// knows of it.
+/// `slot` is that of `of`, and empty; the va_block's lock is held. `block` came from [`Block::new`], and nobody else
+/// has it.
 pub(super) unsafe fn publish(
     block: NonNull<Block>,
     slot: *mut *mut uvm_rust_flash_block,
@@ -230,7 +230,7 @@ pub(super) unsafe fn publish(
     }
 }
 
-/// Nothing is known of the va_block from now on, if anything was.
+/// Frees the tier's state of the va_block, if there is one.
 ///
 /// # Safety
 ///
@@ -253,7 +253,7 @@ pub(super) unsafe fn forget(of: *mut uvm_va_block_struct) {
     }
 }
 
-/// Counts the host memory of a va_block; `used`: some has just come there.
+/// Counts the host memory of a va_block; `used`: some pages have just come there.
 ///
 /// # Safety
 ///
@@ -296,9 +296,9 @@ unsafe extern "C" fn uvm_rust_flash_block_gone(of: *mut uvm_va_block_struct) {
     unsafe { forget(of) };
 }
 
-/// The pages' state is of one device, and made by the first spill there, of a va_block of `pages` pages. False
-/// without memory, or while it is of a device that is gone. It is charged to the tenant, if its memory cgroup has
-/// room.
+/// Gives a va_block of `pages` pages a state of this device, unless it has one; the first spill calls this. False
+/// without memory, or while the state is of a device that is gone. The memory is charged to the tenant, if its cgroup
+/// has room.
 ///
 /// # Safety
 ///
@@ -310,7 +310,7 @@ pub(super) unsafe fn use_device(
 ) -> bool {
     // SAFETY: by this function's contract.
     let (own, owner) = unsafe { (own(block), known(block).owner) };
-    // Of a device that is gone, for which it holds nothing.
+    // The state of a device that is gone, and of which it holds nothing.
     let of_another = |s: &mut KBox<State>| !s.is_on(dev) && s.pages.is_idle();
     drop(own.state.take_if(of_another));
     if own.state.is_none() {
@@ -320,14 +320,14 @@ pub(super) unsafe fn use_device(
         };
         // SAFETY: the tenant keeps its group, and outlives this (I-owner).
         let _charging = unsafe { Charging::to(owner.group()) };
-        // A tenant whose memory cgroup is full is spilled all the same.
+        // A tenant whose memory cgroup is full has its blocks spilled all the same.
         let charged = KBox::new(new(), GFP_KERNEL_ACCOUNT);
         own.state = charged.or_else(|_| KBox::new(new(), GFP_KERNEL)).ok();
     }
     own.state.as_ref().is_some_and(|s| s.is_on(dev))
 }
 
-/// A reference on the device of its state; `None` without.
+/// A reference on the device of the block's state; `None` without a state.
 ///
 /// # Safety
 ///
@@ -337,7 +337,7 @@ pub(super) unsafe fn device_of(block: *mut uvm_rust_flash_block) -> Option<Arc<D
     unsafe { used(block) }.map(|s| s.device.clone())
 }
 
-/// Forgets the state if nothing is known of the pages.
+/// Frees the state if it says nothing of any page.
 ///
 /// # Safety
 ///
@@ -349,7 +349,7 @@ pub(super) unsafe fn drop_idle(block: *mut uvm_rust_flash_block) {
     }
 }
 
-/// Whether page `page` is one of a set.
+/// Whether the set `of` of the state holds page `page`.
 ///
 /// # Safety
 ///
@@ -421,7 +421,7 @@ unsafe extern "C" fn uvm_rust_flash_leave_copied(
     }
 }
 
-/// `pages` are discarded: what is there of them on a device is forgotten.
+/// Forgets the copies of `pages`, which are discarded, on a device.
 ///
 /// # Safety
 ///
@@ -445,8 +445,8 @@ pub(in crate::ffi) unsafe fn stored(of: *mut uvm_va_block_struct) -> PageMask {
     state.map_or(PageMask::EMPTY, |state| state.pages.on_flash())
 }
 
-/// The pages of a va_block that are being written to a device, and that nobody has mapped since. Their host memory is
-/// held meanwhile.
+/// The pages of a va_block that are being written to a device, and that nobody has mapped since. The write holds
+/// their host memory.
 ///
 /// # Safety
 ///
@@ -457,7 +457,7 @@ pub(in crate::ffi) unsafe fn spilling(of: *mut uvm_va_block_struct) -> PageMask 
     state.map_or(PageMask::EMPTY, |state| state.pages.spilling())
 }
 
-/// What a device has of a va_block's pages, for who prefetches them.
+/// What a device has of a va_block's pages, as the prefetcher needs to know it.
 ///
 /// # Safety
 ///
@@ -474,7 +474,7 @@ pub(in crate::ffi) unsafe fn on_device(of: *mut uvm_va_block_struct) -> Stored {
     state.map_or(Stored::default(), |state| own.wants.stored(&state.pages))
 }
 
-/// Asks for `pages`, which are on a device, for a prefetch. Returns whether somebody reads them.
+/// Asks for `pages`, which are on a device, for a prefetch. Returns whether a reader will read them.
 ///
 /// # Safety
 ///
@@ -493,7 +493,7 @@ pub(in crate::ffi) unsafe fn ask_for_prefetch(
     true
 }
 
-/// Has the VA space's prefetcher told whenever a read of a va_block ends, until nobody reads or is to read more of it.
+/// Has the VA space's prefetcher told whenever a read of the va_block ends, until no more reads are asked for.
 ///
 /// # Safety
 ///
@@ -508,13 +508,12 @@ pub(in crate::ffi) unsafe fn tell_of_reads(of: *mut uvm_va_block_struct) {
     }
 }
 
-/// A read of a va_block has ended, or it was tried to read what was asked for: tells the VA space's prefetcher, if that
-/// waits for it.
+/// Tells the VA space's prefetcher, if it waits for that, that a read of a va_block has ended, or has been tried.
 ///
 /// # Safety
 ///
-/// I-lock: the va_block's lock is held, and it is alive, so that its VA space is there, whose prefetcher goes after all of
-/// its blocks.
+/// I-lock: the va_block's lock is held, and the va_block is alive. So its VA space exists, whose prefetcher outlives
+/// all of its blocks.
 pub(super) unsafe fn read_ended(of: *mut uvm_va_block_struct) {
     // SAFETY: by this function's contract.
     unsafe {
@@ -538,7 +537,7 @@ pub(super) unsafe fn read_ended(of: *mut uvm_va_block_struct) {
 pub(super) fn give_up(state: &mut State, pages: &PageMask) -> u32 {
     let (block, flash) = state.split();
     let copies = block.copies() & *pages;
-    // Nearly always there is none, and the mutex is not needed.
+    // Nearly always there are no copies, and the mutex is not needed.
     if !copies.is_empty() {
         block.may_write(&mut flash.table.lock(), &copies);
     }
@@ -554,15 +553,15 @@ unsafe extern "C" fn uvm_rust_flash_maps(
     // SAFETY: null, or I-own and I-lock, for `block`; I-call for `pages`.
     let (state, pages) = unsafe { (used(block), read(pages)) };
     let Some(state) = state else { return };
-    // Most mappings are of blocks that have no copies, and want no lock.
+    // Most mappings are of blocks without copies, which need no lock.
     state.pages.touched(&pages);
     if writes {
         give_up(state, &pages);
     }
 }
 
-/// Prepares a split at page `at`: gives what the upper half is to be, which is not published, or `None`
-/// without memory, and then nothing has changed but that a write has ended.
+/// Prepares a split at page `at`. Returns the block of the upper half, which is not published. `None` without memory;
+/// then nothing has changed except that a write has ended.
 ///
 /// # Safety
 ///
@@ -588,11 +587,11 @@ pub(super) unsafe fn cut(block: *mut uvm_rust_flash_block, at: u32) -> Option<No
     Some(upper)
 }
 
-/// Moves the state of the pages from `at` on to `upper`, which [`cut`] gave.
+/// Moves the state of the pages from `at` on to `upper`, which [`cut`] made.
 ///
 /// # Safety
 ///
-/// `block` is as [`own`] asks; the other is known to nobody.
+/// `block` is as [`own`] asks; nobody else has `upper`.
 pub(super) unsafe fn share(block: *mut uvm_rust_flash_block, at: u32, upper: NonNull<Block>) {
     // SAFETY: by this function's contract; they are not the same.
     let (state, upper) = unsafe { (used(block), used(upper.as_ptr().cast())) };
@@ -613,7 +612,7 @@ pub(super) unsafe fn on_flash(block: *mut uvm_rust_flash_block) -> PageMask {
     state.map_or(PageMask::EMPTY, |state| state.pages.on_flash())
 }
 
-/// Asks for `pages`, which are on flash, and has somebody told.
+/// Asks for `pages`, which are on flash, and wakes a reader.
 ///
 /// # Safety
 ///
@@ -634,7 +633,7 @@ pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask, ask
     }
 }
 
-/// Whether a GPU's faults on `pages` have to be put off; then what they wait for is asked for.
+/// Whether a GPU's faults on `pages` have to be put off. If so, asks for the pages that they wait for.
 ///
 /// # Safety
 ///
@@ -658,7 +657,7 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
 }
 
 /// The pages of a block that were asked for and have not come; and for whom a reader of the kind `reader` reads them,
-/// `None` if it is to leave them alone (`Wants::read_by`).
+/// `None` if that reader leaves them alone (`Wants::read_by`).
 ///
 /// # Safety
 ///
@@ -672,7 +671,7 @@ pub(super) unsafe fn asked(
     (wants.asked(), wants.read_by(reader))
 }
 
-/// A call has got `pages`, which it may have asked for.
+/// Notes that a call has `pages`, which it may have asked for.
 ///
 /// # Safety
 ///
@@ -684,7 +683,7 @@ pub(super) unsafe fn came(block: *mut uvm_rust_flash_block, pages: &PageMask) {
     }
 }
 
-/// `pages` have come to memory.
+/// Notes that `pages` have come to memory.
 ///
 /// # Safety
 ///
@@ -696,7 +695,7 @@ pub(super) unsafe fn arrived(block: *mut uvm_rust_flash_block, pages: &PageMask)
     }
 }
 
-/// It was tried to fetch what was asked for, which may have failed.
+/// Notes that a reader has tried to fetch what was asked for, and whether that failed.
 ///
 /// # Safety
 ///
@@ -709,7 +708,7 @@ pub(super) unsafe fn tried(block: *mut uvm_rust_flash_block, reader: Asks, faile
     own.waits = None;
 }
 
-/// A read begins, of so many pages for faults: those wait no more of which all is being read.
+/// A read of `pages` pages for faults begins. Faults stop waiting once all of their pages are being read.
 ///
 /// # Safety
 ///
@@ -729,11 +728,11 @@ pub(super) unsafe fn begins(block: *mut uvm_rust_flash_block, pages: u64) {
     }
 }
 
-/// The addresses of a va_block, first and last byte.
+/// The first and last address of a va_block.
 ///
 /// # Safety
 ///
-/// The va_block is there, and its lock or that of its VA space is held, so that nobody splits it.
+/// The va_block exists, and its lock or that of its VA space is held, so that nobody splits it.
 pub(super) unsafe fn span(of: *mut uvm_va_block_struct) -> bindings::uvm_rust_span {
     let mut span = bindings::uvm_rust_span::default();
     // SAFETY: by this function's contract; `span` is ours for the call.

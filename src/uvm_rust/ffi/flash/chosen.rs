@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! One va_block at a time, and its locks, for those who go from one to the next.
+//! The va_block that a loop over va_blocks works on, and its locks.
 
 use super::bindings;
 use super::block::{known_of, used, State};
@@ -19,17 +19,17 @@ use bindings::{
 use core::ptr::null_mut;
 use kernel::prelude::*;
 
-/// The va_block that was chosen, if one was.
+/// The chosen va_block, if there is one.
 pub(super) struct Chosen {
-    /// Null for none. Invariant: a reference is held, here or by who called.
+    /// Null for none. Invariant: this value or its caller holds a reference.
     block: *mut uvm_va_block_struct,
-    /// Whether it is locked by us.
+    /// Whether this value has locked the block.
     is_locked: bool,
-    /// Its VA space, if that is locked by us; or null.
+    /// The block's VA space if this value has locked it, else null.
     space: *mut uvm_seam_space,
-    /// What upstream works with, between `open` and `close`; or null.
+    /// Upstream's context between `open` and `close`, else null.
     context: *mut uvm_seam_context,
-    /// Where C keeps what of the block is discarded; valid while it is locked.
+    /// Where C keeps the block's discard state; valid while the block is locked.
     discarded: *mut *mut uvm_rust_block,
 }
 
@@ -44,21 +44,21 @@ impl Chosen {
         }
     }
 
-    /// Chooses this block, or none if it is null; whether it is one.
+    /// Chooses this block, or none if it is null. Returns whether one is chosen.
     ///
     /// # Safety
     ///
-    /// A reference on it is held until it is released, or another chosen. None is chosen.
+    /// A reference on the block is held until it is released or another is chosen. No block is chosen yet.
     pub(super) unsafe fn choose(&mut self, block: *mut uvm_va_block_struct) -> bool {
         self.block = block;
         !block.is_null()
     }
 
-    /// Gives the reference back.
+    /// Releases the chosen block, and gives its reference back.
     ///
     /// # Safety
     ///
-    /// It is ours.
+    /// The reference is this value's.
     pub(super) unsafe fn release(&mut self) {
         let block = core::mem::replace(&mut self.block, null_mut());
         if !block.is_null() {
@@ -84,7 +84,7 @@ impl Chosen {
         }
     }
 
-    /// The block, if it is locked; if not, somebody broke S-lock.
+    /// The block, if it is locked. If it is not, somebody broke S-lock.
     pub(super) fn locked(&self) -> Option<*mut uvm_va_block_struct> {
         if !self.is_locked {
             pr_err!("flash: S-lock does not hold\n");
@@ -92,7 +92,7 @@ impl Chosen {
         self.is_locked.then_some(self.block)
     }
 
-    /// What is known of the locked block; null if it is dead or unknown.
+    /// The tier's state of the locked block; null if there is none, or the block is dead.
     pub(super) fn known(&self) -> *mut uvm_rust_flash_block {
         // SAFETY: it is locked.
         let known = |block| unsafe { known_of(block) };
@@ -104,11 +104,11 @@ impl Chosen {
         self.locked().filter(|_| !self.known().is_null())
     }
 
-    /// Its state on this device.
+    /// The block's state, if that is of this device.
     ///
     /// # Safety
     ///
-    /// One such reference exists at a time, and ends before the lock is let go.
+    /// One such reference exists at a time, and ends before the lock is released.
     pub(super) unsafe fn state<'a>(&self, dev: &Dev) -> Option<&'a mut State> {
         // SAFETY: by this function's contract; it is null, or the block is locked.
         let state = unsafe { used(self.known()) };
@@ -137,13 +137,13 @@ impl Chosen {
         }
     }
 
-    /// Gets what upstream works with, on nobody's behalf.
+    /// Makes upstream's context, on no process' behalf. Returns false without memory.
     pub(super) fn open(&mut self) -> bool {
         // SAFETY: no process is named.
         unsafe { self.open_for(null_mut()) }
     }
 
-    /// Gets what upstream works with.
+    /// Makes upstream's context, on behalf of `mm`. Returns false without memory.
     ///
     /// # Safety
     ///
@@ -162,8 +162,8 @@ impl Chosen {
         }
     }
 
-    /// Brings those of `pages` that are on flash to host memory; the block is opened, and its VA space locked
-    /// by us or by the caller.
+    /// Brings those of `pages` that are on flash to host memory. The context is open, and this value or the caller
+    /// has locked the VA space.
     pub(super) fn fetch(&self, pages: &PageMask) -> Fetched {
         let Some((block, context)) = self.opened() else {
             return Fetched::Failed;
@@ -177,7 +177,7 @@ impl Chosen {
         }
     }
 
-    /// What of the block is discarded, if anything is.
+    /// The block's discard state, if it has one.
     pub(super) fn discarded(&mut self) -> Option<&mut BlockState> {
         self.locked()?;
         // SAFETY: the block is locked, so it is C's place for that (I-own, I-lock), and nobody else uses what is
@@ -188,12 +188,12 @@ impl Chosen {
         }
     }
 
-    /// Its VA space, if that is locked by us; or null.
+    /// The block's VA space if this value has locked it, else null.
     pub(super) fn space(&self) -> *mut uvm_seam_space {
         self.space
     }
 
-    /// The block and what `open` got, if it is locked.
+    /// The block and its context, if the block is locked.
     pub(super) fn opened(&self) -> Option<(*mut uvm_va_block_struct, *mut uvm_seam_context)> {
         let block = self.locked()?;
         (!self.context.is_null()).then_some((block, self.context))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! An open device, with its table and what is counted of it.
+//! An open device, with its table and its counters.
 
 use super::bindings;
 use super::io::Io;
@@ -17,27 +17,27 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Milliseconds until who waits for a turn with the device looks again without being told.
+/// Milliseconds after which a thread that waits for a turn with the device looks again without being told.
 const LOOK_MS: u32 = 2;
 
-/// The same for who waits for what reads are made with.
+/// Milliseconds after which a thread that waits for a set of buffers looks again without being told.
 const SETS_MS: u32 = 1000;
 
-/// A device that is attached, or has been. Whoever has a reference may read and write what it has pinned; the file
-/// is closed when nothing is on it any more.
+/// A device that is attached, or has been. The holder of a reference may read and write the places that it has
+/// pinned. The file is closed when nothing is on the device any more.
 pub(crate) struct Dev {
     seam: Seam,
     flash: Pin<KBox<Flash>>,
-    /// Raised whenever a read or a write ends, or there is room.
+    /// Goes up whenever a read or a write ends, or room is made.
     progress: AtomicU32,
     arbiter: Arbiter,
-    /// It has refused to be trimmed.
+    /// Whether the device has refused to be trimmed.
     forgets_nothing: AtomicBool,
-    /// Somebody will look whether it is to be trimmed.
+    /// Whether the trimming work is queued.
     is_looked_after: AtomicBool,
 }
 
-/// An operation of a device for others than faults, which ends when this is dropped.
+/// An operation of a device for others than faults. Dropping this ends the operation.
 #[must_use]
 pub(super) struct Others(Arc<Dev>);
 
@@ -70,7 +70,7 @@ impl wait::Device for Dev {
     }
 }
 
-/// The line of those who wait for what reads of a device are made with.
+/// The line of the threads that wait for a set of buffers.
 struct InLine<'a>(&'a Dev);
 
 impl Line for InLine<'_> {
@@ -97,22 +97,23 @@ impl Line for InLine<'_> {
     }
 }
 
-/// What a read of a device is made with. Dropped, it goes back to the device, and lets host memory go that it keeps.
+/// A set of buffers for a read of a device. Dropping it releases the host memory that it holds, and gives the set
+/// back to the device.
 pub(super) struct Set {
     dev: Arc<Dev>,
     who: Who,
-    /// It is only taken out when this is dropped.
+    /// `None` only while this is being dropped.
     io: Option<Io>,
 }
 
 impl Set {
-    /// Takes one, if it can be had at once.
+    /// Takes a set, if one is free.
     pub(super) fn try_take(dev: &Arc<Dev>, who: Who) -> Option<Self> {
         let io = dev.flash.sets.lock().try_take(who)?;
         Some(Self::new(dev, who, io))
     }
 
-    /// Takes one unless `is_stopped` says, now and then, that nobody wants it any more; `None` then
+    /// Takes a set, for which it may wait. `None` once `is_stopped`, which is asked now and then, says so
     /// ([`pool::take_unless`]). No va_block is locked.
     pub(super) fn take_unless(
         dev: &Arc<Dev>,
@@ -123,7 +124,7 @@ impl Set {
         Some(Self::new(dev, who, io))
     }
 
-    /// Takes one, and may wait for it. No va_block is locked.
+    /// Takes a set, for which it may wait. No va_block is locked.
     pub(super) fn take(dev: &Arc<Dev>, who: Who) -> Self {
         Self::new(dev, who, pool::take(&mut InLine(dev), who))
     }
@@ -137,7 +138,7 @@ impl Set {
         }
     }
 
-    /// Whether it is a set of `dev`.
+    /// Whether the set is of `dev`.
     pub(super) fn is_of(&self, dev: &Arc<Dev>) -> bool {
         core::ptr::eq::<Dev>(&*self.dev, &**dev)
     }
@@ -156,7 +157,7 @@ impl Drop for Set {
     }
 }
 
-/// Faults wait for a read of a device, which has not begun; dropped, it will not for them.
+/// Faults wait for a read of a device that has not begun. Dropping this says that no read will begin for them.
 pub(super) struct Waits {
     dev: Arc<Dev>,
     waits: Option<arbiter::Waits>,
@@ -168,7 +169,7 @@ impl Waits {
         Self { dev, waits }
     }
 
-    /// The read of so many pages begins.
+    /// Notes that the read of `pages` pages begins.
     pub(super) fn begin(mut self, pages: u64) {
         if let Some(waits) = self.waits.take() {
             self.dev.arbiter.begin(waits, pages);
@@ -181,7 +182,7 @@ impl Drop for Waits {
         if let Some(waits) = self.waits.take() {
             self.dev.arbiter.give_up(waits);
         }
-        // Those go on who let faults go first.
+        // Wakes the threads that let faults go first.
         self.dev.tell();
     }
 }
@@ -189,7 +190,7 @@ impl Drop for Waits {
 /// C's part of a device. Invariant: it came from `uvm_seam_flash_open`, and is freed when this is dropped.
 pub(crate) struct Seam {
     dev: NonNull<uvm_seam_flash_dev>,
-    /// How many bytes what its cipher is asked for takes.
+    /// How many bytes a request of the device's cipher takes.
     request_bytes: usize,
 }
 
@@ -225,7 +226,7 @@ impl Drop for Seam {
 }
 
 impl Dev {
-    /// Puts the device of C's and what Rust has of it together, which go together.
+    /// Puts C's and Rust's parts of a device together; both are freed together.
     ///
     /// # Errors
     ///
@@ -257,41 +258,41 @@ impl Dev {
         self.flash.counters.add(counter, n)
     }
 
-    /// Whether the device is there, and has failed nothing.
+    /// Whether the device is plugged in, and has failed no operation.
     pub(super) fn is_sound(&self) -> bool {
         let counters = &self.flash.counters;
         let failed = [Counter::WriteErrors, Counter::ReadErrors].map(|of| counters.get(of));
         failed == [0; 2] && self.is_there()
     }
 
-    /// Whether the device is there. One that was pulled out is not, also when it is put in again.
+    /// Whether the device is plugged in. A device that was pulled out stays gone, even when it is plugged in again.
     pub(super) fn is_there(&self) -> bool {
         // SAFETY: by the invariant of `Seam`; who uses the device has not seen it closed.
         unsafe { bindings::uvm_seam_flash_is_there(self.seam.as_ptr()) }
     }
 
-    /// Whether it may be told to forget something: it is there, and has not refused yet.
+    /// Whether the device may be trimmed: it is plugged in, and has not refused yet.
     pub(super) fn forgets(&self) -> bool {
         !self.forgets_nothing.load(Relaxed) && self.is_there()
     }
 
-    /// It has refused, and is not asked again.
+    /// Notes that the device has refused to be trimmed, so that it is not asked again.
     pub(super) fn forgets_nothing(&self) {
         self.forgets_nothing.store(true, Relaxed);
     }
 
-    /// Says whether somebody will look whether it is to be trimmed; returns whether somebody would have.
+    /// Notes whether the trimming work is queued. Returns whether it was.
     pub(super) fn is_looked_after(&self, will: bool) -> bool {
         self.is_looked_after.swap(will, Relaxed)
     }
 
-    /// Changes whenever a read or a write ends, or there is room.
+    /// A number that changes whenever a read or a write ends, or room is made.
     pub(super) fn progress(&self) -> u32 {
-        // What is looked at after this is no older than it.
+        // What is read after this is no older than the number.
         self.progress.load(Acquire)
     }
 
-    /// Tells those who wait for that.
+    /// Raises [`Dev::progress`], and wakes the threads that wait for that.
     pub(crate) fn tell(&self) {
         // A waiter puts itself on the wait queue before it looks; waking it takes the queue's lock after this store.
         self.progress.fetch_add(1, Release);
@@ -299,22 +300,24 @@ impl Dev {
         unsafe { bindings::uvm_seam_flash_tell(self.seam.as_ptr()) };
     }
 
-    /// Waits until it is not `progress` any more, or so many milliseconds. No lock is held but a VA space's.
+    /// Waits until [`Dev::progress`] is not `progress` any more, or `ms` milliseconds. No lock is held but a VA
+    /// space's.
     pub(super) fn wait(&self, progress: u32, ms: u32) {
         let at = self.progress.as_ptr();
         // SAFETY: by the invariant of `Seam`; it may sleep here. C reads the number at once.
         unsafe { bindings::uvm_seam_flash_wait(self.seam.as_ptr(), at, progress, ms) };
     }
 
-    /// Waits until an operation may begin for this cause, and begins it. No va_block is locked. If the caller holds a VA
-    /// space's lock in read mode, or the process's mmap lock, writers wait meanwhile, and so do all behind them (D-lock).
+    /// Waits until an operation may begin for this cause, and begins it. No va_block is locked. If the caller holds a
+    /// VA space's lock in read mode, or the process's mmap lock, that keeps writers waiting, and everybody behind
+    /// them (D-lock).
     pub(super) fn begin_for_others(dev: &Arc<Self>, cause: Cause) -> Others {
-        // Nobody stops it.
+        // This wait is never stopped.
         while !wait::begin(&**dev, || cause.class(), || false) {}
         Others(dev.clone())
     }
 
-    /// The same, until `is_stopped` says so: then none begins.
+    /// As [`Dev::begin_for_others`], unless `is_stopped` says so; then no operation begins.
     pub(super) fn begin_unless(
         dev: &Arc<Self>,
         cause: Cause,
@@ -323,7 +326,7 @@ impl Dev {
         Self::begin_as(dev, || cause, is_stopped)
     }
 
-    /// The same for a cause that is asked for at each look.
+    /// As [`Dev::begin_unless`]; each look asks for the cause anew.
     pub(super) fn begin_as(
         dev: &Arc<Self>,
         cause: impl Fn() -> Cause,
@@ -332,22 +335,21 @@ impl Dev {
         wait::begin(&**dev, || cause().class(), is_stopped).then(|| Others(dev.clone()))
     }
 
-    /// Waits until an operation might begin for this cause, or `is_stopped` says that nobody wants it any more. None is
-    /// begun.
+    /// Waits until an operation might begin for this cause, or `is_stopped` says so. Begins none.
     pub(super) fn pass_unless(&self, cause: Cause, is_stopped: impl Fn() -> bool) {
         wait::pass(self, cause.class(), is_stopped);
     }
 
-    /// The most operations for others that a fault's read was behind.
+    /// The most operations for others that were ahead of a fault's read.
     pub(super) fn most_ahead_of_faults(&self) -> u64 {
         self.arbiter.most_ahead()
     }
 
-    /// Lets the file go.
+    /// Closes the device's file.
     ///
     /// # Safety
     ///
-    /// Nothing is on the device, and nobody reads or writes it any more.
+    /// No data are on the device, and nobody reads or writes it any more.
     pub(super) unsafe fn close(&self) {
         // SAFETY: by this function's contract.
         unsafe { bindings::uvm_seam_flash_close(self.seam.as_ptr()) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Detaching, as `policy/flash/drain.rs` sees it.
+//! Detaching: the machine of `policy/flash/drain.rs`.
 
 use super::block::drop_idle;
 use super::chosen::Chosen;
@@ -13,7 +13,7 @@ use crate::policy::flash::drain::{self, Fetched, Left, Machine, Stays};
 use crate::policy::mask::PageMask;
 use kernel::sync::Arc;
 
-/// One detaching. Invariant: the tier is there; whoever called keeps it.
+/// One detaching. Invariant: the tier exists; the caller keeps it.
 struct Draining {
     tier: *const Tier,
     dev: Arc<Dev>,
@@ -118,12 +118,12 @@ impl Machine for Draining {
     }
 }
 
-/// Brings all that is on the device to host memory, which the tier has not any more. If something stays, the
-/// device is to be kept, and this called again. Sleeps, with no lock but that of attaching.
+/// Brings all data on the device, which the tier does not have any more, to host memory. If this fails, some data
+/// stay there: the caller keeps the device, and may call again. Sleeps, with no lock but the attach lock.
 ///
 /// # Safety
 ///
-/// The tier is there meanwhile.
+/// The tier exists throughout the call.
 pub(super) unsafe fn drain(dev: Arc<Dev>) -> Result<(), Stays> {
     let tier = current();
     // SAFETY: by this function's contract.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Fetching, as `policy/flash/fetch.rs` sees it.
+//! Fetching: the machine of `policy/flash/fetch.rs`.
 
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -33,24 +33,24 @@ use kernel::sync::Arc;
 
 crate::ffi::check_exports!(uvm_rust_flash_debug);
 
-/// Milliseconds until who waits for a read or a write that ends looks again without.
+/// Milliseconds after which a thread that waits for the end of a read or write looks again without being told.
 pub(super) const WAIT_MS: u32 = 1000;
 
 /// One fetch of pages of a va_block.
 ///
-/// Invariant: the caller has the VA space's lock, which keeps the block, and keeps the context; the block is
-/// locked but from `unlock` to `lock`.
+/// Invariant: the caller holds the VA space's lock, which keeps the block, and keeps the context. The block is
+/// locked, except between `unlock` and `lock`.
 struct Fetching {
     block: *mut uvm_va_block_struct,
     context: *mut uvm_seam_context,
     device: Arc<Dev>,
     is_fault: bool,
     needs_turn: NeedsTurn,
-    /// Where C keeps what of the block is discarded, since it was locked here; or null.
+    /// Where C keeps the block's discard state, once this has locked the block; null before.
     discarded: *mut *mut uvm_rust_block,
-    /// Between `open` and `close`, and before it of who waited for it elsewhere.
+    /// The set of buffers between `open` and `close`, and before `open` if the caller waited for one.
     set: Option<Set>,
-    /// The turn with the device of who reads for no fault.
+    /// The turn with the device, of a read that is not for a fault.
     turn: Option<Others>,
 }
 
@@ -85,7 +85,7 @@ impl Machine for Fetching {
     fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T> {
         // SAFETY: the block is locked; the reference ends with this function.
         let state = unsafe { used(self.known()) }?;
-        // While the lock was let go, all may have come back from this device, and have gone to another.
+        // While the block was unlocked, all pages may have come back from this device and have gone to another.
         if !state.is_on(&self.device) {
             return None;
         }
@@ -204,7 +204,7 @@ impl Machine for Fetching {
     }
 
     fn begins(&mut self, pages: &PageMask) {
-        // What others read is no share of the faults'.
+        // Pages that are read for others do not count for the faults' share.
         let pages = if self.is_fault { pages.count() } else { 0 };
         // SAFETY: the block is locked.
         unsafe { begins(self.known(), pages.into()) };
@@ -255,25 +255,25 @@ impl Machine for Fetching {
     }
 }
 
-/// Whom a fetch is for.
+/// What a fetch is for, and what it has waited for already.
 pub(super) enum For {
-    /// A CPU's or GPU's fault, or another that a GPU's bottom half serves: it waits for no turn with the device.
+    /// A CPU's or GPU's fault, or another one that a GPU's bottom half services. Waits for no turn with the device.
     Fault,
-    /// Somebody else, who can wait.
+    /// Another caller, which can wait.
     Others,
-    /// One who reads ahead, and takes a turn without locks: with it, or without yet.
+    /// A reader ahead, which waits for its turn and its set without locks; `None` if it has not yet.
     Reader(Option<Ready>),
-    /// One who reads for faults that were put off, and waits for a set without locks: with it, or without yet.
+    /// A reader for faults that were put off, which waits for its set without locks; `None` if it has not yet.
     Fetcher(Option<Set>),
 }
 
-/// What a read for nobody's fault waits for: first the turn, then the set.
+/// What a read that is not for a fault waits for: first the turn, then the set.
 pub(super) struct Ready {
     pub(super) set: Set,
     pub(super) turn: Others,
 }
 
-/// Does what [`fetch_for`] does, and returns an `NV_STATUS`, of which the header says what each means.
+/// Does what [`fetch_for`] does, and returns an `NV_STATUS`; the header says what each means.
 ///
 /// # Safety
 ///
@@ -298,7 +298,7 @@ pub(super) unsafe fn fetch_locked(
 ///
 /// # Safety
 ///
-/// The block is locked, and its VA space; the context is kept.
+/// The block and its VA space are locked, and the caller keeps the context.
 pub(super) unsafe fn fetch_for(
     block: *mut uvm_va_block_struct,
     context: *mut uvm_seam_context,
@@ -313,7 +313,7 @@ pub(super) unsafe fn fetch_for(
     let (needs_turn, set, turn) = match whom {
         For::Fault => (NeedsTurn::No, None, None),
         For::Others => (NeedsTurn::Here, None, None),
-        // Another device may have been attached since.
+        // Another device may have been attached since the caller waited.
         For::Reader(Some(Ready { set, turn })) if set.is_of(&device) => {
             (NeedsTurn::No, Some(set), Some(turn))
         }

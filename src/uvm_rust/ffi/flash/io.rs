@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Reads and writes of a device: where what lies, which pages are encrypted, and what is known of them.
+//! Reads and writes of a device: where pages lie, and their encryption and checksums.
 //!
 //! Each page is encrypted on its own, with the stamp that it got when it was written, which no other write ever
 //! gets. A checksum of what is written and the stamp stays in the table.
@@ -20,10 +20,10 @@ use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-/// The kernel's, of which its crate knows nothing.
+/// The kernel's error code, which its crate lacks.
 const ENOTEMPTY: c_int = 39;
 
-/// Who comes first: the kernel's level of best-effort I/O.
+/// The priority of an operation: the kernel's level of best-effort I/O.
 ///
 /// Our arbiter lets operations begin; the kernel's I/O scheduler, if there is one, orders them: reads for faults first,
 /// then requests, then spills. All are best effort: a process is not to keep others from a disk of which we have a part,
@@ -31,27 +31,27 @@ const ENOTEMPTY: c_int = 39;
 #[derive(Clone, Copy)]
 pub(super) enum Urgency {
     Fault = 0,
-    /// As of whoever asks for nothing else.
+    /// The level of a process that asks for no other.
     Request = 4,
     Background = 7,
 }
 
-/// How many pages are encrypted, or decrypted, before others may run and the table is locked for their sums; and
-/// how many neighbours a buffer asks for, which the block layer takes for one.
+/// How many pages are encrypted or decrypted at a time: then other threads may run, and the table is locked for their
+/// checksums. A buffer also asks for so many contiguous pages, which the block layer merges.
 const BATCH: u16 = 32;
 
-/// A buffer for reads, writes and copies; what it holds and has is given back when it is dropped.
+/// A buffer for reads, writes and copies. Dropping it releases the pages that it holds and owns.
 pub(crate) struct Io {
-    /// By page of a va_block: null, or one that this has a reference on.
+    /// By page of a va_block: null, or a page that this holds a reference on.
     held: KVVec<*mut page>,
-    /// What is encrypted into, and copied by way of; as many, or none.
+    /// Pages of its own, to encrypt into and to copy through; as many as `held`, or none.
     own: KVVec<*mut page>,
-    /// As many, for the kernel.
+    /// The kernel's vector of pages; as many as `held`.
     room: KVVec<uvm_rust_bvec>,
     request: Request,
 }
 
-/// Room for what a cipher is asked for, in words; empty until it is made.
+/// Memory for a request to a cipher, in words; empty until it is allocated.
 struct Request(KVVec<u64>);
 
 impl Request {
@@ -59,7 +59,7 @@ impl Request {
         Self(KVVec::new())
     }
 
-    /// Room for the cipher of a device, which is made if there is none.
+    /// The memory for a request to this device's cipher, allocated if there is none yet.
     fn of(&mut self, dev: &Seam) -> Option<*mut skcipher_request> {
         let words = dev.request_bytes().div_ceil(size_of::<u64>());
         if self.0.len() < words {
@@ -72,7 +72,7 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // What the cipher leaves there is of no use to whoever gets the memory.
+        // Erases what the cipher left there before the memory is freed.
         for word in self.0.iter_mut() {
             // SAFETY: it is ours.
             unsafe { core::ptr::write_volatile(word, 0) };
@@ -83,12 +83,12 @@ impl Drop for Request {
 // SAFETY: references on pages belong to no thread.
 unsafe impl Send for Io {}
 
-/// Encrypts pages into others, or decrypts them in their place; how many were done, from the first on. The next
-/// page has the next stamp.
+/// Encrypts pages into others, or decrypts them in place. Returns how many were done, from the first on. Each page
+/// has the next stamp after the page before.
 ///
 /// # Safety
 ///
-/// All are pages that are kept; no spinlock is held.
+/// The caller keeps all the pages, and holds no spinlock.
 unsafe fn crypt(
     dev: &Dev,
     request: &mut Request,
@@ -115,24 +115,24 @@ fn position(place: Place) -> u64 {
     (slot * u64::from(SLOT_PAGES) + u64::from(place.offset)) * PAGE_SIZE as u64
 }
 
-/// The piece, in pieces of [`BATCH`] pages.
+/// Splits the piece into pieces of [`BATCH`] pages.
 fn batches(piece: &Piece) -> impl Iterator<Item = Piece> + '_ {
     let firsts = (0..piece.pages.pages()).step_by(BATCH.into());
     firsts.map(|first| piece.part(first, BATCH))
 }
 
-/// Those of `pages` that a piece is of; `None` if one of them is no page.
+/// The part of `pages` that a piece covers; `None` if an entry there is null.
 fn of_piece<'a>(pages: &'a mut [*mut page], piece: &Piece) -> Option<&'a mut [*mut page]> {
     let range = usize::from(piece.pages.first())..piece.pages.outer().into();
     let pages = pages.get_mut(range)?;
     (!pages.iter().any(|page| page.is_null())).then_some(pages)
 }
 
-/// The sums of pages, the first of which has this stamp; of [`BATCH`] at most.
+/// The checksums of pages, at most [`BATCH`], the first of which has this stamp.
 ///
 /// # Safety
 ///
-/// All are pages that are kept.
+/// The caller keeps all the pages.
 unsafe fn sums_of(pages: &mut [*mut page], stamp: u64) -> [u32; BATCH as usize] {
     let mut sums = [0; BATCH as usize];
     let count = pages.len().min(sums.len()) as u32;
@@ -144,21 +144,22 @@ unsafe fn sums_of(pages: &mut [*mut page], stamp: u64) -> [u32; BATCH as usize] 
 }
 
 impl Io {
-    /// A buffer for reads of a device that needs no memory any more.
+    /// Makes a buffer for reads of a device, which allocates nothing later.
     pub(super) fn for_reads(dev: &Seam) -> Option<Self> {
         let mut io = Self::new(false, false)?;
         io.request.of(dev)?;
         Some(io)
     }
 
-    /// The same for writes and copies.
+    /// Makes a buffer for writes and copies, which allocates nothing later.
     pub(super) fn for_writes(dev: &Seam) -> Option<Self> {
         let mut io = Self::new(true, false)?;
         io.request.of(dev)?;
         Some(io)
     }
 
-    /// With `own`, it has pages of its own, as writes and copies need; with `account`, the caller pays for it.
+    /// Makes a buffer. With `own` it has pages of its own, as writes and copies need; with `account` the caller is
+    /// charged.
     pub(super) fn new(own: bool, account: bool) -> Option<Self> {
         let flags = if account {
             GFP_KERNEL_ACCOUNT
@@ -186,7 +187,7 @@ impl Io {
         Some(io)
     }
 
-    /// Keeps the host memory of `pages`; false if some page has none.
+    /// Holds the host memory of `pages`; false if some page has none.
     ///
     /// # Safety
     ///
@@ -210,7 +211,7 @@ impl Io {
         all
     }
 
-    /// Those of `pages` that have the host memory that is held.
+    /// Those of `pages` whose host memory is still the held one.
     ///
     /// # Safety
     ///
@@ -226,7 +227,7 @@ impl Io {
         PageMask::from_words(same.words)
     }
 
-    /// So many of what is held, or its own, are read or written: 0 or an errno.
+    /// Reads or writes some of the held pages, or of its own: 0 or an errno.
     ///
     /// # Safety
     ///
@@ -263,7 +264,7 @@ impl Io {
         }
     }
 
-    /// Reads a piece into what is held: 0 or an errno.
+    /// Reads a piece into the held pages: 0 or an errno.
     ///
     /// # Safety
     ///
@@ -275,8 +276,8 @@ impl Io {
         unsafe { self.transfer(dev.seam(), false, pages, at, false, urgency) }
     }
 
-    /// Decrypts in place the pages that were read. Returns the pages whose bytes are those that were written, and those
-    /// whose bytes are not.
+    /// Decrypts in place the pages that were read. Returns the pages whose checksums are right, and those whose are
+    /// not.
     pub(super) fn decrypt(&mut self, dev: &Dev, piece: &Piece) -> (PageMask, PageMask) {
         let (mut right, mut wrong) = (PageMask::EMPTY, PageMask::EMPTY);
         for batch in batches(piece) {
@@ -299,9 +300,9 @@ impl Io {
         (right, wrong)
     }
 
-    /// Encrypts a piece of what is held into its own, and notes the sums; whether that was done. The sums
-    /// are taken before the device is given the pages, so that what is changed on the way is noticed. The
-    /// place is pinned: nobody reads what a write that fails has noted there.
+    /// Encrypts a piece of the held pages into its own, and notes the checksums. Returns whether that was done. The
+    /// checksums are computed before the device gets the pages, so that a change on the way is noticed. The place is
+    /// pinned: nobody reads what a failed write has noted there.
     pub(super) fn seal(&mut self, dev: &Dev, piece: &Piece) -> bool {
         let request = &mut self.request;
         batches(piece).all(|batch| {
@@ -322,7 +323,7 @@ impl Io {
         })
     }
 
-    /// Writes a piece that was sealed; whether the device has all of it.
+    /// Writes a sealed piece. Returns whether the device took all of it.
     ///
     /// # Safety
     ///
@@ -334,7 +335,7 @@ impl Io {
         unsafe { self.transfer(dev.seam(), true, own, at, true, Urgency::Background) == 0 }
     }
 
-    /// Reads so many pages into its own, or writes them from there; whether that is done.
+    /// Reads `pages` pages into its own, or writes them from there. Returns whether that succeeded.
     ///
     /// # Safety
     ///
@@ -345,7 +346,8 @@ impl Io {
         unsafe { self.transfer(dev, true, (0, pages), at, write, Urgency::Background) == 0 }
     }
 
-    /// Whether the bytes that [`Io::copy`] read of a piece are those that were written. The pages are numbered from 0.
+    /// Whether the pages of a piece that [`Io::copy`] read have the checksums that were written. The pages are
+    /// numbered from 0.
     pub(super) fn is_as_written(&mut self, dev: &Dev, piece: &Piece) -> bool {
         batches(piece).all(|batch| {
             let Some(pages) = of_piece(&mut self.own, &batch) else {
@@ -358,7 +360,7 @@ impl Io {
         })
     }
 
-    /// Marks a device as ours, which it has to be already, or empty, unless by force: 0 or an errno. The buffer
+    /// Marks a device as ours: 0 or an errno. Without `force` the device has to be ours already, or empty. The buffer
     /// has pages of its own.
     ///
     /// # Safety
@@ -385,7 +387,7 @@ impl Io {
         unsafe { self.transfer(dev, true, (0, 1), 0, true, Urgency::Request) }
     }
 
-    /// What is in a page of its own; nothing if it has none.
+    /// The bytes of one of its own pages; none if it has no such page.
     fn bytes(&mut self, of: u16) -> &mut [u8] {
         let Some(own) = self.own.get(usize::from(of)) else {
             return &mut [];
@@ -394,13 +396,13 @@ impl Io {
         unsafe { core::slice::from_raw_parts_mut(bindings::uvm_seam_page_bytes(*own), PAGE_SIZE) }
     }
 
-    /// Lets go what is held.
+    /// Releases the held pages.
     pub(super) fn release(&mut self) {
         put(&mut self.held);
     }
 }
 
-/// Has the device forget what is in some slots: 0 or an errno.
+/// Discards slots of the device: 0 or an errno.
 ///
 /// # Safety
 ///
@@ -412,14 +414,14 @@ pub(super) unsafe fn discard(dev: &Seam, trim: &Trim) -> c_int {
     unsafe { bindings::uvm_seam_flash_discard(dev.as_ptr(), at, trim.bytes()) }
 }
 
-/// Gets as many pages as there is room for, 1 << `order` of them; false without memory.
+/// Allocates `1 << order` pages, for which `room` has entries; false without memory.
 fn fill(room: &mut [*mut page], order: u32, account: bool) -> bool {
     room.len() == 1 << order
         // SAFETY: so many pages have room.
         && unsafe { bindings::uvm_seam_pages_new(room.as_mut_ptr(), order, account) }
 }
 
-/// Gives the references on pages back; null is no page.
+/// Puts the references on pages; null entries are skipped.
 fn put(pages: &mut [*mut page]) {
     // SAFETY: all callers have a reference on what is not null.
     unsafe { bindings::uvm_seam_pages_put(pages.as_mut_ptr(), pages.len() as u32) };

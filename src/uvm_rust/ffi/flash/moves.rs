@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Moving a range by call, as `policy/flash/moves.rs` sees it.
+//! Moving a range by call: the machine of `policy/flash/moves.rs`.
 
 use super::attach::Reading;
 use super::block::{ask, came, known_of, on_flash, only_host, pages_of, span};
@@ -35,10 +35,10 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-/// Milliseconds between two looks of who waits: the rate may change, and the process be killed.
+/// Milliseconds for which a waiting thread sleeps at a time: the rate may change, and the process may be killed.
 const NAP_MS: u32 = 10;
 
-/// The number of the copies of a part.
+/// The one copy number that a move uses.
 const COPY: u32 = 0;
 
 /// MiB a second that a tenant may write by call.
@@ -46,62 +46,62 @@ fn rate() -> u32 {
     read_parameter!(uvm_rust_flash_move_mib)
 }
 
-/// Which thread moves, and who tells it to stop.
+/// Which thread moves, and how it is told to stop.
 #[derive(Clone, Copy)]
 enum By<'a> {
-    /// A thread of the process's, or of whoever has its file, in a call.
+    /// A thread of a process in a call, which a signal stops.
     Call,
-    /// A thread of the kernel's, until it is told to stop.
+    /// A kernel thread, which this flag stops.
     Worker(&'a AtomicBool),
 }
 
 /// One call of `UVM_RUST_FLASH_MOVE`, or a part of a request.
 ///
-/// Invariant: the VA space is there, and so is its tenant, and the tier; pointers of what was taken are null
-/// where it was not.
+/// Invariant: the VA space, its tenant and the tier exist. Pointers to what was not taken are null.
 struct Moving<'a> {
     by: By<'a>,
     space: *mut uvm_seam_space,
     owner: OwnerHandle,
-    /// Of the turn that was taken.
+    /// The ticket of the tenant's turn, while it is held.
     ticket: Option<Ticket>,
     io: Option<Io>,
     device: Option<Reading>,
     at: Chosen,
     block: *mut uvm_va_block_struct,
     pages: PageMask,
-    /// The GPU that is copied to.
+    /// The destination GPU's UUID.
     uuid: [u8; 16],
-    /// That GPU and its number, while the VA space is locked, whose lock keeps it.
+    /// The destination GPU; valid while the VA space is locked.
     gpu: *mut uvm_gpu_struct,
+    /// The number of `gpu`.
     number: u32,
-    /// What upstream copies with to a GPU, between `prepare` and `put`.
+    /// What upstream copies to a GPU with, between `prepare` and `put`.
     copies: Option<Migration>,
-    /// What is copied goes to host memory instead.
+    /// The destination is host memory.
     home: bool,
-    /// It may go without a device.
+    /// The move needs no SSD.
     needs_none: bool,
-    /// The chosen block is not to go there, as upstream says.
+    /// Upstream forbids moving the chosen block there.
     stays: bool,
-    /// Bytes that were given to the device and are not paid for.
+    /// Bytes that were given to the device and do not yet count for the tenant's rate.
     wrote: u64,
     /// Whether the chosen block is locked by way of `copies`.
     is_locked: bool,
-    /// The VA space, locked, and its process, if it has one that lives; let go by being dropped, once. It
-    /// goes after what is above, which is used under that lock.
+    /// The locked VA space, and its process if that lives. Dropped, and so unlocked, after all fields above, which are used
+    /// under that lock.
     entered: Option<LockedVaSpace<'a>>,
-    /// A call's, between `enter_space` and `leave_space`. It goes after all other locks; who runs a worker has it for
-    /// that.
+    /// The power-management lock of a call, between `enter_space` and `leave_space`; a worker's is held by its caller.
+    /// Dropped after all other locks.
     pm: Option<PmLock>,
 }
 
-/// Managed memory, and what it is like.
+/// A range of managed memory, and its facts.
 type Memory = (*mut uvm_va_range_struct, bindings::uvm_rust_range);
 
-/// A va_block, pages of it, and the memory that it is of.
+/// A va_block, some of its pages, and its range.
 type Next = (*mut uvm_va_block_struct, PageMask, Memory);
 
-/// The first va_block with pages from `start` to `end`, which are managed memory, and these.
+/// The first va_block with pages between `start` and `end`, which are managed memory, and those pages.
 ///
 /// # Safety
 ///
@@ -171,7 +171,7 @@ impl Machine for Moving<'_> {
     }
 
     fn count_throttled(&mut self) {
-        // Without the lock of attaching: who detaches may take long.
+        // Without the attach lock, as a detach may take long.
         // SAFETY: see above.
         unsafe { count_of_device(current(), Counter::Throttled, 1) };
     }
@@ -213,7 +213,8 @@ impl Machine for Moving<'_> {
         match self.by {
             By::Call if Reading::wait() => Ok(()),
             By::Call => Err(Failed::Interrupted),
-            // Who ends the VA space waits for the worker, which is not to wait until all of a device has come back.
+            // The end of the VA space waits for the worker. So the worker must not wait until a detach has brought
+            // all data back.
             By::Worker(_) => Err(Failed::Again),
         }
     }
@@ -236,10 +237,10 @@ impl Machine for Moving<'_> {
                 self.pm = Some(PmLock::try_read().ok_or(Failed::Again)?);
                 mm
             }
-            // It keeps the system awake, and who ends the VA space waits for it.
+            // A worker keeps the system awake, and the end of the VA space waits for it.
             By::Worker(_) => space.try_lock_mm().ok_or(Failed::Again)?,
         };
-        // After a fatal error of the driver nothing is done any more.
+        // After a fatal error of the driver nothing may be done any more.
         if !seam::healthy() {
             drop(mm);
             self.pm = None;
@@ -429,7 +430,7 @@ impl Machine for Moving<'_> {
         }
         // A call waits for memory as a fault does. A worker takes what there is (Q-room of `policy/flash/queue.rs`).
         let is_guess = !self.home && matches!(self.by, By::Worker(_));
-        // Many others do so now, which says nothing of the memory.
+        // Too many others guess right now, which does not mean that memory is short.
         let guess = || evict::guess().ok_or(Failed::Again);
         let _guess = is_guess.then(guess).transpose()?;
         for run in pages.runs() {
@@ -472,12 +473,12 @@ impl Machine for Moving<'_> {
 }
 
 impl<'a> Moving<'a> {
-    /// Reports a breach of V-order. Nothing is locked twice for it, or let go twice.
+    /// Reports a breach of V-order; the caller then neither locks nor unlocks anything twice.
     fn broken(&self) {
         pr_err!("flash: V-order does not hold\n");
     }
 
-    /// The VA space, which is locked; if not, somebody broke V-order.
+    /// The locked VA space. If it is not locked, somebody broke V-order.
     fn entered(&self) -> Option<&LockedVaSpace<'a>> {
         if self.entered.is_none() {
             self.broken();
@@ -485,12 +486,12 @@ impl<'a> Moving<'a> {
         self.entered.as_ref()
     }
 
-    /// Whether upstream's calls do not move the chosen block to the GPU: its range group may not be moved, the GPU
-    /// cannot address it, or cannot fault and uses the memory from where it is.
+    /// Whether upstream's own calls would not move the chosen block to the GPU: its range group may not migrate, or
+    /// the GPU cannot address it, or the GPU cannot fault and uses the memory from where it is.
     ///
     /// # Safety
     ///
-    /// The VA space is locked, the GPU there if it is one, and the block in the range.
+    /// The VA space is locked, `gpu` is null or valid, and the block is in the range.
     unsafe fn must_stay(&self, (of, range): Memory) -> bool {
         // SAFETY: by this function's contract.
         unsafe {
@@ -510,7 +511,7 @@ impl<'a> Moving<'a> {
 }
 
 impl By<'_> {
-    /// Whether a worker is told to stop. A call is told by a signal.
+    /// Whether a worker is told to stop. A signal tells a call.
     fn is_stopped(&self) -> bool {
         match self {
             By::Call => false,
@@ -520,7 +521,8 @@ impl By<'_> {
 }
 
 impl<'a> Moving<'a> {
-    /// Of the VA space and its tenant, which are there for `'a`; `uuid`: the GPU, if one is copied to.
+    /// A move in the VA space of this tenant, both of which live for `'a`. `uuid` is the destination GPU's, if it is
+    /// a GPU.
     fn new(by: By<'a>, space: *mut uvm_seam_space, owner: OwnerHandle, uuid: [u8; 16]) -> Self {
         Self {
             by,
@@ -547,8 +549,8 @@ impl<'a> Moving<'a> {
     }
 }
 
-/// Moves a range between a GPU, host memory and the device. Sleeps, and takes the VA space's lock itself. There is
-/// a tier. `uuid`: the GPU that it goes to, if it does.
+/// Moves a range between a GPU, host memory and the device. `uuid` is the destination GPU's, if it is a GPU. Sleeps,
+/// and takes the VA space's lock itself. There is a tier.
 pub(crate) fn move_range(
     space: &VaSpace<'_>,
     base: u64,
@@ -569,12 +571,12 @@ pub(crate) fn move_range(
     )
 }
 
-/// Moves the next part of a request, for a worker that ends early when `ending` says so. Sleeps, and takes all
-/// locks itself.
+/// Moves the next part of a request, for a worker; ends early when `ending` says so. Sleeps, and takes all locks
+/// itself.
 ///
 /// # Safety
 ///
-/// The VA space is there, and so is its tenant, and the tier.
+/// The VA space, its tenant and the tier exist.
 pub(super) unsafe fn step(
     space: *mut uvm_seam_space,
     owner: OwnerHandle,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who carries out requests (`policy/flash/queue.rs`) for a VA space: a worker for each lane. A worker is a work item
-//! without a thread of its own: it has one of its tenant's while it is at work.
+//! The workers that carry out a VA space's requests (`policy/flash/queue.rs`), one for each lane. A worker is a work
+//! item without a thread of its own; it runs on one of its tenant's threads.
 //!
-//! Locks: a VA space's queue has a mutex, inside all other locks, under which nothing sleeps: who waits for
-//! completions gives it back for that. A worker holds the lock of power management, for which it does not wait,
-//! from before it takes a request up to after its completion is there. Who ends the queues of work waits for the
-//! workers, and so holds none of the locks that a worker takes: it is the end of a VA space, before that is locked.
+//! Locks: a VA space's queue has a mutex, inside all other locks. Nothing sleeps under it: a thread that waits for
+//! completions releases it meanwhile. A worker holds the lock of power management, for which it does not wait, from
+//! before it takes a request until after its completion. The thread that ends the work queues waits for the workers,
+//! and so holds no lock that a worker takes: it is the end of a VA space, before that is locked.
 
 use super::current;
 use super::moves::step;
@@ -29,35 +29,36 @@ use kernel::prelude::*;
 use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, Mutex};
 use kernel::time::Jiffies;
 
-/// The requests of a VA space; who is told of a completion besides those that wait.
+/// The requests of a VA space, with the event that each completion signals.
 pub(crate) type Queue = queue::Queue<Arc<Event>>;
 
-/// Until who waits for completions looks whether the system is to sleep: some hundredths of a second.
+/// After how long a thread that waits for completions looks whether the system is to sleep: some hundredths of a
+/// second.
 const LOOK_JIFFIES: Jiffies = 25;
 
-/// What carries out the requests of a VA space.
+/// The queue and the workers of a VA space.
 ///
-/// Invariant: the VA space is there as long as this, and the tier; so is its tenant, who has the owner.
+/// Invariant: the VA space and the tier outlive this; so does the tenant, which keeps the owner.
 #[pin_data]
 pub(crate) struct Moves {
-    /// Fixed once this is there. They go before what they use.
+    /// Fixed once this exists. Dropped before what the workers use.
     workers: UnsafeCell<[Worker; Lane::COUNT]>,
     space: Home,
     owner: OwnerHandle,
     #[pin]
     queue: Mutex<Queue>,
-    /// Told of each completion.
+    /// Notified of each completion.
     #[pin]
     changed: CondVar,
-    /// As the queue's, for a worker in the middle of a part.
+    /// Whether the VA space ends, as the queue knows it too; read by a worker in the middle of a part.
     ending: AtomicBool,
-    /// Whether this has its owner's queues of work, which the owner changes.
+    /// Whether this uses its owner's work queues; the owner writes it.
     has_lanes: AtomicBool,
-    /// The tenant, which keeps the owner: it goes after the workers have.
+    /// The tenant, which keeps the owner. Dropped after the workers.
     _tenant: Arc<Tenant>,
 }
 
-/// Who carries out the requests of a lane.
+/// The worker of a lane.
 struct Worker {
     of: *const Moves,
     lane: Lane,
@@ -73,7 +74,7 @@ unsafe impl Sync for Moves {}
 ///
 /// # Safety
 ///
-/// `of` is what [`Moves::new`] made the work of, which this is.
+/// `of` is the [`Worker`] for which [`Moves::new`] made this work.
 unsafe extern "C" fn run(of: *mut c_void) {
     // SAFETY: `new` gave it, and whoever has it stops the work first.
     let (moves, lane) = unsafe {
@@ -84,8 +85,8 @@ unsafe extern "C" fn run(of: *mut c_void) {
 }
 
 impl Moves {
-    /// Makes what carries out the requests of a VA space, of which there are none yet; `None` without a tier. It is
-    /// stopped when it is dropped.
+    /// Makes the queue and the workers of a VA space, without requests; `None` without a tier. Dropping it stops the
+    /// workers.
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl Moves {
         for worker in unsafe { &mut *moves.workers.get() } {
             worker.of = &raw const *moves;
             let of = (worker as *mut Worker).cast::<c_void>();
-            // It stops where the prefetcher of the VA space does, with the same locks held, and so is of its kind.
+            // A worker is stopped where the VA space's prefetcher is, under the same locks, and so is of its kind.
             // SAFETY: a worker stops its work before it goes, and nobody writes to it until then.
             worker.work = Some(unsafe { Work::new(Kind::Prefetch, run, of) }?);
         }
@@ -131,12 +132,12 @@ impl Moves {
         workers.get(lane as usize)?.work.as_ref()
     }
 
-    /// Works on the queue, with its lock.
+    /// Works on the queue, under its lock.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Queue) -> R) -> R {
         f(&mut self.queue.lock())
     }
 
-    /// Gets room for so many more requests, as far as there may be so many, at the caller's expense.
+    /// Allocates room for `more` further requests, up to the most that there may be, and charges the caller.
     ///
     /// # Errors
     ///
@@ -149,13 +150,13 @@ impl Moves {
         };
         let mut table = ProcessVec::with_capacity(most as usize).map_err(|_| ENOMEM)?;
         self.with(|queue| queue.grow(&mut table, most));
-        // What was before is freed here, outside the lock.
+        // The old table is freed here, outside the lock.
         Ok(())
     }
 
-    /// Has a lane's worker run, unless the VA space ends, or nothing was ever asked for.
+    /// Queues a lane's worker, unless the VA space ends or nothing was ever submitted.
     pub(crate) fn wake(&self, lane: Lane, when: When) {
-        // With the lock, so that the queue has not ended: what it has of its owner is there.
+        // Under the lock, so that the queue has not ended, and the owner's work queues exist.
         let queue = self.queue.lock();
         let there = self.has_lanes.load(Acquire) && !queue.has_ended();
         if let (Some(work), true) = (self.worker(lane), there) {
@@ -168,7 +169,7 @@ impl Moves {
         }
     }
 
-    /// Waits until `is_ready` says so of the queue, or so many milliseconds. No lock is held but that of power
+    /// Waits until `is_ready` says so of the queue, or `ms` milliseconds. The caller holds no lock but that of power
     /// management.
     ///
     /// # Errors
@@ -191,7 +192,8 @@ impl Moves {
         Ok(())
     }
 
-    /// The VA space ends: what has not begun never does, and the workers have stopped when this returns. Sleeps.
+    /// Ends the queue with its VA space. Requests that have not begun are dropped, and the workers have stopped when
+    /// this returns. Sleeps.
     pub(crate) fn end(&self) {
         self.with(Queue::end);
         self.ending.store(true, Relaxed);
@@ -208,7 +210,7 @@ impl Moves {
 }
 
 impl VaSpace<'_> {
-    /// What carries out its requests; `None` without a tier.
+    /// The VA space's queue and workers; `None` without a tier.
     pub(crate) fn moves(&self) -> Option<&Moves> {
         // SAFETY: valid by the type's invariant, and its file is kept.
         unsafe { space::of(self.as_ptr()) }?.moves()
@@ -218,7 +220,7 @@ impl VaSpace<'_> {
 /// A turn of a worker of a VA space.
 struct Turning<'a> {
     moves: &'a Moves,
-    /// Between `enter` and `leave`.
+    /// The lock of power management, between `enter` and `leave`.
     pm: Option<PmLock>,
 }
 

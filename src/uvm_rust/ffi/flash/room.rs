@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What needs host memory, and who waits for it, as `policy/flash/room.rs` sees it.
+//! Waiting for host memory: the machine of `policy/flash/room.rs`.
 
 // What each asks of its caller is in uvm_rust_flash_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -31,7 +31,7 @@ use kernel::page::PAGE_SIZE;
 
 crate::ffi::check_exports!(uvm_rust_flash_before_populate, uvm_rust_flash_along);
 
-/// For how long somebody waits for room, until all that it is for is looked at again.
+/// For how long a thread waits for room at a time, in microseconds; then it looks again whether it still has to.
 const ROOM_US: u64 = 100_000;
 
 /// How long the thread sleeps for the first fault of a batch that is put off, in microseconds. The GPU repeats its faults
@@ -41,15 +41,15 @@ const PARKED_US: u64 = 50;
 /// Upstream's cause of a fault that the GPU repeats, and of a CPU's.
 const REPLAYS: u32 = 0;
 
-/// A va_block, or what would be one, and a GPU that its pages may go to.
+/// A va_block, or memory that has none yet, and a GPU that its pages may go to.
 ///
-/// Invariant: the VA space is locked, and so is the block, unless it is null, as there is none yet; so the tenant
-/// is there, and the GPU, which is null for none.
+/// Invariant: the VA space is locked, and so is the block, which is null if there is none yet. So the tenant exists,
+/// and the GPU, which is null for none.
 pub(super) struct Room {
     block: *mut uvm_va_block_struct,
     owner: OwnerHandle,
     gpu: *mut uvm_gpu_struct,
-    /// Of memory without a block.
+    /// Whether memory without a block prefers host memory.
     prefers_host: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Room {
 ///
 /// # Safety
 ///
-/// The VA space is there, and its set-up is over.
+/// The VA space exists, and is set up.
 pub(super) unsafe fn owner_of(space: *mut uvm_seam_space) -> Option<OwnerHandle> {
     // SAFETY: by this function's contract what there is of it stays.
     let state = unsafe { space::of(space) };
@@ -147,11 +147,11 @@ impl Machine for Room {
     }
 }
 
-/// Waits for room, for a while.
+/// Waits for room, for at most [`ROOM_US`].
 ///
 /// # Safety
 ///
-/// The owner is there. No va_block is locked.
+/// The owner exists. No va_block is locked.
 unsafe fn wait_room(owner: OwnerHandle) {
     // SAFETY: there is a tier.
     let Some(dev) = (unsafe { device(current()) }) else {
@@ -162,7 +162,7 @@ unsafe fn wait_room(owner: OwnerHandle) {
     unsafe {
         kick_workers(current());
         loop {
-            // Whoever makes room after this raises it.
+            // A thread that makes room after this raises the number.
             let progress = dev.progress();
             let left = end.saturating_sub(now_us());
             if left == 0 || !must_wait(owner) {
@@ -182,8 +182,8 @@ fn parks() -> bool {
     asked && FETCHERS.is_made()
 }
 
-/// How many of a GPU's faults, from the first on and on one block, have to wait and come back by replay; nothing else is to
-/// be done for them. 0 if they can be serviced. All are of one batch; `is_first`: the first is the batch's first.
+/// How many of a GPU's faults on one block, from the first on, have to be put off; a replay brings them back. 0 if
+/// they can be serviced. All are of one batch; `is_first`: the first is the batch's first.
 ///
 /// # Safety
 ///
@@ -315,7 +315,8 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
             return status::OK;
         };
         state.pages.touched(&wanted);
-        // What was discarded while it is read is in flight only: its memory is not to be used before that ends.
+        // A page that was discarded while it is read is in flight only. Its memory must not be used before the read
+        // ends.
         let away = state.pages.on_flash() | state.pages.in_flight() | state.pages.lost();
         if why == Why::Eviction || away.is_empty() {
             return status::OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A spill of va_blocks, as `policy/flash/spill.rs` sees it.
+//! Spilling va_blocks: the machine of `policy/flash/spill.rs`.
 
 use super::bindings;
 use super::block::{handle, known, known_of, only_host, pages_of, span, use_device, used};
@@ -29,9 +29,9 @@ use core::ptr::null_mut;
 use kernel::page::PAGE_SIZE;
 use kernel::sync::Arc;
 
-/// The device that is spilled to, for the length of a call.
+/// The device that is spilled to, and the tier, for the length of a call.
 ///
-/// Invariant: the tier is there; whoever called keeps it.
+/// Invariant: the tier exists; the caller keeps it.
 #[derive(Clone)]
 pub(super) struct To {
     pub(super) tier: *const Tier,
@@ -39,7 +39,7 @@ pub(super) struct To {
 }
 
 impl To {
-    /// As [`Copies::give_up_oldest`]; `tenant`: a key, or 0 for anybody.
+    /// As [`Copies::give_up_oldest`], of the tenant with this key, or of any with 0.
     ///
     /// # Safety
     ///
@@ -71,30 +71,30 @@ impl Copies for To {
     }
 }
 
-/// A worker, or a call.
+/// A spill under way, by a worker or by a call.
 pub(super) struct Spilling<'a> {
     to: To,
-    /// With pages of its own.
+    /// The buffer to encrypt into; it has its own pages.
     io: &'a mut Io,
-    /// Bytes that the device was given to write.
+    /// How many bytes the device was given to write.
     wrote: u64,
     at: Chosen,
-    /// A call has the VA space locked.
+    /// Who spills: a worker, or a call, which has the VA space locked.
     by: Writer,
     /// The turn with the device, between `take_turn` and `end_turn`.
     turn: Option<Others>,
-    /// Between `enter` and `leave`.
+    /// The lock of power management, between `enter` and `leave`.
     pm: Option<PmLock>,
-    /// Microseconds that turns were waited for, since the last rest.
+    /// How long this has waited for turns since the last rest, in microseconds.
     waited_us: u64,
-    /// What is told of the spill that has begun to who listens.
+    /// What the tracepoint will tell of this spill.
     told: trace::Spill,
 }
 
 impl<'a> Spilling<'a> {
     /// # Safety
     ///
-    /// The tier is there as long as the result, and the buffer has pages of its own.
+    /// The tier outlives the result, and the buffer has pages of its own.
     pub(super) unsafe fn new(dev: &Arc<Dev>, io: &'a mut Io) -> Self {
         Self {
             to: To {
@@ -116,7 +116,7 @@ impl<'a> Spilling<'a> {
         self.to.dev.counts(counter, n)
     }
 
-    /// The device was given so many pages to write, which will not be needed for ever. Returns how many bytes that is.
+    /// Counts `pages` as written, and notes that they will need trimming. Returns their bytes.
     fn writes(&mut self, pages: u16) -> u64 {
         // SAFETY: by the invariant of `To`.
         unsafe { trim_in(self.to.tier, &self.to.dev, LOOK_MS) };
@@ -125,7 +125,7 @@ impl<'a> Spilling<'a> {
         bytes
     }
 
-    /// Tells the tier of the chosen va_block, if anything is known of it.
+    /// Calls `what` with the tier's state and the chosen va_block, if that has a record.
     fn with_known(&mut self, what: impl FnOnce(&mut State, &mut Live, BlockHandle)) {
         let block = self.at.known();
         if block.is_null() {
@@ -214,7 +214,7 @@ impl Machine for Spilling<'_> {
 
     fn rest(&mut self, began: Option<u64>) {
         let now = now_us();
-        // The worker did not use the device while it waited for its turn.
+        // A worker does not use the device while it waits for its turn.
         let waited = core::mem::take(&mut self.waited_us);
         let took = now
             .saturating_sub(began.unwrap_or(now))
@@ -222,7 +222,7 @@ impl Machine for Spilling<'_> {
         let us = pace::rest_us(took, read_parameter!(uvm_rust_flash_share));
         if us > 0 {
             time::sleep_us(us);
-            // The time that it really slept, not the time that it asked for.
+            // How long the worker really slept, which may be longer than it asked for.
             let slept = now_us().saturating_sub(now);
             self.counts(Counter::RestedUs, slept);
         }
@@ -418,7 +418,7 @@ impl Machine for Spilling<'_> {
     fn write(&mut self, piece: &Piece) -> bool {
         // SAFETY: no lock is held; what is to be written was held by `hold`, and its place is pinned.
         let wrote = unsafe { self.io.write(&self.to.dev, piece) };
-        // What fails half-way has worn the device as well.
+        // A write that fails half-way has worn the device as well.
         let bytes = self.writes(piece.pages.pages());
         if wrote {
             self.told.written += bytes;
@@ -484,11 +484,11 @@ impl Machine for Spilling<'_> {
     }
 }
 
-/// Frees the host memory of which nothing is resident but what is `in_flight`; whether there was some.
+/// Frees host memory in which nothing is resident but pages `in_flight`. Returns whether there was any.
 ///
 /// # Safety
 ///
-/// The block is locked and alive, and the GPUs were waited for.
+/// The block is locked and alive, and the GPUs' work on it has ended.
 unsafe fn free_unused(block: *mut uvm_va_block_struct, in_flight: PageMask) -> bool {
     // SAFETY: by this function's contract.
     let of = unsafe { pages_of(block, null_mut()) };
@@ -502,7 +502,7 @@ unsafe fn free_unused(block: *mut uvm_va_block_struct, in_flight: PageMask) -> b
                 bindings::uvm_seam_host_chunk(block, index.into(), &mut first, &mut outer);
             let chunk = PageMask::from(Region::new(first, outer));
             left -= chunk;
-            // A page that direct I/O holds is kept: the data come back to this very page, if they come back.
+            // A page that direct I/O holds is kept: if its data come back, they come back to this very page.
             if is_free && !chunk.intersects(&kept) {
                 bindings::uvm_seam_host_chunk_free(block, first, outer);
                 is_freed = true;
@@ -512,13 +512,13 @@ unsafe fn free_unused(block: *mut uvm_va_block_struct, in_flight: PageMask) -> b
     is_freed
 }
 
-/// Writes what of `pages` the block has in host memory, by call. Returns how many bytes the device was
-/// given to write.
+/// Writes those of `pages` that the block has in host memory, for a call. Returns how many bytes the device was given
+/// to write.
 ///
 /// # Safety
 ///
-/// As [`Spilling::new`] for the call; a reference on the block is held, and the lock of its VA space in read
-/// mode, but not its own.
+/// As [`Spilling::new`], during the call. The caller holds a reference on the block, and the lock of its VA space in
+/// read mode, but not the block's.
 pub(super) unsafe fn move_out(
     dev: &Arc<Dev>,
     io: &mut Io,

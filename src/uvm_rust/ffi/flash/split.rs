@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Splits of va_blocks, as `policy/flash/split.rs` sees them.
+//! Splits of va_blocks: the machine of `policy/flash/split.rs`.
 
 use super::bindings;
 use super::block::{self, Block};
@@ -14,14 +14,14 @@ use core::ptr::{null_mut, NonNull};
 
 /// One split.
 ///
-/// Invariant: the blocks are there, and the lock of their VA space is held in write mode by who called, so
-/// that what is known of them stays; a half is used under its lock.
+/// Invariant: the blocks exist, and the caller holds the lock of their VA space in write mode, so that their states
+/// stay. A half is used under its lock.
 struct Splitting {
     lower: *mut uvm_va_block_struct,
     /// Null before upstream has made it.
     upper: *mut uvm_va_block_struct,
     at: u32,
-    /// What `cut` has made, which is known to nobody.
+    /// The block that `cut` has made, which nobody else has.
     made: Option<NonNull<Block>>,
 }
 
@@ -33,7 +33,7 @@ impl Splitting {
         }
     }
 
-    /// What is known of a half, which is locked; null if nothing is.
+    /// The tier's state of a half, which is locked; null if there is none.
     fn known(&self, half: Half) -> *mut uvm_rust_flash_block {
         // SAFETY: by the type's invariant.
         unsafe { block::known_of(self.half(half)) }
@@ -118,15 +118,15 @@ impl Machine for Splitting {
     }
 }
 
-/// A split of a va_block, to the SSD tier.
+/// The SSD tier's part of a split of a va_block.
 pub(crate) struct Split(Option<Splitting>);
 
 impl Split {
-    /// Of a block at page `at`; nothing without a tier.
+    /// The split of a block at page `at`; does nothing without a tier.
     ///
     /// # Safety
     ///
-    /// The block is there, and the lock of its VA space held in write mode as long as the result.
+    /// The block exists, and the lock of its VA space is held in write mode, as long as the result lives.
     pub(in crate::ffi) unsafe fn of(block: *mut uvm_va_block_struct, at: u32) -> Self {
         Self((!current().is_null()).then_some(Splitting {
             lower: block,
@@ -136,16 +136,16 @@ impl Split {
         }))
     }
 
-    /// Before upstream splits the block.
+    /// Prepares the split, before upstream splits the block.
     ///
     /// # Errors
     ///
-    /// There is no memory; then this is all.
+    /// There is no memory; then the split must not be made.
     pub(crate) fn before(&mut self) -> Result<(), OutOfMemory> {
         self.0.as_mut().map_or(Ok(()), split::before)
     }
 
-    /// After upstream has made `upper` of it, or has not.
+    /// Completes the split after upstream has made `upper`, or undoes it if upstream failed.
     pub(crate) fn after(&mut self, upper: Option<crate::ffi::block::Block<'_>>) {
         if let Some(splitting) = &mut self.0 {
             splitting.upper = upper.map_or(null_mut(), |upper| upper.as_ptr());

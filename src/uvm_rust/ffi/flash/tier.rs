@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who uses the tier. All of it takes the tier's lock.
+//! Calls on the tier, each under the tier's lock.
 //!
 //! Invariants besides those of `ffi.rs`:
 //!
-//! - **I-owner**: a tenant outlives its va_blocks, and the tier its tenants.
-//! - **I-record**: the handles in the tier's state are of blocks and owners that are there, as their
-//!   end takes them out first. Their records are looked at under the tier's lock only.
+//! - **I-owner**: a tenant outlives its va_blocks, and the tier outlives its tenants.
+//! - **I-record**: the handles in the tier's state are of blocks and owners that exist, because their end takes them
+//!   out first. Their records are read and written under the tier's lock only.
 
 use super::asked::Fetcher;
 use super::block::{handle, known, Block};
@@ -33,22 +33,22 @@ use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, M
 use kernel::time::Jiffies;
 use kernel::types::ForeignOwnable;
 
-/// Until who waits for a turn looks again without being told: a tenth of a second, or a few, for which a suspend may wait.
+/// After how long a thread that waits for a turn looks again without being told. A suspend may wait for so long.
 const TURN_JIFFIES: Jiffies = 100;
 
 pub(super) type Record = policy::Block<BlockHandle, OwnerHandle>;
-/// The tier, over what the records are found by here.
+/// The tier's state, over the handles of this module.
 pub(super) type State = policy::Tier<BlockHandle, OwnerHandle, DeviceHandle>;
 
-/// Names what is known of a va_block.
+/// A handle of a va_block's record.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockHandle(pub(super) NonNull<Block>);
 
-/// Names what is known of a tenant.
+/// A handle of a tenant's record.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct OwnerHandle(NonNull<Owner>);
 
-/// Names an open device. The tier does not look into it. The attached one's was made of a reference.
+/// A handle of an open device, opaque to the tier. That of the attached device was made of a reference.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct DeviceHandle(*const Dev);
 
@@ -59,41 +59,41 @@ unsafe impl Send for OwnerHandle {}
 // SAFETY: as above.
 unsafe impl Send for DeviceHandle {}
 
-/// What is known of a tenant.
+/// A tenant, as the SSD tier knows it.
 #[pin_data]
 pub(crate) struct Owner {
     tier: *const Tier,
-    /// Whom its memory is charged to; its tenant keeps it.
+    /// The memory cgroup that pays for its memory; its tenant keeps the cgroup.
     group: *mut mem_cgroup,
-    /// To the table: a number that no other tenant ever gets.
+    /// The tenant's number in tables, which no other tenant ever gets.
     key: u64,
-    /// Looked at under the tier's lock only.
+    /// Read and written under the tier's lock only.
     record: UnsafeCell<policy::Owner<BlockHandle, OwnerHandle>>,
-    /// Who reads for its GPU faults, and for its calls. Fixed once it is there.
+    /// The readers for its GPU faults and for its calls. Fixed once the owner exists.
     fetchers: UnsafeCell<[Fetcher; policy::ALL_EACH as usize]>,
-    /// A call of `UVM_RUST_FLASH_MOVE` has its turn from its look at what is paid to the note of what it
-    /// wrote, or all threads would look before the first has noted. It is outside all other locks; the mutex
-    /// that says whose it is, is inside of all.
+    /// Whose turn it is to write by `UVM_RUST_FLASH_MOVE`. A call holds its turn from the check of the tenant's rate
+    /// until it has counted what it wrote; otherwise all threads would check before the first has counted. The turn
+    /// is outside all other locks, and this mutex inside all.
     #[pin]
     turns: Mutex<Turns>,
     #[pin]
     turn: CondVar,
-    /// How many VA spaces have queues of work of it, which are there as long as any has.
+    /// How many VA spaces use `lanes`. The queues exist while any does.
     #[pin]
     movers: Mutex<u32>,
-    /// Those that carry out requests for it, by way; made and ended with the lock of `movers`.
+    /// The work queues that carry out its requests, by way; made and ended under the lock of `movers`.
     lanes: [WorkQueue; 2],
-    /// It is about to go: whoever reads for it waits neither for a turn with the device nor for a set of buffers. A read
-    /// that has begun is waited for. It does not change again.
+    /// Whether the tenant is about to go. Its readers then wait neither for a turn with the device nor for a set of
+    /// buffers; a read that has begun is waited for. Once true, it stays so.
     ending: AtomicBool,
 }
 
 impl Owner {
-    /// A tenant of this user, which `group` pays for.
+    /// Makes a tenant of this user, which `group` pays for.
     ///
     /// # Safety
     ///
-    /// The tier and the group are there as long as the result, which [`Owner::destroy`] ends.
+    /// The tier and the group outlive the result, which [`Owner::destroy`] ends.
     ///
     /// # Errors
     ///
@@ -139,11 +139,11 @@ impl Owner {
         }
     }
 
-    /// Ends the owner's fetchers, takes it out of the tier, and frees it.
+    /// Stops the owner's fetchers, takes the owner out of the tier, and frees it.
     ///
     /// # Safety
     ///
-    /// I-own: `owner` came from [`Owner::create`], and this is its one end; none of its blocks is there.
+    /// I-own: `owner` came from [`Owner::create`], and this is its one end; it has no block any more.
     pub(in crate::ffi) unsafe fn destroy(owner: *mut Self) {
         // SAFETY: by this function's contract. Once its fetchers have stopped, which no block wakes any more,
         // and the tier knows nothing of it, nobody does.
@@ -160,8 +160,8 @@ impl Owner {
 }
 
 impl Owner {
-    /// Waits for a turn; `None` if a signal has come, or `is_stopped` says so, after which [`Owner::look_again`]
-    /// is called. Sleeps, with no lock held.
+    /// Waits for a turn; `None` if a signal has come, or if `is_stopped` says so. Whoever makes `is_stopped` true
+    /// calls [`Owner::look_again`]. Sleeps, with no lock held.
     pub(super) fn take_turn(&self, is_stopped: impl Fn() -> bool) -> Option<Ticket> {
         let mut turns = self.turns.lock();
         let mut ticket = None;
@@ -185,14 +185,14 @@ impl Owner {
         }
     }
 
-    /// Has those look who wait for a turn.
+    /// Wakes the threads that wait for a turn, so that they look again.
     pub(super) fn look_again(&self) {
-        // With the lock, so that nobody has looked, and does not wait yet.
+        // Under the lock, so that no thread is between its look and its wait.
         let _turns = self.turns.lock();
         self.turn.notify_all();
     }
 
-    /// The queue of the workers of all lanes of a way.
+    /// The work queue of all lanes of a way.
     pub(super) fn queue_of(&self, way: Way) -> &WorkQueue {
         let [out, into] = &self.lanes;
         match way {
@@ -201,7 +201,7 @@ impl Owner {
         }
     }
 
-    /// Makes those queues, if they are not there, for a VA space, which notes in `has` that it has them until
+    /// Makes the work queues of the lanes, unless they exist. `has` notes for the VA space that it uses them until
     /// [`Owner::end_lanes`].
     ///
     /// # Errors
@@ -227,9 +227,9 @@ impl Owner {
         Ok(())
     }
 
-    /// A VA space ends, of which nothing is queued any more. These queues end with the last one that has them, so
-    /// that nobody waits for a queue with the lock of a VA space, which the workers take. Sleeps; the lock is one
-    /// that no worker takes.
+    /// Gives the work queues back for a VA space that ends, and of which nothing is queued any more. The last VA
+    /// space destroys the queues. This sleeps under a lock that no worker takes, so the caller holds no VA space's
+    /// lock, which the workers take.
     pub(super) fn end_lanes(&self, has: &AtomicBool) {
         let mut movers = self.movers.lock();
         if !has.swap(false, Relaxed) {
@@ -242,7 +242,7 @@ impl Owner {
         }
     }
 
-    /// The turn of this ticket is over; the next one in line is told.
+    /// Ends the turn of this ticket, and wakes the next in line.
     pub(super) fn end_turn(&self, ticket: Ticket) {
         if self.turns.lock().leave(ticket) {
             self.turn.notify_all();
@@ -259,17 +259,17 @@ impl OwnerHandle {
         Self(unsafe { NonNull::new_unchecked(owner) })
     }
 
-    /// What is known of it.
+    /// The owner behind the handle.
     ///
     /// # Safety
     ///
-    /// It is there for `'a`.
+    /// The owner lives for `'a`.
     pub(super) unsafe fn get<'a>(self) -> &'a Owner {
         // SAFETY: by this function's contract; only shared references are made.
         unsafe { self.0.as_ref() }
     }
 
-    /// Whom its memory is charged to.
+    /// The memory cgroup that pays for the tenant's memory.
     pub(super) fn group(self) -> *mut mem_cgroup {
         // SAFETY: handles are made of owners that are there, and kept no longer (I-owner).
         unsafe { self.0.as_ref() }.group
@@ -280,7 +280,7 @@ impl OwnerHandle {
         unsafe { self.0.as_ref() }.key
     }
 
-    /// Whether it is about to go.
+    /// Whether the tenant is about to go.
     pub(super) fn is_ending(self) -> bool {
         // SAFETY: as above.
         unsafe { self.0.as_ref() }.ending.load(Relaxed)
@@ -290,14 +290,14 @@ impl OwnerHandle {
     ///
     /// # Safety
     ///
-    /// The owner is there; what is given to `f` gets no handle but of what is there.
+    /// The owner exists; `f` puts no handle into the state but of what exists.
     pub(super) unsafe fn with<T>(self, f: impl FnOnce(&mut State, &mut Live) -> T) -> T {
         // SAFETY: by this function's contract, and I-owner.
         unsafe { with(self.0.as_ref().tier, f) }
     }
 }
 
-/// Finds the records, while the tier's lock is held.
+/// Access to the records behind handles, while the tier's lock is held.
 pub(super) struct Live(());
 
 impl Records for Live {
@@ -333,15 +333,15 @@ unsafe fn of<'a>(tier: *const Tier) -> &'a Tier {
 ///
 /// # Safety
 ///
-/// As [`of`]; what is given to `f` gets no handle but of what is there.
+/// As [`of`]; `f` puts no handle into the state but of what exists.
 unsafe fn with<T>(tier: *const Tier, f: impl FnOnce(&mut State, &mut Live) -> T) -> T {
     // SAFETY: by this function's contract.
     let mut state = unsafe { of(tier) }.state.lock();
     f(&mut state, &mut Live(()))
 }
 
-/// As [`with`]; gives the va_block of what `f` gives, with the reference that it took. It is looked up
-/// under the lock: what is known of a va_block dies before its last reference goes.
+/// As [`with`]; returns the va_block of the block that `f` returns, with the reference that `f` took. The va_block is
+/// looked up under the lock, because a va_block's record dies before its last reference goes.
 ///
 /// # Safety
 ///
@@ -360,7 +360,7 @@ fn now_ns() -> Ns {
     Ns(now_us().saturating_mul(1000))
 }
 
-/// Wakes those for whom there is something to do.
+/// Wakes as many workers as there is work for.
 fn kick(state: &State) {
     if state.device().is_none() {
         return;
@@ -372,7 +372,7 @@ fn kick(state: &State) {
     }
 }
 
-/// Whether there is something to do for `dev`'s workers.
+/// Whether `dev`'s workers have something to do.
 ///
 /// # Safety
 ///
@@ -402,7 +402,7 @@ pub(super) unsafe fn victim(tier: *const Tier) -> *mut uvm_va_block_struct {
     unsafe { take(tier, State::victim) }
 }
 
-/// A try of one of `dev`'s workers ended so. Returns whether the worker ends.
+/// Tells the tier how a try of one of `dev`'s workers ended. Returns whether the worker stops for now.
 ///
 /// # Safety
 ///
@@ -420,7 +420,7 @@ pub(super) unsafe fn ended(tier: *const Tier, dev: &Dev, tried: Tried) -> bool {
     unsafe { with(tier, end) }
 }
 
-/// The next time, all blocks are looked at.
+/// Has the next search look at all blocks again.
 ///
 /// # Safety
 ///
@@ -430,8 +430,8 @@ pub(super) unsafe fn hope_for_all(tier: *const Tier) {
     unsafe { with(tier, State::hope_for_all) };
 }
 
-/// The va_block that has had copies longest, of this tenant or, with 0, of anybody, with a reference; or
-/// null. It has none from now on.
+/// The va_block that has had copies longest, of this tenant or, with 0, of any, with a reference; or null. To the
+/// tier the block has no copies from now on.
 ///
 /// # Safety
 ///
@@ -442,7 +442,7 @@ pub(super) unsafe fn oldest_copies(tier: *const Tier, tenant: u64) -> *mut uvm_v
     unsafe { take(tier, |state, live| state.oldest_copies(live, of)) }
 }
 
-/// A detaching begins; its number.
+/// Begins a detaching. Returns its number.
 ///
 /// # Safety
 ///
@@ -452,7 +452,7 @@ pub(super) unsafe fn detaching(tier: *const Tier) -> u32 {
     unsafe { with(tier, |state, _| state.detaching()) }
 }
 
-/// The next va_block that this detaching has not seen, with a reference; or null.
+/// The next va_block that this detaching has not seen yet, with a reference; or null.
 ///
 /// # Safety
 ///
@@ -462,7 +462,7 @@ pub(super) unsafe fn unseen(tier: *const Tier, detaching: u32) -> *mut uvm_va_bl
     unsafe { take(tier, |state, live| state.unseen(live, detaching)) }
 }
 
-/// The tier, as long as the module is loaded with one; else null.
+/// The tier while the module is loaded with one, else null.
 static TIER: AtomicPtr<Tier> = AtomicPtr::new(null_mut());
 
 /// The tier; null without one.
@@ -470,14 +470,14 @@ pub(crate) fn current() -> *const Tier {
     TIER.load(Acquire)
 }
 
-/// Makes the tier. Without memory there is none.
+/// Makes the tier; without memory there will be none.
 pub(super) fn create() {
     if let Ok(tier) = Tier::new() {
         TIER.store(tier.into_foreign().cast_mut().cast(), Release);
     }
 }
 
-/// There is no tier any more, if there was one.
+/// Frees the tier, if there is one.
 ///
 /// # Safety
 ///
@@ -490,11 +490,11 @@ pub(super) unsafe fn destroy() {
     }
 }
 
-/// A device is there, for so many workers; with more than `limit` pages there is too little host memory.
+/// Attaches a device with `workers` workers. More than `limit` pages of host memory are too many from now on.
 ///
 /// # Safety
 ///
-/// As [`of`]; there is none.
+/// As [`of`]; no device is attached.
 pub(super) unsafe fn attach(tier: *const Tier, dev: Arc<Dev>, limit: u64, workers: u32) {
     let dev = DeviceHandle(Arc::into_raw(dev));
     // SAFETY: by this function's contract.
@@ -505,7 +505,7 @@ pub(super) unsafe fn attach(tier: *const Tier, dev: Arc<Dev>, limit: u64, worker
     }
 }
 
-/// It is not from now on: no worker is woken any more.
+/// Detaches the device: no worker is woken from now on.
 ///
 /// # Safety
 ///
@@ -524,7 +524,7 @@ pub(super) unsafe fn detach(tier: *const Tier) {
     }
 }
 
-/// Makes this the device that is there, attached (`true`) or leaving; or none.
+/// Sets which device there is, attached (`true`) or leaving; or none.
 ///
 /// # Safety
 ///
@@ -532,12 +532,11 @@ pub(super) unsafe fn detach(tier: *const Tier) {
 pub(super) unsafe fn set_there(tier: *const Tier, dev: Option<(Arc<Dev>, bool)>) {
     // SAFETY: by this function's contract.
     let before = unsafe { core::mem::replace(&mut *of(tier).there.lock(), dev) };
-    // Without the lock, which ends with the statement above.
+    // Outside the lock, which was released at the end of the statement above.
     drop(before);
 }
 
-/// The device that is attached or leaving, and whether it is attached. It stays so as long as the lock of attaching
-/// is held.
+/// The device that is attached or leaving, and whether it is attached. Both stay so while the attach lock is held.
 ///
 /// # Safety
 ///
@@ -548,7 +547,7 @@ pub(super) unsafe fn there(tier: *const Tier) -> Option<(Arc<Dev>, bool)> {
     there.clone()
 }
 
-/// Whether a device is attached, now.
+/// Whether a device is attached now.
 ///
 /// # Safety
 ///
@@ -558,7 +557,7 @@ pub(super) unsafe fn has_device(tier: *const Tier) -> bool {
     unsafe { with(tier, |state, _| state.device().is_some()) }
 }
 
-/// How many spill to the attached device.
+/// How many workers spill to the attached device.
 ///
 /// # Safety
 ///
@@ -568,7 +567,7 @@ pub(super) unsafe fn workers(tier: *const Tier) -> u32 {
     unsafe { with(tier, |state, _| state.workers()) }
 }
 
-/// Pages of host memory, and the most since the device was attached.
+/// How many pages of host memory count now, and the most since the device was attached.
 ///
 /// # Safety
 ///
@@ -595,7 +594,7 @@ pub(super) unsafe fn device(tier: *const Tier) -> Option<Arc<Dev>> {
     unsafe { with(tier, get) }
 }
 
-/// Whether this is the attached device.
+/// Whether `dev` is the attached device.
 ///
 /// # Safety
 ///
@@ -605,7 +604,7 @@ pub(super) unsafe fn is_attached(tier: *const Tier, dev: &Dev) -> bool {
     unsafe { with(tier, |state, _| state.device() == Some(DeviceHandle(dev))) }
 }
 
-/// Adds to what is counted of the attached device, if there is one.
+/// Adds `n` to a counter of the attached device, if there is one.
 ///
 /// # Safety
 ///
@@ -617,7 +616,7 @@ pub(super) unsafe fn count_of_device(tier: *const Tier, counter: Counter, n: u64
     }
 }
 
-/// Wakes the workers if there is something for them.
+/// Wakes the workers if they have something to do.
 ///
 /// # Safety
 ///
@@ -627,8 +626,7 @@ pub(super) unsafe fn kick_workers(tier: *const Tier) {
     unsafe { with(tier, |state, _| kick(state)) };
 }
 
-/// Somebody looks whether `dev` is to be trimmed, in `ms` milliseconds unless that was to be so already, as long as it
-/// is attached.
+/// Has the trimming work look at `dev` in `ms` milliseconds, while `dev` is attached, unless that is queued already.
 ///
 /// # Safety
 ///
@@ -647,7 +645,8 @@ pub(super) unsafe fn trim_in(tier: *const Tier, dev: &Dev, ms: u64) {
     unsafe { with(tier, queue) };
 }
 
-/// Whether too much host memory is in use, the tenant has its share of it, and waiting may help.
+/// Whether the tenant must wait: too much host memory is in use, the tenant has its share of it, and waiting may
+/// help.
 ///
 /// # Safety
 ///
@@ -660,7 +659,7 @@ pub(super) unsafe fn must_wait(owner: OwnerHandle) -> bool {
     }
 }
 
-/// Whether who reads for `asks` leaves host memory to others.
+/// Whether a reader for `asks` must leave host memory to others.
 ///
 /// # Safety
 ///
@@ -670,7 +669,8 @@ pub(super) unsafe fn lacks_room(owner: OwnerHandle, asks: Asks) -> bool {
     unsafe { owner.with(|state, live| state.lacks_room(live, owner, asks)) }
 }
 
-/// The tenant writes nothing any more; what it has to pay is kept for whoever is the same tenant next.
+/// Notes that the tenant writes nothing any more. Its excess over its rate is kept for the next owner that is the
+/// same tenant.
 ///
 /// # Safety
 ///
@@ -690,7 +690,7 @@ pub(super) unsafe fn may_write(owner: OwnerHandle) -> bool {
     unsafe { owner.with(|state, live| state.may_write(live, owner, now_ns())) }
 }
 
-/// The tenant has written so many bytes by call, at `mib` MiB a second.
+/// Counts bytes that the tenant has written by call, at a rate of `mib` MiB a second.
 ///
 /// # Safety
 ///
@@ -700,7 +700,7 @@ pub(super) unsafe fn wrote(owner: OwnerHandle, bytes: u64, mib: u32) {
     unsafe { owner.with(|state, live| state.wrote(live, owner, now_ns(), bytes, mib)) };
 }
 
-/// The tenant's block that asked first of those that this fetcher reads, with a reference, or null.
+/// Of the tenant's blocks that this fetcher reads, the one that asked first, with a reference; or null.
 ///
 /// # Safety
 ///
@@ -714,7 +714,7 @@ pub(super) unsafe fn asking(owner: OwnerHandle, number: u32) -> *mut uvm_va_bloc
     }
 }
 
-/// A fetcher has done what it found. Returns whether there is more.
+/// Tells the tier that a fetcher is done with its block. Returns whether there is more.
 ///
 /// # Safety
 ///
@@ -724,7 +724,7 @@ pub(super) unsafe fn fetched(owner: OwnerHandle, fetcher: u32) -> bool {
     unsafe { owner.with(|state, live| state.fetched(live, owner, fetcher)) }
 }
 
-/// Something is asked for of a block of the tenant's: one who reads for the tenant is woken, if one sleeps.
+/// Notes that pages of the block are asked for, and wakes a sleeping reader of the tenant.
 ///
 /// # Safety
 ///
@@ -741,7 +741,7 @@ pub(super) unsafe fn ask(block: &Block, asks: Asks) {
     }
 }
 
-/// The block has so many pages of host memory; `used`: some have just come there. Wakes workers.
+/// Counts the block's pages of host memory; `used`: some have just come there. Wakes workers.
 ///
 /// # Safety
 ///
@@ -756,7 +756,7 @@ pub(super) unsafe fn count(block: &Block, pages: u32, used: bool) {
     }
 }
 
-/// Some of its pages may be on flash as well now.
+/// Notes that some of the block's pages may also be on flash now.
 ///
 /// # Safety
 ///

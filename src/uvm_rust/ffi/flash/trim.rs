@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Telling the device what it need not keep, as `policy/flash/trim.rs` sees it.
+//! Trimming the device: the machine of `policy/flash/trim.rs`.
 
 use super::bindings;
 use super::dev::Dev;
@@ -14,14 +14,14 @@ use crate::policy::flash::Table;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Somebody who trims a device. Invariant: there is a tier, and the device's file is open.
+/// A run that trims a device. Invariant: there is a tier, and the device's file is open.
 struct Trimming<'a> {
     dev: &'a Arc<Dev>,
-    /// The device is let go, and nobody else wants anything of it.
+    /// Whether the device is being let go, so that nobody else uses it.
     is_last: bool,
 }
 
-/// Whether who lets a device go is being killed, or somebody suspends the system.
+/// Whether the thread that lets a device go is being killed, or the system is to sleep.
 fn is_hurried() -> bool {
     seam::suspends() || time::rest()
 }
@@ -34,7 +34,7 @@ impl Machine for Trimming<'_> {
     }
 
     fn is_idle(&mut self) -> bool {
-        // Who suspends, or detaches, waits for this.
+        // A suspend and a detach wait for this.
         // SAFETY: by the type's invariant.
         !seam::suspends()
             && unsafe { is_attached(current(), self.dev) && !goes_on_for(current(), self.dev) }
@@ -63,7 +63,7 @@ impl Machine for Trimming<'_> {
 
     fn discard(&mut self, trim: &Trim) -> bool {
         let (dev, is_last) = (self.dev, self.is_last);
-        // Who detaches the device waits for this, and so does who suspends.
+        // A detach and a suspend wait for this.
         let is_over = || match is_last {
             true => is_hurried(),
             // SAFETY: by the type's invariant.
@@ -95,11 +95,11 @@ impl Machine for Trimming<'_> {
     }
 }
 
-/// Trims some of an attached device. Returns in how many milliseconds somebody is to look again, if so.
+/// Trims some slots of an attached device. Returns after how many milliseconds to look again, if at all.
 ///
 /// # Safety
 ///
-/// There is a tier, and the device's file is open meanwhile; no lock is held.
+/// There is a tier, and the device's file stays open during the call. The caller holds no lock.
 pub(super) unsafe fn turn(dev: &Arc<Dev>) -> Option<u64> {
     trim::turn(&mut Trimming {
         dev,
@@ -107,7 +107,7 @@ pub(super) unsafe fn turn(dev: &Arc<Dev>) -> Option<u64> {
     })
 }
 
-/// Trims a device that is let go, and of which nobody needs anything.
+/// Trims a device that is let go, and whose data nobody needs.
 ///
 /// # Safety
 ///

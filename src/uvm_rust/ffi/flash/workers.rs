@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who spills to the attached device: its workers, and who looks again when they found nothing; and who trims it.
+//! The workers that spill to the attached device, the work that wakes them again, and the work that trims the device.
 
 use super::dev::Dev;
 use super::io::Io;
@@ -17,25 +17,26 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::ForeignOwnable;
 
-/// Those of the attached device; null without. Looked at under the tier's lock while a device is attached,
-/// before and after which it changes, with the lock of attaching in write mode.
+/// The workers of the attached device, or null. Read under the tier's lock while a device is attached; written with the
+/// attach lock held for writing, while none is.
 static WORKERS: AtomicPtr<Workers> = AtomicPtr::new(null_mut());
 
 struct Workers {
-    /// They stop before their queue ends.
+    /// Dropped, and so stopped, before `queue` ends.
     all: KVec<Worker>,
+    /// Wakes the workers to look for something to spill.
     again: Option<Work>,
-    /// Tells `dev` what it need not keep.
+    /// The work that trims `dev`.
     trims: Option<Work>,
     dev: Arc<Dev>,
     queue: WorkQueue,
 }
 
 struct Worker {
-    /// The first to be dropped, so that it has stopped before what it uses goes.
+    /// Dropped first, so that the work has stopped before what it uses is freed.
     work: Option<Work>,
     dev: Arc<Dev>,
-    /// Used by the work only, which one thread does at a time.
+    /// Used by the work only, which one thread at a time runs.
     io: UnsafeCell<Io>,
 }
 
@@ -53,7 +54,7 @@ impl Drop for Workers {
 ///
 /// # Safety
 ///
-/// `of` is what [`start`] made the work of, which this is.
+/// `of` is the [`Worker`] that [`start`] made this work for.
 unsafe extern "C" fn work(of: *mut c_void) {
     // SAFETY: `start` gave it, and it is there as long as the work, which nothing changes.
     let worker = unsafe { &*of.cast::<Worker>() };
@@ -61,7 +62,7 @@ unsafe extern "C" fn work(of: *mut c_void) {
     spill::work(&mut unsafe { Spilling::new(&worker.dev, &mut *worker.io.get()) });
 }
 
-/// Somebody looks again.
+/// Wakes the workers to look for something to spill.
 ///
 /// # Safety
 ///
@@ -71,7 +72,7 @@ unsafe extern "C" fn look(_: *mut c_void) {
     unsafe { kick_workers(current()) };
 }
 
-/// A turn of who trims.
+/// A turn of the work that trims the device.
 ///
 /// # Safety
 ///
@@ -79,8 +80,7 @@ unsafe extern "C" fn look(_: *mut c_void) {
 unsafe extern "C" fn trim_turn(of: *mut c_void) {
     // SAFETY: `start` gave it, and it is there as long as the work, which nothing changes.
     let dev = unsafe { &*of.cast::<Arc<Dev>>() };
-    // Whoever writes from now on is not overlooked: what was handed out for that is looked at after this, or somebody
-    // looks once more.
+    // A write from now on is not overlooked: its slots are looked at below, or the write queues this work once more.
     dev.is_looked_after(false);
     // SAFETY: there is a tier as long as a device is attached, and who lets that go stops this work first.
     unsafe {
@@ -94,7 +94,7 @@ unsafe extern "C" fn trim_turn(of: *mut c_void) {
 ///
 /// # Safety
 ///
-/// There are none. The lock of attaching is held in write mode, and there is a tier until [`stop`].
+/// There are no workers. The attach lock is held in write mode, and there is a tier until [`stop`].
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
         },
         GFP_KERNEL,
     )?;
-    // One more, who trims: a device may take its time for that.
+    // One thread more, which trims: a device may take long for that.
     workers.queue.make(c"uvm-rust-flash", count + 1)?;
     for _ in 0..count {
         let worker = Worker {
@@ -120,7 +120,7 @@ pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
         };
         workers.all.push(worker, GFP_KERNEL)?;
     }
-    // They stay where they are from now on.
+    // The workers do not move in memory from now on.
     for worker in workers.all.iter_mut() {
         let of = (worker as *mut Worker).cast();
         // SAFETY: the worker stops the work before it goes, and nobody writes to it until then.
@@ -135,7 +135,7 @@ pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
     Ok(())
 }
 
-/// Stops them, if there are some. Sleeps.
+/// Stops the workers, if there are any. Sleeps.
 ///
 /// # Safety
 ///
@@ -143,7 +143,7 @@ pub(super) unsafe fn start(dev: &Arc<Dev>, count: u32) -> Result {
 pub(super) unsafe fn stop() {
     let workers = WORKERS.swap(null_mut(), AcqRel);
     if !workers.is_null() {
-        // While they still work they have shared references, so that nothing is dropped before they stop.
+        // Workers that still run have shared references, so nothing is dropped before they have stopped.
         // SAFETY: it came from `into_foreign`, and is there until it is dropped below.
         let at_work = unsafe { &*workers };
         at_work.again.iter().for_each(Work::stop);
@@ -166,7 +166,7 @@ unsafe fn there<'a>() -> Option<&'a Workers> {
     unsafe { WORKERS.load(Acquire).as_ref() }
 }
 
-/// Wakes the first `count` of them.
+/// Wakes the first `count` workers.
 ///
 /// # Safety
 ///
@@ -181,7 +181,7 @@ pub(super) unsafe fn wake(count: u32) {
     }
 }
 
-/// Has somebody look again in `ms` milliseconds.
+/// Has the workers woken again in `ms` milliseconds.
 ///
 /// # Safety
 ///
@@ -195,7 +195,7 @@ pub(super) unsafe fn look_again(ms: u64) {
     }
 }
 
-/// Has somebody look in `ms` milliseconds whether the device is to be trimmed.
+/// Has the trimming work run in `ms` milliseconds.
 ///
 /// # Safety
 ///

@@ -7,24 +7,24 @@
 
 use super::walk::{Counts, Failure, Kind, Span, BLOCK_BYTES};
 
-/// What became of one range.
+/// The outcome of the discard of one range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discarded {
-    /// The last address that was looked at.
+    /// The last address that the discard has covered.
     pub last: u64,
-    /// Whether it was discarded; where CPU and GPU share their memory nothing is.
+    /// Whether it was discarded; nothing is where CPU and GPU share their memory.
     pub done: bool,
 }
 
 /// A VA space of such an upstream.
 pub trait Machine {
-    /// Why it went wrong.
+    /// The error of upstream's functions.
     type Error: Copy;
 
     /// Takes the locks of the VA space, in read mode.
     fn enter(&mut self);
 
-    /// Lets the locks of [`Machine::enter`] go.
+    /// Releases the locks of [`Machine::enter`].
     fn leave(&mut self);
 
     /// Whether a GPU is registered in the VA space that cannot fault.
@@ -33,20 +33,20 @@ pub trait Machine {
     /// What kind of memory these addresses are.
     fn kind(&mut self, span: Span) -> Kind;
 
-    /// Gets what upstream works with, for all ranges of the call.
+    /// Makes upstream's context, for all ranges of the call.
     fn open(&mut self) -> Result<(), Self::Error>;
 
-    /// Gives back what [`Machine::open`] got. Called once, and only if that succeeded.
+    /// Frees what [`Machine::open`] made. Called once, and only if that succeeded.
     fn close(&mut self);
 
-    /// Lets other threads run; whether this thread is to die.
+    /// Lets other threads run. Returns whether this thread is being killed.
     fn rest(&mut self) -> bool;
 
-    /// Discards what the range that holds `at` has up to `last`.
+    /// Discards the part from `at` to `last` of the range that holds `at`.
     fn discard(&mut self, at: u64, last: u64) -> Result<Discarded, Self::Error>;
 }
 
-/// Discards `length` bytes from `base`, adding what became of the blocks to `counts`.
+/// Discards `length` bytes from `base`, and adds the outcomes of the blocks to `counts`.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ pub fn discard<M: Machine>(
     result
 }
 
-/// With the locks of the VA space.
+/// As [`discard`], with the locks of the VA space.
 fn entered<M: Machine>(
     machine: &mut M,
     span: Span,

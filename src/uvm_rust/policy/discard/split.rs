@@ -29,7 +29,7 @@ pub trait Machine {
     /// Takes the lock of a half.
     fn lock(&mut self, half: Half);
 
-    /// Lets the lock of a half go.
+    /// Releases the lock of a half.
     fn unlock(&mut self, half: Half);
 
     /// Copies the upper half's part of the discard state; the lower half is locked. False without memory.
@@ -48,11 +48,11 @@ pub trait Machine {
     fn keep(&mut self);
 }
 
-/// Splits a va_block. If it fails, all is as it was, but for what [`Machine::copy`] has made.
+/// Splits a va_block. If that fails, nothing has changed, except that the copy of [`Machine::copy`] exists.
 ///
 /// # Errors
 ///
-/// There is no memory, or upstream's.
+/// There is no memory, or upstream's split failed.
 pub fn split<M: Machine>(m: &mut M) -> Result<(), M::Error> {
     m.before()?;
     m.lock(Half::Lower);

@@ -70,7 +70,7 @@ struct Place {
     /// How many of its chunks are taken for an eviction. They count as gone: others pick meanwhile, as the eviction of a
     /// chunk lets the memory manager's lock go.
     leaving: u32,
-    /// Chunks come to its list, or leave it, other than by a use.
+    /// The walk by which chunks come to its list, or leave it, other than by a use.
     walk: Walk,
 }
 
@@ -95,7 +95,7 @@ impl Place {
     }
 }
 
-/// How far the lists are.
+/// Whether the lists are kept, and how far they are filled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// No low was ever set.
@@ -113,23 +113,24 @@ pub(super) struct Lows {
     places: TryVec<Place>,
     /// The used chunks of each process, by its place; those of all others behind these ([`Lows::others`]).
     chains: Chains,
-    /// When each chunk in a list was last used.
+    /// The time of the last use of each chunk in a list.
     times: TryVec<u64>,
     /// The time of the last use of all.
     now: u64,
     /// The time of the oldest chunk in a list that was used before the first low.
     before: u64,
-    /// If no more chunks may go than so many, all may.
+    /// If no more than so many chunks may go, all may.
     spared: u32,
 }
 
 impl Lows {
-    /// For chunks 0 to `chunks` - 1, without lows. Takes 20 bytes for each, as nothing can be allocated when a low is set.
+    /// Makes the lists for chunks 0 to `chunks` - 1, without lows. Takes 20 bytes for each chunk, as nothing can be
+    /// allocated when a low is set.
     pub(super) fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         Self::with_places(chunks, PLACES)
     }
 
-    /// The same with so many places.
+    /// As [`Lows::new`], with so many places.
     pub(super) fn with_places(chunks: u32, places: usize) -> Result<Self, OutOfMemory> {
         Ok(Self {
             state: State::Off,
@@ -142,7 +143,7 @@ impl Lows {
         })
     }
 
-    /// The list of all chunks that are in none of a process.
+    /// The list of all chunks that are in no process's list.
     fn others(&self) -> usize {
         self.places.len()
     }
@@ -294,7 +295,7 @@ impl Lows {
         false
     }
 
-    /// What may go of so many `used` chunks; `None` if all of them may, as without lows.
+    /// Which of the `used` chunks may go; `None` if all of them may, as without lows.
     #[inline]
     pub(super) fn unprotected(&self, used: u32) -> Option<Unprotected<'_>> {
         if self.state == State::Ready {
@@ -313,7 +314,7 @@ impl Lows {
     }
 }
 
-/// The used chunks that may go, where not all may.
+/// The used chunks that may go, if not all may.
 #[derive(Clone, Copy)]
 pub(super) struct Unprotected<'a> {
     lows: &'a Lows,
@@ -321,7 +322,7 @@ pub(super) struct Unprotected<'a> {
 }
 
 impl<'a> Unprotected<'a> {
-    /// How many there are.
+    /// How many chunks may go.
     pub(super) fn count(self) -> u32 {
         self.count
     }

@@ -2,9 +2,9 @@
 
 //! A batch of faults: coalesced as they are read, then put in order.
 //!
-//! All memory is had when the batch is made. Reading is one step per entry, and merges
-//! nearly all duplicates, so that they are not sorted; ordering is O(n log n), and nothing
-//! at all where the faults came in order.
+//! All memory is allocated when the batch is made. Reading takes one step per entry, and
+//! merges nearly all duplicates, so that they are not sorted. Ordering takes O(n log n)
+//! steps, and none if the faults came in order.
 //!
 //! The sort of `core` would need no memory, but stack: it calls itself, in frames of 1.7 KB,
 //! up to 16 deep for 256 records whose pivots come out badly. A kernel's stack has 16 KB.
@@ -17,7 +17,7 @@ use crate::mem::{OutOfMemory, TryVec};
 pub struct Batch {
     /// As long as the ring; the first `len` are in use.
     records: TryVec<Record>,
-    /// For sorting, as long.
+    /// Room for sorting, as long as `records`.
     spare: TryVec<Record>,
     /// For each entry read, the entry that stands for it: itself, or one that it
     /// was merged into, perhaps over several steps until [`Batch::settle`].
@@ -36,8 +36,8 @@ pub struct Batch {
     rising: bool,
 }
 
-/// Of records in order, those from the first on that are of its VA space, not fatal, and of addresses from `first`
-/// to `last`.
+/// The records at the beginning of ordered `records` that are of the first one's VA space, not fatal, and at
+/// addresses from `first` to `last`.
 pub fn run_within(records: &[Record], first: u64, last: u64) -> &[Record] {
     let who = records.first().map(|record| record.who);
     let is_one = |record: &Record| {
@@ -48,7 +48,7 @@ pub fn run_within(records: &[Record], first: u64, last: u64) -> &[Record] {
 }
 
 impl Batch {
-    /// For a ring of `ring` entries.
+    /// Makes a batch for a ring of `ring` entries.
     pub fn new(ring: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             records: TryVec::filled(ring as usize, Record::default())?,
@@ -75,7 +75,7 @@ impl Batch {
         self.entries
     }
 
-    /// Most entries it can hold.
+    /// The most entries that the batch can hold.
     pub fn capacity(&self) -> usize {
         self.records.len()
     }
@@ -131,7 +131,7 @@ impl Batch {
                 self.rising &= (last.who, last.address) < (record.who, record.address);
             }
             *place = self.len as u32;
-            // Where none was merged yet, it stands there already.
+            // If nothing was merged yet, the record is in its place already.
             if let Some(free) = before.get_mut(self.len) {
                 *free = *record;
             }
@@ -143,7 +143,7 @@ impl Batch {
     /// what is then side by side if `coalesce`.
     #[inline(always)]
     pub fn order(&mut self, coalesce: bool) {
-        // As a batch of one fault always is.
+        // A batch of one fault always is in order.
         let is_ordered = self.rising && self.len == self.entries;
         if !is_ordered {
             self.arrange(coalesce);
@@ -188,8 +188,8 @@ impl Batch {
         self.len = self.len.min(kept + 1);
     }
 
-    /// Makes every entry point at what stands for it in one step. A way there has
-    /// at most one step for each kind of access, and one more.
+    /// Makes every entry point directly at the entry that stands for it. Before, the way
+    /// there has at most one step for each kind of access, and one more.
     fn settle(&mut self) {
         for entry in 0..self.entries {
             let mut at = entry as u32;
@@ -266,7 +266,7 @@ impl Batch {
     }
 }
 
-/// So many records are put in order by insertion.
+/// How many records are sorted by insertion.
 const RUN: usize = 16;
 
 /// Puts `records` in the order of `key`: runs by insertion, then two by two. `spare` is as
@@ -309,7 +309,7 @@ fn insert<K: Ord>(run: &mut [Record], key: impl Fn(&Record) -> K) {
     }
 }
 
-/// Both in order, into `to`.
+/// Merges two ordered slices into `to`.
 fn merge<K: Ord>(left: &[Record], right: &[Record], to: &mut [Record], key: impl Fn(&Record) -> K) {
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     for slot in to {

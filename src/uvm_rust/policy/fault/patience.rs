@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How long the loop waits for the locks of a VA space that somebody else has, and for whose.
+//! How long the loop waits for the locks of a VA space that other threads have, and for which VA spaces.
 //!
 //! A process can keep its own locks held for as long as it likes. One thread services the faults of all processes, so it
 //! waits for such a lock for a limited time, and leaves the faults behind the lock for the replay. A thread that waits in
@@ -24,23 +24,25 @@
 //! - **L-line**: a wait that begins may last [`LEAST_US`] at least, so that it is one in line, and no mere try.
 //! - **L-round**: a VA space that asks in each batch has a wait before any with a smaller number has a second one.
 
-/// So many microseconds the longest wait may last.
+/// How many microseconds the longest wait may last.
 pub const MOST_US: u64 = 20_000;
 
 /// The shortest wait that is worth its trouble. Linux hands a lock to who has stood first in its line for more than 4 ms,
 /// counted in ticks: with a tick of 4 ms that may be two ticks. Before that others may snatch the lock.
 pub const LEAST_US: u64 = 12_000;
 
-/// So many microseconds of anything else allow for one of waiting.
+/// How many microseconds of other work allow for one microsecond of waiting.
 const PER_US: u64 = 5;
 
-/// The greatest debt. A machine that stood still in a wait is not to be without patience for hours.
+/// The greatest debt, in microseconds. After a machine stood still during a wait, the loop must not refuse waits for
+/// hours.
 const DEBT_US: u64 = 1_000_000;
 
-/// For so long no other VA space has had faults where one is alone.
+/// A VA space is alone if no other one has had faults for so many microseconds.
 pub const ALONE_US: u64 = 1_000_000;
 
-/// The longest wait of a VA space that is alone. Others may want the thread all the same, for what is no fault of this loop.
+/// The longest wait for a VA space that is alone, in microseconds. The thread has work other than this loop's faults,
+/// which may wait for it.
 pub const ALONE_MOST_US: u64 = 100_000;
 
 /// A call of the fault service ends after a longer wait than this of a VA space that is alone, with the batch that waited. The 20
@@ -53,7 +55,7 @@ pub const AGAIN_US: u64 = 100_000;
 /// The account of one loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// What is left; less than 0 after a wait that lasted longer than it was allowed to.
+    /// How many microseconds of waiting are left; negative after a wait that exceeded its limit.
     left_us: i64,
     at_us: u64,
     /// The VA space that had the last wait; 0 for none.
@@ -66,9 +68,9 @@ pub struct Patience {
     is_other: bool,
     /// When a wait was last asked for with `is_other` set.
     other_at_us: u64,
-    /// The next wait of a VA space that is alone.
+    /// How long the next wait for a VA space that is alone may last.
     alone_us: u64,
-    /// Whether the wait that was allowed last is of one that is alone.
+    /// Whether the last wait that was allowed was for a VA space that is alone.
     was_alone: bool,
 }
 
@@ -79,7 +81,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// An account that is full at time 0.
+    /// Makes an account that is full at time 0.
     pub fn new() -> Self {
         Self {
             left_us: MOST_US as i64,
@@ -94,7 +96,7 @@ impl Patience {
         }
     }
 
-    /// There are faults of this VA space.
+    /// Notes that there are faults of this VA space.
     #[inline(always)]
     pub fn meets(&mut self, space: u64) {
         if self.met != space {
@@ -102,8 +104,8 @@ impl Patience {
         }
     }
 
-    /// There are faults of these VA spaces in a batch, which begins: `first` is the first one, and `last` the last. None of them
-    /// is alone if they differ, also the one that the loop comes to first.
+    /// Notes that a batch begins, with `first` and `last` as the first and last VA space of its faults. If they
+    /// differ, none of them is alone, not even the one that the loop comes to first.
     #[inline(always)]
     pub fn meets_all(&mut self, first: u64, last: u64) {
         self.meets(last);
@@ -122,7 +124,7 @@ impl Patience {
             return self.alone_us;
         }
         let since = now_us.saturating_sub(self.at_us);
-        // What is less than one stays for the next time.
+        // The rest of the division stays for the next time.
         self.at_us = now_us.max(self.at_us) - since % PER_US;
         let more = (since / PER_US).min(MOST_US + DEBT_US) as i64;
         self.left_us = self.left_us.saturating_add(more).min(MOST_US as i64);
@@ -136,8 +138,8 @@ impl Patience {
         left
     }
 
-    /// Whether the round has come to this VA space. A new one begins when the account is full, and nobody who is left of
-    /// the old one has asked in the rest of a batch.
+    /// Whether the round has come to this VA space. A new round begins when the account is full, and no VA space that
+    /// is left of the old round has asked in the rest of a batch.
     fn has_its_turn(&mut self, space: u64, is_full: bool) -> bool {
         let is_new = is_full && space <= self.refused;
         if is_full {
@@ -146,8 +148,9 @@ impl Patience {
         space > self.last || is_new
     }
 
-    /// A wait for the locks of the VA space lasted from `began_us`, when it was allowed, until now, and `got` them or not.
-    /// Returns whether the thread is to do what else there is to do: one that is alone has waited in vain, or for long.
+    /// Notes that a wait for the locks of the VA space lasted from `began_us`, when it was allowed, until now, and
+    /// whether it `got` them. Returns whether the thread should do its other work now, because it waited in vain, or
+    /// for long, for a VA space that is alone.
     pub fn waited(&mut self, space: u64, got: bool, began_us: u64, now_us: u64) -> bool {
         if self.was_alone {
             self.alone_us = match got {

@@ -16,8 +16,8 @@
 //!
 //! The arbiter does not rely on an I/O scheduler, of which NVMe devices have none by default.
 //!
-//! What has begun goes on. So few operations for others are under way at a time ([`DEPTH`]), which are of up to
-//! 2 MiB each and so keep a device busy; and none begins while a fault waits for a read that has not begun. A fault
+//! An operation cannot be stopped. Therefore at most [`DEPTH`] operations for others run at a time, and none begins while
+//! a fault waits for its read to begin. An operation moves up to 2 MiB, so these few keep a device busy. A fault
 //! finds no more than these few ahead of it, or twice as many where somebody has lost patience.
 //!
 //! Of the others the most urgent class that somebody waits in comes first. A class that has waited for [`AGE_US`] without
@@ -178,7 +178,7 @@ struct Passed {
 struct Look {
     /// When that was, in microseconds.
     now_us: u64,
-    /// The device is for faults, if some wait.
+    /// Others may not begin while a fault waits.
     theirs: bool,
     /// Nobody waits in a class that is more urgent.
     is_first: bool,
@@ -186,8 +186,7 @@ struct Look {
     oldest: Option<Class>,
     /// Nobody is known to have waited longer in its class.
     is_eldest: bool,
-    /// How many operations had begun, where whoever is next has left room to nobody for long. Once another one begins, it
-    /// has not.
+    /// `Some(begun)` if the next in line left room unused for [`YIELD_US`]; void once another operation begins.
     passed_over: Option<u64>,
 }
 
@@ -355,8 +354,7 @@ impl Arbiter {
         }
     }
 
-    /// Whoever this is waits in that class from now on, where it was not in line before. It has lost no patience there, but
-    /// has come as long ago as it has. Returns whether it was in another one.
+    /// Moves this turn to `class`. Its age stays; its patience starts anew. Returns whether it was in another class.
     pub fn change_class(&self, turn: &mut Turn, class: Class) -> bool {
         let changes = turn.class != class;
         if changes {
@@ -370,7 +368,7 @@ impl Arbiter {
         changes
     }
 
-    /// Whoever this is begins nothing.
+    /// Gives the turn up without beginning.
     pub fn leave(&self, mut turn: Turn) {
         self.leave_line(&mut turn);
     }
@@ -533,7 +531,7 @@ impl Passed {
 }
 
 impl Turn {
-    /// One of somebody who begins something of this class.
+    /// A turn for an operation of this class.
     pub fn new(class: Class) -> Self {
         Self {
             class,
@@ -545,7 +543,7 @@ impl Turn {
     fn finds(&mut self, look: Look, now: Now) -> Next {
         let next = self.next(look, now);
         let is_next = next != Next::No;
-        // Who comes as another one did not has no more room than that one.
+        // An operation that takes the place of one that did not come gets no more than its room.
         let may_wait = self.is_patient() || !is_next || look.is_passed_over(now);
         let depth = if may_wait { DEPTH } else { 2 * DEPTH };
         let too_deep = now.running >= depth;

@@ -2,18 +2,17 @@
 
 //! Reading what was asked for of a va_block, for GPU faults that were put off ([`super::wants`]).
 //!
-//! A fetcher of the tenant's does it, one block at a time: then the others' fetchers, which stand in the same
-//! queue, have their turn. Whoever wants the pages next finds out by itself what has failed, and says so to
-//! the program.
+//! A tenant's fetcher reads one block at a time; then other tenants' fetchers, which stand in the same work queue,
+//! have their turn. The next access to the pages finds out what has failed, and reports it to the program.
 //!
 //! # Invariants
 //!
-//! - **A-lock**: the block's lock is held from `lock` to `unlock`, but for the I/O of `fetch`; the VA space's
-//!   is taken with it, against the order of locks, and so only tried.
-//! - **A-again**: whatever comes of it, who asks from then on has somebody told.
-//! - **A-turn**: a turn with the device is waited for without any lock, and once; then a set of buffers
-//!   ([`super::pool`]), so that neither is waited for with the VA space's lock. Who reads for faults waits for a set
-//!   alone. A call reads itself what is asked for after that.
+//! - **A-lock**: the block's lock is held from `lock` to `unlock`, except during the I/O of `fetch`. The VA space's
+//!   lock is taken under it, against the order of locks, and so only tried.
+//! - **A-again**: whatever the outcome, a request that comes later wakes a fetcher again.
+//! - **A-turn**: the fetcher waits for a turn with the device without any lock, and once, and then for a set of
+//!   buffers ([`super::pool`]). So it waits for neither with the VA space's lock. A fetcher for faults waits for a set
+//!   alone. What a call asks for after that, the call reads itself.
 
 use super::fetch::Fetched;
 
@@ -22,52 +21,53 @@ pub trait Machine {
     /// Keeps the system from being suspended; false if it is about to be.
     fn enter(&mut self) -> bool;
 
-    /// Does so no more.
+    /// Lets the system be suspended again.
     fn leave(&mut self);
 
     /// Takes the block's lock.
     fn lock(&mut self);
 
-    /// Lets the block's lock go.
+    /// Releases the block's lock.
     fn unlock(&mut self);
 
-    // With it.
+    // With the block's lock.
 
-    /// Whether the block is alive, and something is known of it.
+    /// Whether the block is alive and has a state.
     fn is_known(&mut self) -> bool;
 
-    /// Takes the lock of its VA space, if that can be had at once.
+    /// Tries to take the lock of its VA space, without waiting.
     fn try_space(&mut self) -> bool;
 
-    /// Lets the VA space's lock go, while the block's is held: nothing else keeps the VA space.
+    /// Releases the VA space's lock, while the block's is held: nothing else keeps the VA space.
     fn leave_space(&mut self);
 
-    /// Whether what is asked for needs host memory that is not there: read, it would be in host memory.
+    /// Whether there is too little host memory to read what is asked for, which comes to host memory.
     fn lacks_room(&mut self) -> bool;
 
-    /// Has those look who make room.
+    /// Wakes the workers that make room.
     fn kick(&mut self);
 
-    /// Gets what upstream works with; false without memory.
+    /// Makes upstream's context; false without memory.
     fn open(&mut self) -> bool;
 
-    /// Gives back what `open` got.
+    /// Frees what `open` made.
     fn close(&mut self);
 
-    /// Fetches what is asked for by now; `None` if upstream failed.
+    /// Fetches the pages that are asked for by now; `None` if upstream failed.
     fn fetch(&mut self) -> Option<Fetched>;
 
-    /// It was tried to fetch what was asked for, which may have failed. What is another reader's to fetch stays asked for.
+    /// Notes that this reader has tried to fetch what was asked for, and whether that failed. Pages that another
+    /// reader is to fetch stay asked for.
     fn tried(&mut self, failed: bool);
 
     // Without any lock.
 
-    /// Waits for a turn with the device, unless the last `fetch` was for faults, and then for what a read is made with,
-    /// for the next `fetch`.
+    /// Waits for a turn with the device, unless the last `fetch` was for faults, and then for a set of buffers. The
+    /// next `fetch` uses both.
     fn take_turn(&mut self);
 }
 
-/// Reads what is asked for. If a lock cannot be had now, the fault will be back.
+/// Reads what is asked for. If a lock cannot be taken now, the fault will come back.
 pub fn serve<M: Machine>(m: &mut M) {
     if once(m, true) {
         // A-turn.
@@ -83,7 +83,7 @@ fn once<M: Machine>(m: &mut M, may_wait: bool) -> bool {
     let known = m.is_known();
     let in_space = known && awake && m.try_space();
     let mut fetched = Some(Fetched::All);
-    // Without room the faults wait for that first.
+    // Without room the faults wait for room first.
     if in_space && m.lacks_room() {
         m.kick();
     } else if in_space {
@@ -94,7 +94,7 @@ fn once<M: Machine>(m: &mut M, may_wait: bool) -> bool {
     if known && !waits {
         m.tried(!matches!(fetched, Some(Fetched::All | Fetched::Turn)));
     }
-    // S-end of `spill.rs`: who ends the VA space frees its lock after it had the block's.
+    // S-end of `spill.rs`: a thread that ends the VA space takes the block's lock before it frees the VA space's.
     if in_space {
         m.leave_space();
     }
@@ -105,7 +105,8 @@ fn once<M: Machine>(m: &mut M, may_wait: bool) -> bool {
     waits
 }
 
-/// Until nothing of what is asked for is on flash, or it cannot be brought now; `None` without memory.
+/// Fetches until none of the pages that are asked for is on flash, or they cannot be brought now; `None` without
+/// memory.
 fn all<M: Machine>(m: &mut M) -> Option<Fetched> {
     if !m.open() {
         return None;

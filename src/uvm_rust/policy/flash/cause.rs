@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Why an operation of the device begins that is for no fault, and so in which class it waits ([`super::arbiter`]).
+//! The causes of operations that are for no fault, and the class in which each waits ([`super::arbiter`]).
 //!
-//! What a call writes waits twice. Before a part of up to 16 MiB is locked, the call stands in line with the planned
-//! writes, and passes without beginning anything. The writes of that part then wait with the VA space's lock, behind
-//! which its writers and in the end the faults of all processes queue up, and so wait in the first class, which has half
-//! of what begins, at least.
+//! A call that writes waits twice. Before it locks a part of up to 16 MiB, it stands in line with the planned writes,
+//! and passes without beginning anything. The writes of that part then wait under the VA space's lock, behind which
+//! its writers and in the end the faults of all processes queue up. So they wait in the first class, which begins at
+//! least half of all operations.
 
 use super::arbiter::Class;
 
-/// Why an operation begins.
+/// The cause of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A read by a call, ahead of a call, or for detaching.
     Read,
-    /// A read of what was guessed.
+    /// A read of predicted pages.
     Guess,
-    /// A part of what a call writes is about to be locked.
+    /// A call is about to lock a part that it writes.
     Part,
     /// A write of such a part, or relocation to make room for it.
     PartWrite,
     /// A worker's write for want of host memory, or its relocation.
     Spill {
-        /// There is more host memory than may be, so that faults wait until some is written
-        /// ([`super::tier::Tier::is_short`]). It may change while the worker waits, who asks at each look.
+        /// Whether more host memory is in use than may be, so that faults wait for this write
+        /// ([`super::tier::Tier::is_short`]). This may change while the worker waits, so each look asks anew.
         is_short: bool,
     },
-    /// The device is told to forget something.
+    /// A discard that tells the device to forget slots.
     Trim,
 }
 
-/// Who writes to the device for want of memory, or makes room there.
+/// Who spills, or relocates to make room on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// A worker, which takes the lock of power management for each of its operations.
     Worker,
-    /// A call, which has that lock, and the lock of a VA space, all the time, and keeps the device attached.
+    /// A call, which holds that lock and the lock of a VA space throughout, and keeps the device attached.
     Call,
 }
 
 impl Writer {
-    /// Says why its operation begins. `is_short`: there is more host memory than may be.
+    /// The cause of its operation. `is_short`: more host memory is in use than may be.
     pub fn cause(self, is_short: impl FnOnce() -> bool) -> Cause {
         match self {
             // D-lock.
@@ -51,8 +51,8 @@ impl Writer {
         }
     }
 
-    /// Whether it waits for its turn no more. Whoever suspends the system, or detaches the device, waits for a worker, and
-    /// the worker's operation can be done later, or is not wanted any more.
+    /// Whether the writer stops waiting for its turn. A suspend and a detach wait for a worker, whose operation can
+    /// be done later, or is not wanted any more.
     pub fn gives_up(
         self,
         suspends: impl FnOnce() -> bool,
@@ -63,7 +63,7 @@ impl Writer {
 }
 
 impl Cause {
-    /// Says in which class it waits.
+    /// The class in which an operation of this cause waits.
     pub fn class(self) -> Class {
         match self {
             Self::Read | Self::PartWrite | Self::Spill { is_short: true } => Class::Fetch,
@@ -73,7 +73,7 @@ impl Cause {
         }
     }
 
-    /// Whether it may be waited for with the lock of a VA space (D-lock of the arbiter).
+    /// Whether a thread may wait for it with the lock of a VA space (D-lock of the arbiter).
     #[cfg(test)]
     pub(super) fn waits_in_space(self) -> bool {
         matches!(self, Self::Read | Self::PartWrite)
@@ -94,7 +94,8 @@ mod tests {
         Cause::Trim,
     ];
 
-    /// D-lock: all who want the VA space wait behind a writer of it, who waits for the one that waits here.
+    /// D-lock: everybody who wants the VA space waits behind a writer of it, which waits for the thread that waits
+    /// here.
     #[test]
     fn nobody_waits_behind_others_with_a_va_space_locked() {
         for cause in ALL.into_iter().filter(|cause| cause.waits_in_space()) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Detaching: all that is on the device is brought to host memory, block by block, and reads that
-//! nobody needs any more are waited for.
+//! Detaching: brings all data on the device to host memory, block by block, and waits for reads that nobody needs any
+//! more.
 //!
-//! Nobody spills to the device any more. Processes go on: what they want from it they fetch, too, and
-//! what they discard, or die with, need not be brought back.
+//! No worker spills to the device any more. Processes go on meanwhile: they fetch what they access, and what they
+//! discard, or have when they end, need not be brought back.
 //!
 //! # Invariants
 //!
 //! - **N-lock**: as S-lock and S-end of `spill.rs`; the VA space's lock is only tried with the block's held.
-//! - **N-file**: the device is let go only where nothing is on it and nobody uses it: a fetch goes on
-//!   after its pages were discarded, which leaves none there.
+//! - **N-file**: the device is let go only if nothing is on it and nobody uses it. A fetch may still be under way
+//!   after its pages were discarded, when the device has no pages any more.
 //! - **N-end**: a detaching thread that is being killed ends at the next block, try or wait. It also ends there if the
 //!   system is about to be suspended.
 
@@ -26,20 +26,20 @@ const TRIES_MORE: u32 = 20;
 pub enum Stays {
     /// The thread is to die, or somebody waits to suspend the system.
     Interrupted,
-    /// Something is still there, or somebody uses it.
+    /// Some data are still on the device, or somebody uses it.
     Busy,
 }
 
-/// What a fetch came to.
+/// The outcome of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetched {
     /// None of it is on the device.
     All,
-    /// The block's lock was let go.
+    /// The block's lock was released meanwhile.
     Again,
-    /// There is no memory, or nothing has come: all is where it was.
+    /// There is no memory, or nothing has come: all pages are where they were.
     NoMemory,
-    /// Something cannot be brought back.
+    /// Some pages cannot be brought back.
     Failed,
 }
 
@@ -59,46 +59,46 @@ pub trait Machine {
     /// Chooses a block that this detaching has not seen, and keeps it; false if there is none.
     fn choose(&mut self) -> bool;
 
-    /// Lets the chosen block go.
+    /// Releases the chosen block.
     fn release(&mut self);
 
     /// Takes the block's lock.
     fn lock(&mut self);
 
-    /// Lets the block's lock go.
+    /// Releases the block's lock.
     fn unlock(&mut self);
 
-    /// Takes the lock of the block's VA space in read mode, if that is possible at once.
+    /// Tries to take the lock of the block's VA space in read mode, without waiting.
     fn try_space(&mut self) -> bool;
 
-    /// Lets the lock of the VA space go.
+    /// Releases the lock of the VA space.
     fn leave_space(&mut self);
 
     /// Whether the locked block is alive, and has a state on the device.
     fn is_on_device(&mut self) -> bool;
 
-    /// Gets what a fetch needs; false without memory.
+    /// Makes upstream's context for a fetch; false without memory.
     fn open(&mut self) -> bool;
 
-    /// Gives back what `open` got.
+    /// Frees what `open` made.
     fn close(&mut self);
 
-    /// What of the locked block could not be read is tried again.
+    /// Has the locked block's pages that could not be read tried again.
     fn read_again(&mut self);
 
-    /// Brings what the locked block has on the device to host memory, and drops its lock for that.
+    /// Brings the locked block's pages on the device to host memory, and releases its lock for that.
     fn fetch(&mut self) -> Fetched;
 
-    /// Gives up the copies that flash has of its pages.
+    /// Gives up the copies of the locked block's pages on flash.
     fn give_up(&mut self);
 
-    /// Forgets its state if nothing is known of its pages.
+    /// Frees the locked block's state if it says nothing of any page.
     fn drop_idle(&mut self);
 
     /// Whether the thread is to die, or somebody waits to suspend the system.
     fn dying(&mut self) -> bool;
 
-    /// Sleeps for a moment: somebody writes to the VA space.
+    /// Sleeps for a moment, while another thread holds the VA space's lock.
     fn nap(&mut self);
 
     /// Lets other threads run.
@@ -107,7 +107,7 @@ pub trait Machine {
     /// What is still on the device.
     fn left(&mut self) -> Left;
 
-    /// Waits until something ends, for a while; since `progress` was that.
+    /// Waits for a while until a read, write or move ends that had not ended when `progress` had this value.
     fn wait(&mut self, progress: u32);
 }
 
@@ -115,7 +115,7 @@ pub trait Machine {
 ///
 /// # Errors
 ///
-/// What was brought back stays so. The device is to be kept, and this to be called again.
+/// What was brought back stays so. The caller keeps the device, and may call this again.
 pub fn drain<M: Machine>(m: &mut M) -> Result<(), Stays> {
     let mut tries = TRIES;
     while m.choose() {
@@ -126,7 +126,7 @@ pub fn drain<M: Machine>(m: &mut M) -> Result<(), Stays> {
         }
         m.rest();
     }
-    // Others can be waited for only if nobody begins anew, as is the case without pages.
+    // Waiting for others ends only if nobody begins anew, which is so once there are no pages.
     loop {
         let left = m.left();
         if left.pages > 0 {
@@ -140,7 +140,7 @@ pub fn drain<M: Machine>(m: &mut M) -> Result<(), Stays> {
     }
 }
 
-/// Brings what the chosen block has there back, with so many `tries` at its VA space.
+/// Brings the chosen block's pages back, with `tries` tries at the lock of its VA space.
 fn block<M: Machine>(m: &mut M, tries: &mut u32) {
     loop {
         m.lock();
@@ -163,12 +163,12 @@ fn block<M: Machine>(m: &mut M, tries: &mut u32) {
     }
 }
 
-/// Fetches what the block has there, and drops its state, with both locks held.
+/// Fetches the block's pages on the device, and drops its state, with both locks held.
 fn bring_back<M: Machine>(m: &mut M) {
     if !m.open() {
         return;
     }
-    // What fails again keeps its place, and the device with it: it may have the page still.
+    // A page that fails again keeps its place, as the device may still have it; so the device is kept.
     m.read_again();
     let mut fetched = m.fetch();
     while fetched == Fetched::Again && !m.dying() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How pages of a va_block come back from the device, for whoever wants them in host memory.
+//! Fetching: brings pages of a va_block from the device to host memory.
 //!
 //! ```text
 //!  fetch          host memory for what is wanted; the turn with the device; a set of buffers; the read begins, or is
@@ -16,12 +16,12 @@
 //!
 //! # Invariants
 //!
-//! - **F-lock**: what needs the block's lock is only asked with it. It is held again at the end; nothing that was
-//!   known of the block before it was let go holds then.
-//! - **F-memory**: what is read goes to host memory that is kept meanwhile, and counts only if the block still
-//!   has that memory.
-//! - **F-bytes**: what a read has filled and has not brought is no memory that may be handed out as it is. It may
-//!   hold what the device gave, of whomever.
+//! - **F-lock**: what needs the block's lock is only called with it. The lock is held again at the end; what was
+//!   known of the block before it was released may not hold any more.
+//! - **F-memory**: a read goes to host memory that is held meanwhile, and counts only if the block still has that
+//!   memory.
+//! - **F-bytes**: memory that a read has filled without bringing the page must not be handed out as it is. It may
+//!   hold anybody's data that the device gave.
 //! - **F-pins**: a read that has begun ends, so that its places on the device are let go.
 //! - **F-turn**: a thread that waits for a turn with the device ([`super::arbiter`]) does not hold the block's lock, and
 //!   has marked none of its pages as being read. Otherwise a fault on the block would wait for the turn as well. The thread gets
@@ -35,14 +35,14 @@
 use super::super::mask::PageMask;
 use super::{BlockPages, Piece, Read, ReadError, Table};
 
-/// What a fetch came to.
+/// The outcome of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetched {
-    /// None of what is wanted is on the device.
+    /// None of the wanted pages is on the device any more.
     All,
-    /// The block's lock was let go: ask again.
+    /// The block's lock was released: ask again.
     Again,
-    /// Something wanted cannot be read any more.
+    /// A wanted page cannot be read any more.
     Lost,
     /// There is no memory, or nothing has come.
     NoMemory,
@@ -53,32 +53,32 @@ pub enum Fetched {
 /// Whether a read has to wait for a turn with the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedsTurn {
-    /// It is for a fault, or has one. In the latter case `try_open` does not fail.
+    /// No: it is for a fault, or has a turn. With a turn `try_open` does not fail.
     No,
-    /// It waits where it is, with the lock of the VA space.
+    /// It waits here, with the lock of the VA space.
     Here,
-    /// Whoever asks waits for it, without the lock of the VA space.
+    /// The caller waits for it, without the lock of the VA space.
     Elsewhere,
-    /// It is for faults that were put off, and waits for no turn. Whoever asks waits for a set of buffers, without the
-    /// lock of the VA space. When it is over, all that is wanted has come or is lost (F-rest).
+    /// It is for faults that were put off, and waits for no turn. The caller waits for a set of buffers, without the
+    /// lock of the VA space. After the read all wanted pages have come or are lost (F-rest).
     OnlySet,
 }
 
-/// How the device did what it was asked for.
+/// The outcome of a read of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
-    /// All of it was read.
+    /// All bytes were read.
     All,
-    /// Not now, for want of memory: it is worth asking again at once.
+    /// Nothing was read for want of memory, or because of a signal: it is worth asking again at once.
     NotNow,
-    /// The device did not give it. It may another time.
+    /// The device did not give the bytes. It may another time.
     Failed,
-    /// The device cannot, and will not be able to.
+    /// The device cannot give the bytes, and never will.
     Never,
 }
 
 impl Did {
-    /// What a read that failed with this number of an error, which is negative, did; `is_there`: the device is.
+    /// The outcome of a read that failed with this negative errno; `is_there`: the device is plugged in.
     ///
     /// Want of memory or a signal passes at once. Only `ENODATA` says that the medium does not have what was to be read
     /// (the block layer's `BLK_STS_MEDIUM`). `EILSEQ` (`BLK_STS_PROTECTION`) says that it came with other tags than it has,
@@ -100,61 +100,61 @@ impl Did {
     }
 }
 
-/// What did not come of a read.
+/// The pages of a read that did not come.
 #[derive(Default)]
 struct Missing {
     /// Pages that the device did not give, and may give another time.
     failed: PageMask,
     /// Pages that the device will never give.
     never: PageMask,
-    /// Pages whose bytes are not those that were written.
+    /// Pages whose checksums are wrong.
     wrong: PageMask,
 }
 
-/// So many pages in a row may fail one by one. Those behind them are not tried now: each may take as long as the kernel
-/// waits for a device that does not answer.
+/// How many pages in a row may fail one by one. The pages behind them are not tried now: each may take as long as the
+/// kernel waits for a device that does not answer.
 const FAILURES: u32 = 16;
 
-/// What a fetch works on: one va_block, which is locked where nothing else is said.
+/// What a fetch works on: one va_block, which is locked unless a comment says otherwise.
 pub trait Machine {
-    /// What upstream says is wrong.
+    /// The error of upstream's functions.
     type Error;
 
-    /// Works on its state, with the device's table; `None` if it has no state.
+    /// Works on the block's state, with the device's table; `None` if it has no state.
     fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table) -> T) -> Option<T>;
 
     /// Makes host memory for `pages`.
     ///
     /// # Errors
     ///
-    /// Upstream's; also where the lock was let go.
+    /// Upstream's; one of them says that the lock was released.
     fn populate(&mut self, pages: &PageMask) -> Result<(), Self::Error>;
 
-    /// Takes what a read is made with, if that is to be had at once ([`super::pool`]).
+    /// Takes a set of buffers, if one is free ([`super::pool`]).
     fn try_open(&mut self) -> bool;
 
-    /// Gives back what `open` or `try_open` got, and what host memory is kept.
+    /// Gives the set of buffers back, and releases the host memory that it holds.
     fn close(&mut self);
 
-    /// Keeps the host memory that a read fills; false if some page has none.
+    /// Holds the host memory that a read fills; false if some page has none.
     fn hold(&mut self, pages: &PageMask) -> bool;
 
-    /// Those of `pages` that have the host memory that is kept.
+    /// Those of `pages` whose host memory is still the held one.
     fn unchanged(&mut self, pages: &PageMask) -> PageMask;
 
-    /// The memory of `pages` has been read into, so it is not prepared for whoever gets it next.
+    /// Notes that a read has filled the memory of `pages`, so that it is zeroed before it is handed out.
     fn overwritten(&mut self, pages: &PageMask);
 
-    /// Whether what is read stays on the device as well.
+    /// Whether fetched pages keep a copy on the device.
     fn keeps_copies(&mut self) -> bool;
 
-    /// `pages` are in host memory now.
+    /// Makes `pages` resident in host memory.
     fn arrived(&mut self, pages: &PageMask);
 
-    /// `pages` of a process cannot be read.
+    /// Notes that `pages` cannot be read.
     fn lost(&mut self, pages: &PageMask);
 
-    /// Lets the block's lock go.
+    /// Releases the block's lock.
     fn unlock(&mut self);
 
     /// Takes the block's lock.
@@ -163,47 +163,46 @@ pub trait Machine {
     /// The time, in microseconds.
     fn now_us(&mut self) -> u64;
 
-    /// Changes whenever a read or a write ends.
+    /// A number that changes whenever a read or a write ends.
     fn progress(&mut self) -> u32;
 
     /// Whether a read has to wait for a turn with the device.
     fn needs_turn(&mut self) -> NeedsTurn;
 
-    /// The read of `pages` begins, which faults may wait for; or what is wanted is being read already, and it is
-    /// none.
+    /// Notes that the read of `pages` begins, which faults may wait for. `pages` is empty if another read brings what
+    /// is wanted.
     fn begins(&mut self, pages: &PageMask);
 
-    // Without the lock.
+    // Without the block's lock.
 
     /// Waits for a turn with the device.
     fn take_turn(&mut self);
 
-    /// Takes what a read is made with, which it may wait for.
+    /// Takes a set of buffers, for which it may wait.
     fn open(&mut self);
 
-    /// Waits for a while, until a read or a write ends that had not ended when `progress` had this value.
+    /// Waits for a while until a read or write ends that had not ended when `progress` had this value.
     fn wait(&mut self, progress: u32);
 
-    /// Reads a piece into the memory that is kept.
+    /// Reads a piece into the held memory.
     fn read(&mut self, piece: &Piece) -> Did;
 
-    /// Decrypts what was read of a piece. Returns the pages that are what was written, and those that are
-    /// something else.
+    /// Decrypts a piece that was read. Returns the pages whose checksums are right, and those whose are wrong.
     fn decrypt(&mut self, piece: &Piece) -> (PageMask, PageMask);
 
-    /// So many reads have failed.
+    /// Counts `n` failed reads.
     fn count_errors(&mut self, n: u32);
 
-    // With or without it.
+    // With or without the block's lock.
 
-    /// A read has ended, which some wait for.
+    /// Wakes the threads that wait for the end of a read.
     fn tell(&mut self);
 
     /// Ends the turn with the device, if there is one.
     fn end_turn(&mut self);
 }
 
-/// Brings those of `wanted` that are on the device to host memory. F-lock.
+/// Brings those of `wanted` that are on the device to host memory (F-lock).
 ///
 /// # Errors
 ///
@@ -220,8 +219,8 @@ pub fn fetch<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Err
     fetched
 }
 
-/// Brings what of `wanted` is not lost (F-rest). What is lost is not read again here: it was tried for these faults, and
-/// a device that fails slowly would keep them for ever.
+/// Brings those of `wanted` that are not lost (F-rest). Lost pages are not read again here: they were tried for these
+/// faults, and a device that fails slowly would keep the faults for ever.
 fn rest<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error> {
     let lost = m.with(|block, _| block.lost() & *wanted);
     let lost = lost.unwrap_or(PageMask::EMPTY);
@@ -231,7 +230,7 @@ fn rest<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error> {
     })
 }
 
-/// What of `wanted` somebody has to read; `None` if nothing is known of the block.
+/// Those of `wanted` that have to be read; `None` if the block has no state.
 fn missing<M: Machine>(m: &mut M, wanted: &PageMask) -> Option<PageMask> {
     m.with(|block, _| (block.on_flash() & *wanted) - block.in_flight())
 }
@@ -241,7 +240,7 @@ fn in_turn<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error
         return Ok(Fetched::All);
     };
     if pages.is_empty() {
-        // All that is wanted is here, under way, or lost: the state says which.
+        // All wanted pages are here, under way, or lost: the state says which.
         return Ok(begin(m, wanted));
     }
     m.populate(&pages)?;
@@ -256,7 +255,7 @@ fn in_turn<M: Machine>(m: &mut M, wanted: &PageMask) -> Result<Fetched, M::Error
     fetched
 }
 
-/// With host memory, takes what a read is made with, and reads. `waits`: for a turn with the device.
+/// Takes a set of buffers, once there is host memory, and reads. `waits`: also waits for a turn with the device.
 fn opened<M: Machine>(m: &mut M, wanted: &PageMask, waits: bool) -> Result<Fetched, M::Error> {
     if waits || !m.try_open() {
         // F-turn, F-set.
@@ -274,7 +273,7 @@ fn opened<M: Machine>(m: &mut M, wanted: &PageMask, waits: bool) -> Result<Fetch
     Ok(begin(m, wanted))
 }
 
-/// A read begins, if there is something to read.
+/// Begins a read, if there is something to read.
 fn begin<M: Machine>(m: &mut M, wanted: &PageMask) -> Fetched {
     let progress = m.progress();
     match m.with(|block, table| block.begin_read(table, wanted)) {
@@ -294,7 +293,7 @@ fn begin<M: Machine>(m: &mut M, wanted: &PageMask) -> Fetched {
     }
 }
 
-/// A read that has begun is made, and ends.
+/// Makes a read that has begun, and ends it.
 fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
     let (mut good, mut missing) = (PageMask::EMPTY, Missing::default());
     let is_for_parked = m.needs_turn() == NeedsTurn::OnlySet;
@@ -315,7 +314,7 @@ fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
             decrypt(m, piece, &filled, &mut good, &mut missing.wrong);
         }
         m.lock();
-        // F-bytes. What has arrived is prepared after this.
+        // F-bytes. Pages that have arrived count as prepared after this.
         m.overwritten(&read.pages);
         // F-memory.
         good = m.unchanged(&good);
@@ -323,7 +322,7 @@ fn begun<M: Machine>(m: &mut M, read: Read) -> Fetched {
     end(m, read, &good, &missing)
 }
 
-/// A read ends, of which `good` has come.
+/// Ends a read, of which `good` has come.
 fn end<M: Machine>(m: &mut M, read: Read, good: &PageMask, missing: &Missing) -> Fetched {
     let Missing {
         failed,
@@ -342,7 +341,7 @@ fn end<M: Machine>(m: &mut M, read: Read, good: &PageMask, missing: &Missing) ->
         m.lost(&lost);
     }
     m.tell();
-    // What is wrong is read once more, or is lost.
+    // Pages with wrong checksums are read once more, or are lost.
     if good.is_empty() && (*failed | *never | *wrong).is_empty() {
         Fetched::NoMemory
     } else {
@@ -350,8 +349,8 @@ fn end<M: Machine>(m: &mut M, read: Read, good: &PageMask, missing: &Missing) ->
     }
 }
 
-/// Reads a piece as a whole, or else page by page. What the device gave is added to `filled`. Returns the pages that were
-/// not tried, behind too many that failed.
+/// Reads a piece as a whole, or else page by page. Adds the pages that the device gave to `filled`. Returns the pages
+/// that were not tried, because too many before them failed.
 fn whole<M: Machine>(
     m: &mut M,
     piece: &Piece,
@@ -382,7 +381,7 @@ fn whole<M: Machine>(
     PageMask::EMPTY
 }
 
-/// Decrypts what the device gave of a piece.
+/// Decrypts the pages of a piece that the device gave.
 fn decrypt<M: Machine>(
     m: &mut M,
     piece: &Piece,

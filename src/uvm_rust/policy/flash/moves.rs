@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What is moved by call, between a GPU, host memory and the device (`UVM_RUST_FLASH_MOVE`).
+//! Moves by call between a GPU, host memory and the device (`UVM_RUST_FLASH_MOVE`).
 //!
 //! ```text
 //!  run            part by part, until somebody suspends
@@ -8,51 +8,52 @@
 //!      part       VA space; device; va_block after va_block
 //! ```
 //!
-//! What comes from the device is asked for ahead: while a va_block is brought back, and copied to a GPU, others
-//! read the next ones ([`super::wants`]). So the device has several reads to do, and reads and copies go on at
-//! the same time (G10, §4.6). What goes from GPUs to the device is a part ahead on its way to host memory: while one
-//! part is written, the next one is copied ([`Run::step_beside`]).
+//! A move from the device asks for pages ahead: while it brings a va_block back, and copies it to a GPU, other
+//! threads read the next ones ([`super::wants`]). So the device has several reads to do, and reads and copies overlap
+//! (G10, §4.6). A move from GPUs to the device copies one part ahead to host memory: while one part is written, the
+//! next one is copied ([`Run::step_beside`]).
 //!
-//! A tenant writes at no more than some rate, as that wears the device. One thread of it has the turn to
-//! write, from its look at what is paid for to the note of what it wrote: all would look before the first
-//! has noted.
+//! A tenant writes at a limited rate, because writes wear the device. One of its threads at a time has the turn to
+//! write, from the check of the rate until it has counted what it wrote; otherwise all would check before the first
+//! has counted.
 //!
 //! # Invariants
 //!
 //! - **V-order**: the turn is outside the lock of the VA space. The lock that keeps the device attached is only
-//!   tried, within that of the VA space: a process can make others wait for its VA space as long as it likes, and
-//!   who detaches a device waits for all that keep it. Each that was taken is let go.
-//! - **V-wait**: who waits for its rate has no lock but the turn, no buffer, and keeps no device. What is only copied
-//!   ahead is not begun by who has the turn where the host is full, nor tried again, but copied by itself later: what
-//!   the turn is for makes the room that the copy would wait for.
-//! - **V-line**: a part waits for its place among the planned writes of the device before anything is locked, if it has
-//!   something to write, which it has looked for and let all go again. Its writes begin with the VA space locked, and so
-//!   wait behind planned reads, and behind no more than one operation of others for each that begins of these (`cause.rs`).
-//! - **V-turn**: who has the turn keeps it until it has paid, and gives way to a suspend alone, also a worker. If one gave
-//!   it up for its rate, others would write before it each time and make it wait anew. Once it has paid, a worker that finds
-//!   the process' memory locked, or the device being detached, comes again, and others may write before it.
-//! - **V-paid**: what was given to the device to be written is noted, also where the call fails.
-//! - **V-awake**: the system is kept awake while the VA space is locked, and not while the process' memory is waited
-//!   for. A process has the lock of its memory held as long as it likes. A worker keeps the system awake in between as well,
-//!   and waits neither for the turn nor for its rate once somebody is to suspend.
-//! - **V-copies**: what is copied from or to a GPU is waited for before the VA space's lock is let go, which keeps the
-//!   GPU, also where the call fails. What is copied ahead counts as copied, and may be written, from then on.
+//!   tried, under that of the VA space: a process can make others wait for its VA space as long as it likes, and a
+//!   detach waits for all who keep the device. Each lock that was taken is released.
+//! - **V-wait**: a thread that waits for its rate has no lock but the turn, no buffer, and keeps no device. Where the
+//!   host is full, the thread with the turn does not begin a copy ahead, and does not retry it: that part is copied by
+//!   itself later, as the writes under the turn make the room that the copy would wait for.
+//! - **V-line**: a part that has something to write waits for its place among the device's planned writes before
+//!   anything is locked; the look for something to write has released its locks again. The part's writes begin with the
+//!   VA space locked. So they wait behind planned reads, and behind at most one other operation for each of these that
+//!   begins (`cause.rs`).
+//! - **V-turn**: a thread keeps the turn until its rate allows the write, and gives it up for a suspend alone; so
+//!   does a worker. If it gave the turn up while it waits for its rate, others would write first each time and make it
+//!   wait anew. After that, a worker that finds the process' memory locked, or the device being detached, comes again,
+//!   and others may write first.
+//! - **V-paid**: bytes that were given to the device are counted, also if the call fails.
+//! - **V-awake**: a call keeps the system awake while the VA space is locked, and not while it waits for the lock of
+//!   the process' memory, which a process can have held as long as it likes. A worker keeps the system awake in between
+//!   as well, and waits neither for the turn nor for its rate once a suspend waits.
+//! - **V-copies**: copies from or to a GPU are waited for before the VA space's lock, which keeps the GPU, is
+//!   released, also if the call fails. From then on a part that was copied ahead counts as copied, and may be written.
 
 use super::super::discard::BLOCK_BYTES;
 use super::drain::Fetched;
 
-/// What a call moves before it lets go of its locks.
+/// How many bytes a call moves before it releases its locks.
 pub const AT_ONCE: u64 = 16 << 20;
 
-/// What is asked for ahead of what is brought back, in bytes of addresses. As many reads as a tenant has go on
-/// meanwhile.
+/// How far a move from the device asks ahead, in bytes of addresses. The tenant's readers read meanwhile.
 pub const AHEAD: u64 = 8 * BLOCK_BYTES;
 
-/// What is looked at, at most, before the locks are let go, where nothing was ever touched: 8,192 places of va_blocks.
-/// A range of terabytes costs next to nothing to reserve, and is not to cost much to go through.
+/// How many bytes of untouched addresses a step looks at before it releases its locks: 8,192 places of va_blocks.
+/// Reserving a range of terabytes costs a process next to nothing, so going through it must not cost others much.
 pub const LOOKED_AT: u64 = 16 << 30;
 
-/// Where a range is moved.
+/// Where a range is moved to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// From host memory to the device.
@@ -66,13 +67,13 @@ pub enum To {
 }
 
 impl To {
-    /// Whether pages are copied between memories, which is begun and waited for.
+    /// Whether pages are copied between GPU and host memory, which is begun first and waited for later.
     fn is_copied(self) -> bool {
         matches!(self, Self::Gpu | Self::Home)
     }
 }
 
-/// Why not all was moved. What was stays so.
+/// Why a call did not move all of its range. What it has moved stays moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
     /// No device is attached.
@@ -83,9 +84,9 @@ pub enum Failed {
     NotManaged,
     /// A signal has come.
     Interrupted,
-    /// Somebody wants to suspend: the call is to be made again.
+    /// A suspend waits, or others hold a lock: the caller may call again.
     Again,
-    /// Something cannot be brought back.
+    /// Some pages cannot be brought back.
     Unreadable,
     /// The GPU is not registered.
     NoGpu,
@@ -97,39 +98,41 @@ pub trait Machine {
     ///
     /// # Errors
     ///
-    /// [`Failed::Interrupted`] if a signal comes first; and [`Failed::Again`] of a worker if somebody waits to suspend, as
-    /// it keeps the system awake, and who has the turn may wait for a process' memory as long as that likes.
+    /// [`Failed::Interrupted`] if a signal comes first. [`Failed::Again`] for a worker if a suspend waits, as a
+    /// worker keeps the system awake, and the thread with the turn may wait for a process' memory as long as that
+    /// process likes.
     fn take_turn(&mut self) -> Result<(), Failed>;
 
-    /// Lets the turn go.
+    /// Gives the tenant's turn up.
     fn end_turn(&mut self);
 
-    /// Whether a device is attached, now.
+    /// Whether a device is attached now.
     fn has_device(&mut self) -> bool;
 
-    /// Whether what the tenant has written is paid for.
+    /// Whether the tenant's rate allows it to write again.
     fn may_write(&mut self) -> bool;
 
-    /// Whether somebody waits to suspend: the next part could not be entered, and a worker is in the way.
+    /// Whether a suspend waits. Then the next part could not be entered, and a worker is in the way.
     fn is_awaited(&mut self) -> bool;
 
-    /// A call is made to wait.
+    /// Counts that a call has to wait for its rate.
     fn count_throttled(&mut self);
 
     /// Sleeps for a moment; false if a signal has come.
     fn nap(&mut self) -> bool;
 
-    /// Waits, without any lock but the turn, until a planned write of the device might begin. None is begun, or counted as
-    /// one: those of the part follow. Whoever is to end, or to let the system suspend, does not wait on.
+    /// Waits, without any lock but the turn, until a planned write of the device might begin. It begins none and
+    /// counts none: the writes of the part follow. A thread that is to end, or a worker while a suspend waits, stops
+    /// waiting.
     fn stand_in_line(&mut self);
 
-    /// Gets a buffer to write from; false without memory.
+    /// Allocates a buffer to write from; false without memory.
     fn open(&mut self) -> bool;
 
-    /// Gives the buffer back.
+    /// Frees the buffer again.
     fn close(&mut self);
 
-    /// Keeps the device that is attached, with the lock of the VA space. It does not wait.
+    /// Keeps the device attached, under the lock of the VA space. Does not wait.
     ///
     /// # Errors
     ///
@@ -140,22 +143,22 @@ pub trait Machine {
     ///
     /// # Errors
     ///
-    /// [`Failed::Interrupted`] if a signal comes first; [`Failed::Again`] for who is not to wait.
+    /// [`Failed::Interrupted`] if a signal comes first; [`Failed::Again`] for a thread that must not wait.
     fn wait_for_device(&mut self) -> Result<(), Failed>;
 
-    /// Lets go what `keep_device` kept.
+    /// Releases what `keep_device` took.
     fn leave_device(&mut self);
 
-    /// Takes the lock of the process' memory, then that of power management, and then that of the VA space, all in read
-    /// mode. Who waits for the first has not the second (V-awake).
+    /// Takes the lock of the process' memory, then that of power management, and then that of the VA space, all in
+    /// read mode. A thread that waits for the first does not hold the second (V-awake).
     ///
     /// # Errors
     ///
-    /// [`Failed::Again`] if the system is about to sleep, or for who is not to wait; [`Failed::Interrupted`] for who is
-    /// killed; [`Failed::Unreadable`] if the driver does not work.
+    /// [`Failed::Again`] if the system is about to sleep, or for a thread that must not wait; [`Failed::Interrupted`]
+    /// if the thread is killed; [`Failed::Unreadable`] after a fatal error of the driver.
     fn enter_space(&mut self) -> Result<(), Failed>;
 
-    /// Lets go what `enter_space` took.
+    /// Releases what `enter_space` took.
     fn leave_space(&mut self);
 
     // With the VA space's lock.
@@ -163,58 +166,57 @@ pub trait Machine {
     /// Whether all of a part is managed memory.
     fn is_managed(&mut self, base: u64, length: u64) -> bool;
 
-    /// Whether none of a part has ever been touched: there is no va_block. `end` is in it.
+    /// Whether no page of a part was ever touched, so that it has no va_block. `end` is its last byte.
     fn is_empty(&mut self, base: u64, end: u64) -> bool;
 
-    /// Whether some of what is from `base` to `end` (which is in it) is in host memory, and nowhere else.
+    /// Whether some page from `base` to `end`, its last byte, is in host memory and nowhere else.
     fn has_to_write(&mut self, base: u64, end: u64) -> bool;
 
-    /// Gets what a fetch needs; false without memory.
+    /// Makes upstream's context and what copies need; false without memory.
     fn prepare(&mut self) -> bool;
 
-    /// Gives back what `prepare` got.
+    /// Frees what `prepare` made.
     fn put(&mut self);
 
-    /// Chooses the first va_block that has pages from `base` to `end` (which is in it), and returns the
-    /// first byte behind it.
+    /// Chooses the first va_block with pages from `base` to `end`, its last byte. Returns the first byte behind the
+    /// block.
     fn choose(&mut self, base: u64, end: u64) -> Option<u64>;
 
-    /// Writes what of the part the chosen block has in host memory.
+    /// Writes the part's pages that the chosen block has in host memory.
     fn write(&mut self);
 
-    /// Asks for what the first va_block that has pages from `base` to `end` has of them on the device, and
-    /// returns the first byte behind that block; `None` if there is none. What is no managed memory is left
-    /// out.
+    /// Asks for the pages from `base` to `end` that the first va_block there has on the device. Returns the first
+    /// byte behind that block; `None` if there is none. Leaves out memory that is not managed.
     fn ask(&mut self, base: u64, end: u64) -> Option<u64>;
 
-    /// Whether the GPU is there that is copied to.
+    /// Whether the destination GPU is registered.
     fn has_gpu(&mut self) -> bool;
 
-    /// What is copied goes to host memory.
+    /// Makes host memory the destination of copies.
     fn copies_home(&mut self);
 
     /// Takes the chosen block's lock.
     fn lock(&mut self);
 
-    /// Lets the block's lock go.
+    /// Releases the block's lock.
     fn unlock(&mut self);
 
-    /// Brings what of the part the locked block has on the device to host memory, and drops its lock for
+    /// Brings the part's pages that the locked block has on the device to host memory, and releases its lock for
     /// that.
     fn fetch(&mut self) -> Fetched;
 
-    /// Whether who makes pages of host memory does not wait for room there, now.
+    /// Whether there is room in host memory now, so that new pages there need not wait.
     fn has_host_room(&mut self) -> bool;
 
-    /// Begins to copy the pages of the part that the locked block has to the GPU, or those that GPUs have of them
-    /// to host memory. What has to be done before that drops the lock.
+    /// Begins to copy the part's pages of the locked block to the GPU; or, to host memory, those that GPUs have.
+    /// Upstream may release the lock before that.
     ///
     /// # Errors
     ///
     /// [`Failed::Again`] if too many others copy now.
     fn copy(&mut self) -> Result<Fetched, Failed>;
 
-    /// Waits for what was begun to be copied; whether all has been copied.
+    /// Waits for the copies that were begun. Returns whether none failed.
     fn settle(&mut self) -> bool;
 
     /// Whether the thread is to die.
@@ -223,11 +225,11 @@ pub trait Machine {
     /// Lets other threads run.
     fn rest(&mut self);
 
-    /// Notes what was written since the last time.
+    /// Counts the bytes written since the last call for the tenant's rate.
     fn pay(&mut self);
 }
 
-/// How much of the `left` bytes from `at` on is moved at once: up to the end of a va_block.
+/// How many of the `left` bytes from `at` on are moved at once: up to the end of a va_block.
 pub fn at_once(at: u64, left: u64) -> u64 {
     left.min(AT_ONCE - at % BLOCK_BYTES)
 }
@@ -236,12 +238,12 @@ pub fn at_once(at: u64, left: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// What was moved stays so.
+/// What was moved stays moved.
 pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to: To) -> Result<(), Failed> {
     let mut run = Run::new(base, length, to);
     while !run.is_over() {
         run.step(m)?;
-        // What was moved is not moved again when the caller asks once more.
+        // Parts that were moved are not moved again when the caller calls once more.
         if !run.is_over() && m.is_awaited() {
             return Err(Failed::Again);
         }
@@ -249,20 +251,20 @@ pub fn run<M: Machine>(m: &mut M, base: u64, length: u64, to: To) -> Result<(), 
     Ok(())
 }
 
-/// How far a call has come, for who makes it in steps.
+/// How far a call has come, for a caller that makes it in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     call: Call,
     at: u64,
     left: u64,
-    /// How much is looked at next, as nothing was touched in what came before; 0 if something was.
+    /// How many bytes the next step looks at, if nothing was touched in the bytes before; else 0.
     reach: u64,
-    /// The last step looked at much, and found nothing.
+    /// Whether the last step looked at many bytes, and found nothing.
     looked: bool,
 }
 
 impl Run {
-    /// A call of which nothing is done.
+    /// A call that has not begun.
     pub fn new(base: u64, length: u64, to: To) -> Self {
         Self {
             call: Call {
@@ -277,8 +279,8 @@ impl Run {
         }
     }
 
-    /// Whether the last step went through thousands of places of va_blocks, and found none. Who moves on behalf of
-    /// others, and not at a process' own expense, rests after that.
+    /// Whether the last step went through thousands of places of va_blocks, and found none. A worker, whose time no
+    /// process pays for, rests after that.
     pub fn looked_at_much(&self) -> bool {
         self.looked
     }
@@ -288,7 +290,7 @@ impl Run {
         self.left == 0
     }
 
-    /// Where all of its parts go.
+    /// The destination of all parts.
     pub fn to(&self) -> To {
         self.call.to
     }
@@ -302,17 +304,18 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// That part is the next one still, and some of it may have been moved.
+    /// That part stays the next one, and some of it may have been moved.
     pub fn step<M: Machine>(&mut self, m: &mut M) -> Result<(), Failed> {
         self.step_with(m, None)
     }
 
-    /// The same for what goes to the device; meanwhile `home` goes on, whose parts go from GPUs to host memory, if its
-    /// next one is no farther than behind this one. Where it cannot, it is where it was, and this part is written.
+    /// Moves the next part to the device, and meanwhile copies the next part of `home` from GPUs to host memory,
+    /// unless `home` is further ahead than one part. If that copy cannot be made, `home` stays where it was, and this
+    /// part is written all the same.
     ///
     /// # Errors
     ///
-    /// Those of [`Run::step`], which are of this part alone.
+    /// Those of [`Run::step`], for this part alone.
     pub fn step_beside<M: Machine>(&mut self, m: &mut M, home: &mut Run) -> Result<(), Failed> {
         let behind = self.at.saturating_add(at_once(self.at, self.left));
         let goes_on = !home.is_over() && home.at <= behind;
@@ -340,7 +343,7 @@ impl Run {
         Ok(())
     }
 
-    /// A part of so many bytes is done, in which this was found.
+    /// Notes that a part of `some` bytes is done, and what was found there.
     fn moved(&mut self, some: u64, moved: Moved) {
         self.passed(some);
         self.reach = if moved == Moved::Nothing {
@@ -350,14 +353,14 @@ impl Run {
         };
     }
 
-    /// So many bytes are done.
+    /// Notes that `some` bytes are done.
     fn passed(&mut self, some: u64) {
         self.at = self.at.saturating_add(some);
         self.left = self.left.saturating_sub(some);
     }
 }
 
-/// What a part of a range had.
+/// What was found in a part of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moved {
     /// There is no va_block in it.
@@ -366,17 +369,17 @@ enum Moved {
     Blocks,
 }
 
-/// What a call is about.
+/// The parameters of a call, and how far it has asked ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     to: To,
     /// The last byte of the whole range.
     end: u64,
-    /// Up to where the device was asked for pages.
+    /// Where the pages end that were asked for ahead.
     asked: u64,
 }
 
-/// Writes a part when the tenant may.
+/// Writes a part once the tenant's rate allows it.
 fn write_part<M: Machine>(
     m: &mut M,
     call: &mut Call,
@@ -401,14 +404,14 @@ fn write_part<M: Machine>(
     moved
 }
 
-/// Waits until the tenant has paid for what it wrote (V-wait, V-turn).
+/// Waits until the tenant's rate allows a write (V-wait, V-turn).
 fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     if !m.has_device() {
         return Err(Failed::NoDevice);
     }
     let mut waited = false;
     while !m.may_write() {
-        // Calls are refused while somebody waits to suspend, and a worker keeps the system awake.
+        // Calls are refused while a suspend waits, and a worker keeps the system awake.
         if m.is_awaited() {
             return Err(Failed::Again);
         }
@@ -423,7 +426,7 @@ fn wait_to_write<M: Machine>(m: &mut M) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Moves a part, with the device and the VA space kept meanwhile; and copies the next one of `home`.
+/// Moves a part, and copies the next one of `home`. Keeps the device and the VA space meanwhile.
 fn part<M: Machine>(
     m: &mut M,
     call: &mut Call,
@@ -455,7 +458,7 @@ fn part<M: Machine>(
     moved
 }
 
-/// Moves a part for which all is prepared. What is copied has arrived when this returns (V-copies).
+/// Moves a part once all is prepared. Copies have arrived when this returns (V-copies).
 fn moved_beside<M: Machine>(
     m: &mut M,
     call: &mut Call,
@@ -477,8 +480,8 @@ fn moved_beside<M: Machine>(
     moved
 }
 
-/// Begins to copy a part from GPUs to host memory; `None` if some of it would have to wait for room or be tried again, or
-/// fails (V-wait). Who copies it by itself is told why.
+/// Begins to copy a part from GPUs to host memory. `None` if some of it fails, or would have to wait for room or be
+/// tried again (V-wait); when the part is copied by itself later, that step says why.
 fn begin_home<M: Machine>(m: &mut M, base: u64, length: u64) -> Option<Moved> {
     let end = base.saturating_add(length.saturating_sub(1));
     let (mut at, mut moved) = (base, Moved::Nothing);
@@ -487,7 +490,7 @@ fn begin_home<M: Machine>(m: &mut M, base: u64, length: u64) -> Option<Moved> {
             return Some(moved);
         };
         moved = Moved::Blocks;
-        // Each takes some of the room.
+        // Each copy takes some of the room.
         if !m.has_host_room() {
             return None;
         }
@@ -503,7 +506,7 @@ fn begin_home<M: Machine>(m: &mut M, base: u64, length: u64) -> Option<Moved> {
     (at > end).then_some(moved)
 }
 
-/// Looks whether something is so of a part, which has these first and last bytes.
+/// Asks `is_so` of the first and the last byte of a part, with the VA space locked and the device kept.
 fn looks<M: Machine>(
     m: &mut M,
     base: u64,
@@ -517,7 +520,7 @@ fn looks<M: Machine>(
     Ok(is)
 }
 
-/// Whether none of a part was ever touched, all of which is managed memory.
+/// Whether a part is all managed memory of which no page was ever touched.
 fn is_empty<M: Machine>(m: &mut M, base: u64, end: u64) -> bool {
     m.is_managed(base, (end - base).saturating_add(1)) && m.is_empty(base, end)
 }
@@ -570,7 +573,7 @@ fn blocks<M: Machine>(m: &mut M, call: &mut Call, base: u64, length: u64) -> Res
     Ok(moved)
 }
 
-/// Has read what will be needed soon, from `at` on.
+/// Asks for the pages that will be needed soon, from `at` on.
 fn ask_ahead<M: Machine>(m: &mut M, call: &mut Call, at: u64) {
     let until = call.end.min(at.saturating_add(AHEAD - 1));
     call.asked = call.asked.max(at);
@@ -590,7 +593,7 @@ fn bring<M: Machine>(m: &mut M, to: To) -> Result<(), Failed> {
             Fetched::All => return Ok(()),
             Fetched::NoMemory => return Err(Failed::NoMemory),
             Fetched::Failed => return Err(Failed::Unreadable),
-            // It may be of a device that never answers.
+            // The pages may be on a device that never answers.
             Fetched::Again if m.dying() => return Err(Failed::Interrupted),
             Fetched::Again => {}
         }

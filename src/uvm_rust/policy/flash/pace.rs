@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How fast the device is written to: the part of the time that a spilling worker takes, so that others
-//! have theirs, and what a tenant may write by call, which wears the device.
+//! How fast the device is written to: the share of time in which a worker spills, so that others can use the device,
+//! and the rate at which a tenant may write by call, because writes wear the device.
 //!
 //! Times are in the units that each function names.
 
@@ -10,8 +10,8 @@ pub const REST_MOST_US: u64 = 1_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A time on a clock that never goes back, in nanoseconds. Other clocks of the tier count in other
-/// units, so what is paid for has a type of its own.
+/// A time on a monotonic clock, in nanoseconds. Other clocks of the tier count in other units, so this one has a type
+/// of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ns(pub u64);
 
@@ -21,26 +21,26 @@ impl Ns {
     }
 }
 
-/// How long a worker rests after a write of `took` microseconds, to be at work for `percent` of the
-/// time; out of 1 to 100 the nearest is meant.
+/// How many microseconds a worker rests after a write of `took` microseconds, to be at work for `percent` of the
+/// time. A percentage outside 1 to 100 counts as the nearest in it.
 pub fn rest_us(took: u64, percent: u32) -> u64 {
     let percent = u64::from(percent.clamp(1, 100));
     (took.saturating_mul(100 - percent) / percent).min(REST_MOST_US)
 }
 
-/// Whether who has paid for what it wrote at the time `paid` may write again `now`. A second's worth
-/// may be written at once; then each byte takes its time.
+/// Whether a tenant that will have paid for its writes at the time `paid` may write again `now`. A tenant may write a
+/// second's worth at once; then each byte takes its time.
 pub fn may_write(paid: Ns, now: Ns) -> bool {
     paid <= now.saturating_add(SECOND_NS)
 }
 
-/// When `bytes` more, at `mib` MiB a second, will be paid for by one who had paid at `paid`; 0: at any
-/// rate. Who had not written for a while has saved nothing by that.
+/// When a tenant that would have paid at `paid` will have paid for `bytes` more, at `mib` MiB a second (0: no limit).
+/// A tenant that did not write for a while has saved nothing by that.
 pub fn paid_after(paid: Ns, now: Ns, bytes: u64, mib: u32) -> Ns {
     if mib == 0 || bytes == 0 {
         return paid;
     }
-    // At 4 TiB a second all is paid for at once as well, and nothing below overflows.
+    // Any rate above 4 TiB a second counts as that, so that nothing below overflows.
     let mib = u64::from(mib.min(1 << 22));
     let (seconds, rest) = (bytes / (mib << 20), bytes % (mib << 20));
     // 10^9 / 2^20, reduced by 2^9.
@@ -50,21 +50,21 @@ pub fn paid_after(paid: Ns, now: Ns, bytes: u64, mib: u32) -> Ns {
         .saturating_add(nanoseconds)
 }
 
-/// So many users' debts are kept.
+/// How many users' debts are kept.
 const DEBTORS: usize = 64;
 
-/// When users whose tenants are gone will have paid for what these wrote. Who closes all that it has, and begins anew,
-/// goes on paying. Only debts of that length of time are kept, and of so many users, those that last longest.
+/// When users whose tenants are gone will have paid for what these wrote. So a user that closes all its files and
+/// begins anew goes on paying. Of more than `DEBTORS` users, those whose debts last longest are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Debts([(u32, Ns); DEBTORS]);
 
 impl Debts {
-    /// A tenant of this user is gone that will have paid at the time `paid`.
+    /// Keeps the debt of a tenant that is gone, and would have paid at the time `paid`, for its user.
     pub fn keep(&mut self, user: u32, paid: Ns) {
         let same = self.0.iter_mut().find(|(of, _)| *of == user);
         let least = match same {
             Some(debt) => Some(debt),
-            // What is paid for by now is less than anything else.
+            // The debt that is paid first makes room; one that is paid by now comes before all others.
             None => self.0.iter_mut().min_by_key(|(_, paid)| *paid),
         };
         if let Some(debt) = least.filter(|debt| debt.1 < paid) {
@@ -72,7 +72,7 @@ impl Debts {
         }
     }
 
-    /// When this user will have paid for what tenants of it wrote that are gone.
+    /// When this user will have paid for what its tenants that are gone wrote.
     pub fn of(&self, user: u32) -> Ns {
         let same = self.0.iter().find(|(of, _)| *of == user);
         same.map_or(Ns(0), |(_, paid)| *paid)

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Too little host memory: when spills are worth a try, who waits for them, and when both are given up
-//! for a while.
+//! Too little host memory: when workers spill, who waits for room, and when both stop for a while.
 //!
-//! Above a low mark workers spill, and above the limit whoever makes more host memory waits, if its
-//! tenant has its equal share of what may be there. Where nothing can be spilled (all is held, the
-//! device is full or broken), nobody waits and no worker tries: the tier *stalls*. It rests for a time
-//! that grows while writes fail; then one worker tries, and one success ends it.
+//! Above a low mark workers spill. Above the limit a thread that needs more host memory waits, if
+//! its tenant has its equal share of the limit. If nothing can be spilled (all pages are held, or
+//! the device is full or broken), nobody waits and no worker tries: the tier *stalls*. It rests for
+//! a time that grows while writes fail. Then one worker tries, and one success ends the stall.
 //!
 //! Pages are of 4 KiB, and time is in milliseconds from wherever the caller counts.
 
-/// For how long no worker tries once all were looked at in vain. A rest after failed writes begins with
-/// twice that, and each is twice as long as the one before.
+/// For how long no worker tries after all va_blocks were looked at in vain. A rest after failed
+/// writes is twice as long at first, and each further one twice as long as the one before.
 pub const REST_MS: u64 = 100;
-/// No rest is longer, however many writes have failed.
+/// The longest rest, however many writes have failed.
 pub const REST_MOST_MS: u64 = 10_000;
-/// After how long, at least, a worker looks again where nobody else wakes one; twice as long each
-/// time in a row.
+/// After how long a worker looks again if nobody wakes one before; twice as long each time in a
+/// row.
 pub const AGAIN_MS: u64 = 1000;
-/// A worker looks again after so long at the latest, however often it was in vain.
+/// After how long a worker looks again at the latest, however often it looked in vain.
 pub const AGAIN_MOST_MS: u64 = 32_000;
-/// Failed writes since the last success that make each further one a reason to stall.
+/// After how many failed writes since the last success each further one stalls the tier.
 pub const FAILURES: u32 = 2;
 
 /// How the try to spill a va_block ended, as far as it matters here.
@@ -28,9 +27,9 @@ pub const FAILURES: u32 = 2;
 pub enum Tried {
     /// Pages left host memory.
     Moved,
-    /// None did: there are none, something is in the way, or the device has no room.
+    /// No page left host memory: there is none to spill, something is in the way, or the device has no room.
     Nothing,
-    /// The device took nothing of what it was given.
+    /// The device took none of the pages that it was given.
     Failed,
     /// The system is about to suspend, which comes first.
     Suspended,
@@ -41,33 +40,33 @@ pub enum Tried {
 pub enum Next {
     /// It tries the next va_block.
     GoOn,
-    /// It ends; whoever waits for room is told to wait no more. With a time, somebody has to look
-    /// again when that has passed, as those who make more pages may be there no more by then. Without,
-    /// another worker was as fast, and has seen to it.
+    /// It ends, and threads that wait for room stop waiting. With a time, the caller has a worker
+    /// look again after it, because no thread that needs more pages may come by then to wake one.
+    /// Without a time, another worker has seen to that.
     Stall(Option<u64>),
 }
 
-/// What the workers of a device have met.
+/// What the workers of a device have found.
 ///
 /// Locking: the caller's, one call at a time.
 #[derive(Clone, Debug)]
 pub struct Pressure {
     limit: u64,
-    /// Tries in vain, and writes that failed, since a worker moved something: of all workers, as
-    /// one that begins anew must not hide what the others found.
+    /// Tries in vain and failed writes since a worker moved something, of all workers together: a
+    /// worker that begins anew must not hide what the others found.
     fruitless: u32,
     failures: u32,
-    /// When it stalled; `None` if it does not.
+    /// When the tier stalled; `None` if it is not stalled.
     stalled: Option<u64>,
-    /// How long the rest is that began then.
+    /// How long the rest is that began at that time.
     rest: u64,
     /// After how long to look again; it grows faster than the rest, and begins longer.
     again: u64,
 }
 
 impl Pressure {
-    /// Nothing was tried yet. `limit`: pages of host memory above which there is too little, at
-    /// least one.
+    /// The state before any try. More than `limit` pages of host memory, at least one, are too
+    /// many.
     pub fn new(limit: u64) -> Self {
         Self {
             limit: limit.max(1),
@@ -79,7 +78,7 @@ impl Pressure {
         }
     }
 
-    /// Pages above which workers spill: an eighth of the limit is kept ready.
+    /// How many pages may be in use before workers spill: an eighth of the limit is kept free.
     fn low(&self) -> u64 {
         self.limit - self.limit / 8
     }
@@ -94,7 +93,7 @@ impl Pressure {
         self.is_above_low(host) && !self.is_resting(now)
     }
 
-    /// How many of `workers` to wake. After a rest it is one, to see.
+    /// How many of `workers` to wake. After a rest it is one, which tries.
     pub fn wakes(&self, host: u64, workers: u32, now: u64) -> u32 {
         if !self.goes_on(host, now) {
             0
@@ -106,12 +105,13 @@ impl Pressure {
     }
 
     /// Whether a tenant that has `mine` of the `host` pages in use, as one of `tenants` that have
-    /// any, waits for room before it makes more. Who has less than its share never waits for others.
+    /// any, waits for room before it uses more. A tenant with less than its share never waits for
+    /// others.
     pub fn must_wait(&self, host: u64, mine: u64, tenants: u64) -> bool {
         self.stalled.is_none() && self.is_short(host) && has_share(mine, tenants, self.limit)
     }
 
-    /// Whether `host` pages are more than may be in use, so that whoever makes more may wait.
+    /// Whether `host` pages are more than may be in use, so that threads that need more may have to wait.
     pub fn is_short(&self, host: u64) -> bool {
         host > self.limit
     }
@@ -121,17 +121,17 @@ impl Pressure {
         host > self.low()
     }
 
-    /// Whether a tenant's pages may be spilled: it has its share of what spills leave. Who has less
-    /// is not spilled because those who have more cannot be.
+    /// Whether a tenant's pages may be spilled: it has its share of what spills leave. A tenant
+    /// with less is left alone, even if those with more cannot be spilled.
     pub fn may_spill(&self, mine: u64, tenants: u64) -> bool {
         has_share(mine, tenants, self.low())
     }
 
-    /// A try ended. `candidates`: how many va_blocks may have something to spill, and `workers` how
-    /// many look at them; so many looks have seen each of them.
+    /// Notes how a try ended, and says what the worker does next. `candidates` va_blocks may have
+    /// something to spill, and `workers` workers look at them.
     ///
-    /// What fails has been unmapped for nothing. So where [`FAILURES`] writes have failed, one more
-    /// at a time is enough to see that they still do.
+    /// Pages whose write fails were unmapped for nothing. So once [`FAILURES`] writes have failed,
+    /// one try at a time is enough to see whether they still do.
     pub fn ended(&mut self, tried: Tried, candidates: u32, workers: u32, now: u64) -> Next {
         let stalls = match tried {
             Tried::Moved => {

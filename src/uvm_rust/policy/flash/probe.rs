@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Whether a device may be written to: it begins with zeros, or with our mark.
+//! Whether a device may be overwritten: it begins with zeros, or with our mark.
 
-/// So many pages at the beginning are looked at, and hold nothing else.
+/// How many pages at the beginning of the device are checked; nothing else is stored there.
 pub const PROBED: u16 = 32;
 
-/// What the first page begins with, and has nothing else.
+/// The mark at the beginning of the first page; the rest of the page is zeros.
 pub const MARK: &[u8] = b"uvm-rust flash 1: what follows is encrypted with a key that is gone\n\0";
 
-/// Whether a page at the beginning, perhaps the `first`, is as it is to be.
+/// Whether a page of the beginning allows attaching; `first`: it is the first one, which may have the mark.
 pub fn is_ours(page: &[u8], first: bool) -> bool {
     first && page.starts_with(MARK) || page.iter().all(|byte| *byte == 0)
 }

@@ -11,37 +11,36 @@
 //!               ...    Rest: to all others ────────────────▶ worker ─┘
 //! ```
 //!
-//! What leaves and what comes do not wait for each other, as they need the links in opposite directions, nor does what
-//! comes to one GPU wait for what comes to another, as each has a link of its own, or to host memory. But a request may
-//! be told to come after all others ([`Request::after`]), as what leaves makes the room for it.
+//! Moves out and moves in do not wait for each other, as they use the links in opposite directions. Nor do moves to
+//! one GPU wait for those to another, which has a link of its own, or to host memory. But a request may be told to
+//! begin after all earlier ones ([`Request::after`]), because moves out make the room for it.
 //!
-//! There is one lane for what leaves, as there is one device. A GPU has a lane as long as something waits to go
-//! there: the first one that is free. Where none is, it goes into the lane of the rest, and so does what goes to that GPU
-//! after it, as long as it is there.
+//! All moves out share one lane, as there is one device. A GPU has a lane while requests to it wait: the first lane
+//! that is free. If none is free, a request goes into the lane of the rest, and so do later ones to the same GPU
+//! while one is there.
 //!
-//! A worker moves one part of a request at a time ([`super::moves`]), and then stands in line again, so that a
-//! tenant's VA spaces and lanes have turns: no more than [`AT_WORK`] are at work for a tenant on each [`Way`].
+//! A worker moves one part of a request at a time ([`super::moves`]), and then queues again, so that a tenant's VA
+//! spaces and lanes take turns: at most [`AT_WORK`] workers are at work for a tenant on each [`Way`].
 //!
 //! # Invariants
 //!
-//! - **Q-order**: what leaves, what comes to host memory, and what comes to one GPU begins and ends in the order in
-//!   which it was submitted, each by itself. One request never begins before an earlier one that shares a va_block with
-//!   it is done, whichever lanes they are in.
-//! - **Q-lane**: all requests to one GPU that are not done are in one lane, and a lane is one GPU's, but that of the rest.
-//! - **Q-after**: a request that is to come after all others begins when all that were submitted before it have
-//!   ended, well or not. It waits for earlier ones alone, so that the first of all that are there never waits.
-//! - **Q-once**: each request ends once, with one completion, which is given once: it is in one list, or in
-//!   the hands of one worker or of one who reaps.
-//! - **Q-done**: a request that is done moves nothing any more; whoever is told of it finds its completion.
-//! - **Q-most**: a request has its slot until its completion was given, and there are [`MOST`] of them.
-//! - **Q-room**: a worker waits for no memory of a GPU, as it holds the VA space and keeps the system awake. It comes
-//!   again, and a request fails only if there was none for some seconds.
-//! - **Q-rest**: a worker rests after each look at [`LOOKED_AT`](super::moves::LOOKED_AT) bytes that nobody ever touched, within one
-//!   request. A request may name as many terabytes as there are addresses, and the worker's time is nobody's. What many
-//!   small requests have looked at is not added up.
+//! - **Q-order**: moves out, moves to host memory, and moves to each GPU begin and end in the order in which they were
+//!   submitted. A request never begins before an earlier one that shares a va_block with it is done, whichever their lanes.
+//! - **Q-lane**: all unfinished requests to one GPU are in one lane, and a lane other than that of the rest is one GPU's.
+//! - **Q-after**: a request with [`Request::after`] begins when all that were submitted before it have ended, well or
+//!   not. It waits for earlier ones alone, so the earliest of all requests never waits.
+//! - **Q-once**: each request ends once, with one completion, which is given once. It is in one list, or in the hands of
+//!   one worker or one reaper.
+//! - **Q-done**: a request that is done moves nothing any more; a thread that is told of it finds its completion.
+//! - **Q-most**: a request has its slot until its completion was given, and there are [`MOST`] slots.
+//! - **Q-room**: a worker does not wait for memory of a GPU, as it holds the VA space and keeps the system awake. It
+//!   comes again, and a request fails only if there was no memory for some seconds.
+//! - **Q-rest**: a worker rests after each look at [`LOOKED_AT`](super::moves::LOOKED_AT) bytes that nobody ever touched,
+//!   within one request. A request may name as many terabytes as there are addresses, and no process pays for the worker's
+//!   time. What many small requests have looked at is not added up.
 //! - **Q-end**: once the VA space has ended nothing begins, and no worker is woken.
 //!
-//! Locking: the caller's, around each call of [`Queue`]. No call of it allocates, or frees.
+//! Locking: the caller's, around each call of [`Queue`]. No such call allocates or frees.
 
 mod job;
 mod lane;
@@ -54,23 +53,23 @@ use part::{lacks, Part};
 pub use job::{Job, Request};
 pub use lane::{Lane, Lanes, Way, AT_WORK};
 
-/// So many requests may be under way, or done and not reaped, in one VA space.
+/// How many requests of a VA space may be unfinished, or done and not reaped.
 pub const MOST: u32 = 4096;
 
-/// Milliseconds until a worker looks again that could not go on.
+/// Milliseconds after which a worker that could not go on looks again.
 pub const LATER_MS: u64 = 10;
 
-/// The first table has so many slots.
+/// How many slots the first table has.
 const FIRST: u32 = 64;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The caller's number for it.
+    /// The number that the caller gave the request.
     pub user: u64,
     /// Whether all was moved.
     pub status: Result<(), Failed>,
-    /// How many of the VA space were done before it, plus one.
+    /// How many requests of the VA space were done before this one, plus one.
     pub order: u64,
     slot: u32,
 }
@@ -78,12 +77,12 @@ pub struct Completion {
 /// Stands for no slot in a list.
 const NONE: u32 = u32::MAX;
 
-/// Room for a request.
+/// A place for a request in the queue's table.
 #[derive(Clone, Debug)]
 pub struct Slot<E> {
-    /// The next of the list that it is in.
+    /// The next slot of its list.
     next: u32,
-    /// How many were submitted before it.
+    /// How many requests were submitted before this one.
     number: u64,
     blocks: (u64, u64),
     user: u64,
@@ -130,7 +129,7 @@ impl<E> Slot<E> {
     }
 }
 
-/// Slots, first in, first out.
+/// A list of slots, first in, first out.
 #[derive(Clone, Copy, Debug)]
 struct List {
     first: u32,
@@ -165,7 +164,7 @@ impl List {
         Some(first)
     }
 
-    /// Takes out `slot`, which stands behind `before`; [`NONE`]: it is the first.
+    /// Takes `slot` out, which stands behind `before`, or is the first if that is [`NONE`].
     fn unlink<E>(&mut self, slots: &mut [Slot<E>], before: u32, slot: u32) {
         let next = slots.get(slot as usize).map_or(NONE, |slot| slot.next);
         if before == NONE {
@@ -179,7 +178,7 @@ impl List {
         self.length = self.length.saturating_sub(1);
     }
 
-    /// From the first on.
+    /// Its slots, from the first on.
     fn iter<'a, E>(&self, slots: &'a [Slot<E>]) -> impl Iterator<Item = &'a Slot<E>> {
         let mut left = self.length;
         let mut at = self.first;
@@ -197,14 +196,14 @@ fn set_next<E>(slots: &mut [Slot<E>], slot: u32, next: u32) {
     }
 }
 
-/// What is to be done after a part was moved.
+/// What the worker does after it has moved a part.
 #[derive(Debug, PartialEq, Eq)]
 pub struct After<E> {
-    /// Whether the request is done, and who is told besides those that wait.
+    /// `Some` if the request is done, with the event to signal besides waking threads.
     pub done: Option<Option<E>>,
-    /// Whether the lane has something to do: at once, or only later.
+    /// When the lane's worker is to run again, if the lane has something to do.
     pub again: Option<When>,
-    /// The other lanes that may have been waiting for this.
+    /// The other lanes whose workers may have waited for this.
     pub others: Lanes,
 }
 
@@ -213,19 +212,19 @@ pub struct After<E> {
 pub enum When {
     /// As soon as it can.
     Now,
-    /// In a moment: who suspends, its rate, or others come first.
+    /// In a moment, because a suspend, the tenant's rate or other threads come first.
     Later,
 }
 
-/// The requests of a VA space. `E`: an event that is signalled for a completion, besides waking those that wait.
+/// The requests of a VA space. `E` is an event that a completion signals, besides waking threads.
 #[derive(Debug)]
 pub struct Queue<E> {
     slots: ProcessVec<Slot<E>>,
     free: List,
     lanes: [List; Lane::COUNT],
-    /// Whether the first of a lane is in the hands of its worker.
+    /// Whether the first request of a lane is in the hands of its worker.
     running: [bool; Lane::COUNT],
-    /// So many GPUs may have a lane of their own.
+    /// How many GPUs may have a lane of their own.
     own: usize,
     done: List,
     submitted: u64,
@@ -255,8 +254,8 @@ impl<E> Queue<E> {
         }
     }
 
-    /// How many slots a table is to have in which `more` requests find room, as far as there may be so many;
-    /// `None` if the one that is there will do.
+    /// How many slots a table needs for `more` further requests, up to [`MOST`]; `None` if the present table has
+    /// room.
     pub fn wants(&self, more: u32) -> Option<u32> {
         let have = self.slots.len() as u32;
         let used = have.saturating_sub(self.free.length);
@@ -264,8 +263,8 @@ impl<E> Queue<E> {
         (needed > have).then(|| needed.max(have.saturating_mul(2)).clamp(FIRST, MOST))
     }
 
-    /// Takes `table`, which is empty and has room for `most` slots, in place of the one that is there, if that
-    /// is smaller. The other is left in its place, to be freed.
+    /// Uses `table`, which is empty and has room for `most` slots, in place of the present one, if that is smaller.
+    /// Leaves the other one in `table`, for the caller to free.
     pub fn grow(&mut self, table: &mut ProcessVec<Slot<E>>, most: u32) {
         let have = self.slots.len() as u32;
         if most <= have {
@@ -282,15 +281,15 @@ impl<E> Queue<E> {
         }
     }
 
-    /// The first request of a lane that is not done.
+    /// The first unfinished request of a lane.
     fn first(&self, lane: Lane) -> Option<&Slot<E>> {
         let list = self.lanes[lane as usize];
         let first = self.slots.get(list.first as usize);
         first.filter(|_| list.length > 0)
     }
 
-    /// The lane for a request (Q-lane). A GPU that has one in the lane of the rest gets no lane of its own before that
-    /// is done.
+    /// The lane for a request (Q-lane). A GPU with a request in the lane of the rest gets no lane of its own before
+    /// that is done.
     fn lane_of(&self, request: &Request) -> Lane {
         if request.leaves() {
             return Lane::Out;
@@ -302,7 +301,7 @@ impl<E> Queue<E> {
         let mine = |lane: &Lane| self.first(*lane).is_some_and(is_its);
         let is_free = |lane: &Lane| self.first(*lane).is_none();
         let own = if lacks(Part::LaneEach) { 0 } else { self.own };
-        // Only asked of a GPU without a lane: it looks at each request of the rest.
+        // Only called for a GPU without a lane, as it looks at each request of the rest.
         let gets = |_: &Lane| {
             let mut rest = self.lanes[Lane::Rest as usize].iter(&self.slots);
             !rest.any(|slot| slot.job.gpu == request.gpu) || lacks(Part::RestFirst)
@@ -313,12 +312,12 @@ impl<E> Queue<E> {
             .unwrap_or(Lane::Rest)
     }
 
-    /// The lanes that have requests which are not done.
+    /// The lanes with unfinished requests.
     pub fn waiting(&self) -> Lanes {
         Lanes::of(|lane| self.first(lane).is_some())
     }
 
-    /// Takes a request, as the last of its lane; false if there is no slot for it.
+    /// Takes a request as the last of its lane. Returns false if there is no slot for it.
     pub fn submit(&mut self, request: &Request, event: Option<E>) -> bool {
         let lane = self.lane_of(request);
         let Some(number) = self.free.pop(&mut self.slots) else {
@@ -332,8 +331,8 @@ impl<E> Queue<E> {
         true
     }
 
-    /// What the lane's worker does next; `None` if there is nothing, or it has to wait for another lane, whose
-    /// worker will say so. It is in the worker's hands until [`Queue::stepped`].
+    /// The request that the lane's worker works on next. `None` if there is none, or if it has to wait for another
+    /// lane, whose worker will wake this one. The request is in the worker's hands until [`Queue::stepped`].
     pub fn next(&mut self, lane: Lane) -> Option<Job> {
         let slot = self.first(lane)?;
         let ended = self.has_ended && !lacks(Part::EndStops);
@@ -346,7 +345,7 @@ impl<E> Queue<E> {
     }
 
     /// Whether the first request of a lane has to wait for an earlier one of another lane (Q-order, Q-after). All
-    /// earlier ones of its own have ended.
+    /// earlier ones of its own lane have ended.
     fn is_held(&self, lane: Lane, slot: &Slot<E>) -> bool {
         let for_all = slot.after && !lacks(Part::WaitsForAll);
         let ways = |other: Lane| other.way() != lane.way() || !lacks(Part::LanesOfAWay);
@@ -359,7 +358,7 @@ impl<E> Queue<E> {
             .any(|other| for_all || other.overlaps(slot) && !lacks(Part::Overlaps))
     }
 
-    /// A part of the request in hand was moved, or was not.
+    /// Notes that a worker moved a part of its request, or failed to.
     pub fn stepped(&mut self, lane: Lane, job: Job, moved: Result<(), Failed>) -> After<E> {
         let at = lane as usize;
         self.running[at] = false;
@@ -391,7 +390,7 @@ impl<E> Queue<E> {
         }
     }
 
-    /// The first request of a lane is done.
+    /// Completes the first request of a lane.
     fn complete(&mut self, lane: Lane, status: Result<(), Failed>) -> Option<E> {
         let number = self.lanes[lane as usize].pop(&mut self.slots)?;
         self.completed = self.completed.wrapping_add(1);
@@ -402,21 +401,20 @@ impl<E> Queue<E> {
         event
     }
 
-    /// How many requests of `of` are not done.
+    /// How many requests of the user `of` are unfinished.
     pub fn pending(&self, of: u64) -> u32 {
         let all = self.lanes.iter().flat_map(|lane| lane.iter(&self.slots));
         all.filter(|slot| slot.of == of).count() as u32
     }
 
-    /// Whether who wants `most` completions of `of` has no longer to wait for them: there are so many, or no more
-    /// come.
+    /// Whether a thread that waits for `most` completions of `of` can go on: there are so many, or no more will come.
     pub fn is_ready(&self, of: u64, most: u32) -> bool {
         let done = self.done.iter(&self.slots).filter(|slot| slot.of == of);
         done.take(most as usize).count() as u32 >= most || self.pending(of) == 0
     }
 
-    /// Takes the first completion of `of`, which is in the caller's hands until it is [given](Queue::given) or
-    /// [put back](Queue::put_back).
+    /// Takes the first completion of `of`. It is in the caller's hands until it is [given](Queue::given) or [put
+    /// back](Queue::put_back).
     pub fn reap(&mut self, of: u64) -> Option<Completion> {
         let (mut before, mut at) = (NONE, self.done.first);
         for _ in 0..self.done.length {
@@ -441,14 +439,14 @@ impl<E> Queue<E> {
         None
     }
 
-    /// Its caller has it.
+    /// Notes that the caller has written the completion to its user, and frees the slot.
     pub fn given(&mut self, completion: Completion) {
         if !lacks(Part::SlotUntilGiven) {
             self.free.push(&mut self.slots, completion.slot);
         }
     }
 
-    /// Its caller could not be given it: it comes before all that were done later.
+    /// Puts a completion back that could not be written to its user, in front of all that were done later.
     pub fn put_back(&mut self, completion: Completion) {
         let (mut before, mut at) = (NONE, self.done.first);
         for _ in 0..self.done.length {
@@ -470,7 +468,7 @@ impl<E> Queue<E> {
         self.done.length += 1;
     }
 
-    /// The VA space ends (Q-end).
+    /// Ends the queue, as the VA space ends (Q-end).
     pub fn end(&mut self) {
         self.has_ended = true;
     }
@@ -481,32 +479,32 @@ impl<E> Queue<E> {
     }
 }
 
-/// What a worker works with.
+/// The operations of a worker.
 pub trait Machine {
-    /// An event that is signalled for a completion, besides waking those that wait.
+    /// An event that a completion signals, besides waking threads.
     type Event;
 
     /// Keeps the system from being suspended; false if it is about to be.
     fn enter(&mut self) -> bool;
 
-    /// Does so no more.
+    /// Lets the system be suspended again.
     fn leave(&mut self);
 
-    /// Works on the queue, with its lock.
+    /// Works on the queue, under its lock.
     fn with<R>(&mut self, f: impl FnOnce(&mut Queue<Self::Event>) -> R) -> R;
 
     /// Moves the next part of a request.
     fn step(&mut self, job: &mut Job) -> Result<(), Failed>;
 
-    /// Wakes those who wait because a request is done, and signals `event`, if there is one.
+    /// Wakes the threads that wait for completions, and signals `event`, if there is one.
     fn tell(&mut self, event: Option<Self::Event>);
 
-    /// Has a lane's worker run, once more if it runs, unless the VA space has ended: that is looked at with the
-    /// queue's lock (Q-end).
+    /// Has a lane's worker run, once more if it runs now. Does nothing once the VA space has ended, which is checked
+    /// under the queue's lock (Q-end).
     fn wake(&mut self, lane: Lane, when: When);
 }
 
-/// What a lane's worker does when it is woken: a part of the lane's first request.
+/// Moves a part of the lane's first request; a worker calls this when it is woken.
 pub fn turn<M: Machine>(m: &mut M, lane: Lane) {
     if !m.enter() {
         if !lacks(Part::TriesLater) {

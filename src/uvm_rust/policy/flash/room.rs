@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What needs host memory, and so waits when there is too little.
+//! Which operations need host memory, and so wait when there is too little.
 //!
-//! Whoever has its share of a host that is full waits for spills, but only with what would make
-//! pages of host memory. Such pages are to be there and have no memory yet, are staged on
-//! their way from one GPU to another, or are what others leave a GPU for. What is in host memory
-//! already, or only goes from there to a GPU with room, makes none: it goes on.
+//! When the host is full, a tenant with its share of it waits for spills, but only with an
+//! operation that needs new pages of host memory. These are pages that become resident there
+//! without having memory yet, pages that are staged on their way between GPUs, and pages that are
+//! evicted from a GPU for others. Pages that are in host memory already, or only go from there to a
+//! GPU with room, need none: their operation goes on.
 //!
-//! A GPU's faults wait elsewhere, as one thread services those of all processes, with the lock of the
-//! parent GPU. The loop leaves them out, as upstream does with faults on pages that thrash, and the
-//! replay at the end of the batch brings them back ([`fault_waits`]). Somebody else reads meanwhile what they
-//! want ([`super::asked`]). Faults of copy engines and access counters, which the same thread services, do not wait.
-//! All others wait where they are ([`waits`]).
+//! A GPU's faults do not wait where they are serviced, because one thread services the faults of
+//! all processes, with the lock of the parent GPU. The loop leaves them out, as upstream does with
+//! faults on pages that thrash, and the replay at the end of the batch brings them back
+//! ([`fault_waits`]). Meanwhile a fetcher reads the pages that they want ([`super::asked`]). Faults
+//! of copy engines and access counters, which the same thread services, do not wait. All other
+//! operations wait in their own thread ([`waits`]).
 //!
-//! Locking: the va_block's lock, of which both are asked, is held throughout.
+//! Locking: the caller holds the va_block's lock in all calls.
 
 use super::super::mask::PageMask;
 use super::super::stats::Cause;
 
-/// Where pages are to be.
+/// The destination of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// Resident in host memory.
@@ -30,21 +32,21 @@ pub enum To {
 /// Why pages are made resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Somebody asks for it, or anything else.
+    /// A call asks for it, or none of the reasons below applies.
     Call,
-    /// They leave a GPU.
+    /// Their GPU evicts them.
     Eviction,
-    /// A fault that the thread which has it services.
+    /// A fault that the faulting thread services.
     Fault,
     /// A GPU's fault, which the service loop has looked at before.
     GpuFault,
-    /// Anything else that the thread services which has all processes' GPU faults.
+    /// Other work of the thread that services all processes' GPU faults.
     Beside,
 }
 
 impl Why {
-    /// Why pages become resident by `cause`. `by_kernel`: a thread of the kernel's services it; `replays`: the GPU
-    /// repeats a fault that is left out of its batch.
+    /// Why pages become resident by `cause`. `by_kernel`: a kernel thread services it; `replays`: the GPU repeats a
+    /// fault that is left out of its batch.
     ///
     /// Upstream's three handlers of a GPU (replayable faults, faults of copy engines, access counters) share one
     /// thread (`bottom_half_q` in uvm_gpu_isr.c). A copy engine's fault that waits there holds up the faults of all.
@@ -59,7 +61,7 @@ impl Why {
     }
 }
 
-/// What stands for room of a va_block, and of a GPU if there is one.
+/// Facts about a va_block that decide whether it needs room, and about a GPU if there is one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Pages with host memory.
@@ -77,23 +79,23 @@ pub trait Machine {
     /// Whether too much host memory is in use, and the block's tenant has its share of it.
     fn must_wait(&mut self) -> bool;
 
-    /// What stands for room.
+    /// The facts that decide whether the block needs room.
     fn facts(&mut self) -> Facts;
 
     /// Whether some of `pages` has no chunk of the GPU's yet.
     fn lacks_chunk(&mut self, pages: &PageMask) -> bool;
 
-    /// Whether who needs a chunk of the GPU's memory gets one for which something goes to the host.
+    /// Whether a new chunk of the GPU's memory would take an eviction to the host.
     fn evicts_to_host(&mut self) -> bool;
 
-    /// Whether what is in the block may stay in host memory when a GPU faults on it.
+    /// Whether the block's pages may stay in host memory when a GPU faults on them.
     fn prefers_host(&mut self) -> bool;
 
-    /// Has those look who make room.
+    /// Wakes the workers that make room.
     fn kick(&mut self);
 }
 
-/// Whether pages of host memory have to be made when `pages` become resident there, or in their stead.
+/// Whether making `pages` resident at `to` needs new pages of host memory, for them or for what they evict.
 pub fn needs_host<M: Machine>(m: &mut M, to: To, pages: &PageMask) -> bool {
     let facts = m.facts();
     needs(m, &facts, to, pages)
@@ -108,10 +110,10 @@ fn needs<M: Machine>(m: &mut M, facts: &Facts, to: To, pages: &PageMask) -> bool
     !host.is_subset(&facts.allocated)
 }
 
-/// The same for faults of the GPU on `pages`, where upstream has not chosen yet where they go.
+/// As [`needs_host`], for faults of the GPU on `pages`, whose destination upstream has not chosen yet.
 fn fault_needs_host<M: Machine>(m: &mut M, pages: &PageMask) -> bool {
     let facts = m.facts();
-    // What is on the GPU is only to be mapped otherwise.
+    // Pages that are on the GPU only get another mapping.
     let wanted = *pages - facts.there;
     if wanted.is_empty() {
         return false;
@@ -119,7 +121,7 @@ fn fault_needs_host<M: Machine>(m: &mut M, pages: &PageMask) -> bool {
     if needs(m, &facts, To::Gpu, &wanted) {
         return true;
     }
-    // Upstream may pin in host memory what thrashes.
+    // Upstream may pin thrashing pages in host memory.
     let pinned = if m.prefers_host() {
         wanted
     } else {
@@ -128,7 +130,7 @@ fn fault_needs_host<M: Machine>(m: &mut M, pages: &PageMask) -> bool {
     needs(m, &facts, To::Host, &pinned)
 }
 
-/// The same for faults of the GPU on a block that does not exist yet, of which nothing else is asked.
+/// Whether faults of the GPU on a block that does not exist yet have to be put off.
 pub fn first_touch_waits<M: Machine>(m: &mut M) -> bool {
     let waits = m.must_wait() && (m.prefers_host() || m.evicts_to_host());
     if waits {
@@ -146,9 +148,8 @@ pub fn fault_waits<M: Machine>(m: &mut M, pages: &PageMask) -> bool {
     waits
 }
 
-/// Whether whoever makes `pages` resident has to wait for room, and then to ask again. `parks`: GPU faults
-/// have waited elsewhere. `dying`: who asks is being killed, and is not to wait for a device that may never
-/// answer.
+/// Whether the caller, which makes `pages` resident, has to wait for room and then ask again. `parks`: GPU faults
+/// have waited elsewhere. `dying`: the caller is being killed, and must not wait for a device that may never answer.
 pub fn waits<M: Machine>(
     m: &mut M,
     why: Why,
@@ -158,9 +159,9 @@ pub fn waits<M: Machine>(
     dying: impl FnOnce() -> bool,
 ) -> bool {
     let may = match why {
-        // Cannot be called again, and takes only what is on a GPU.
+        // An eviction cannot be called again, and moves only pages that are on a GPU.
         Why::Eviction => false,
-        // Nobody repeats it later, and others' faults are behind it in its thread: it goes over what is allowed.
+        // Nobody repeats this work later, and its thread has others' faults to service: it exceeds the limit.
         Why::Beside => false,
         Why::GpuFault => !parks,
         Why::Call | Why::Fault => true,

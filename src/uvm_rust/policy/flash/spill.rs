@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The workers that write those pages to the device that have been longest in host memory, when
-//! there are too many; what is written by call; and how room is made on the device.
+//! Spilling: when host memory has too many pages, workers write those that have been there longest
+//! to the device. Also writes by call, and how room is made on the device.
 //!
 //! ```text
 //!  work           as long as there is too much host memory: a victim, a spill, relocation, a rest
@@ -10,16 +10,17 @@
 //!        write    all of it is encrypted; the turn with the device; piece after piece
 //! ```
 //!
-//! A spill takes no lock for longer than it needs to look: it unmaps the pages, writes a copy that is
-//! encrypted, and comes back to see whether the pages are as it left them. Whoever uses or maps one of
-//! them in the meantime says so ([`BlockPages::touched`]), and it stays. The mapping itself need not be
-//! there any more by then: upstream ends some without a migration.
+//! A spill holds no lock during its I/O. It unmaps the pages, writes an encrypted copy, and then
+//! looks whether the pages are as it left them. Code that uses or maps one of them meanwhile notes
+//! that ([`BlockPages::touched`]), and the page stays. The look cannot go by mappings, as upstream
+//! ends some without a migration.
 //!
-//! The driver does not see accesses to a page without a mapping: direct I/O, a buffer registered with
-//! io_uring or for RDMA, a pipe. Their users hold a reference on the page for as long as they may access it.
-//! Such a page stays ([`Machine::not_held`]): it would be written to, or read from, after the process has got
-//! another page in its place. One look after the mappings have gone is enough: nobody gets a new
-//! reference without a mapping, and each new mapping is noted ([`BlockPages::touched`]).
+//! The driver does not see accesses without a mapping: by direct I/O, a buffer registered with
+//! io_uring or for RDMA, a pipe. Such users hold a reference on the page for as long as they may
+//! access it. A page with such a reference stays ([`Machine::not_held`]): otherwise they would
+//! access it after the process has got another page in its place. One look after the mappings are
+//! gone is enough: nobody gets a new reference without a mapping, and each new mapping is noted
+//! ([`BlockPages::touched`]).
 //!
 //! The spill acts only through [`Machine`]: in the driver that is upstream's va_blocks, under
 //! `cargo test` a model of them, with other threads between any two of its calls.
@@ -29,13 +30,14 @@
 //! - **S-lock**: each `lock` is followed by one `unlock`, each `open` that succeeds by one `close`,
 //!   each `try_space` that succeeds by one `leave_space`, each `choose` by one `release`. What needs
 //!   the block's lock is only asked with it.
-//! - **S-io**: nothing is written, and nothing is waited for but the GPUs' work on the block, while
-//!   it is locked.
-//! - **S-order**: the VA space's lock is only tried with the block's held: whoever waits to write
-//!   comes first, and a thread that waits for us holds it in read mode.
-//! - **S-end**: the spill lets the VA space's lock go before the block's. A thread that ends the VA space
-//!   takes the VA space's lock first and the block's last, and then frees the VA space's: by then nobody may
-//!   still be about to release it.
+//! - **S-io**: while the block is locked, the spill does no I/O, and waits for nothing but the
+//!   GPUs' work on the block.
+//! - **S-order**: the VA space's lock is only tried with the block's held. A writer that waits for
+//!   it comes first, and would wait for a thread that holds it in read mode and waits for the
+//!   block.
+//! - **S-end**: the spill releases the VA space's lock before the block's. A thread that ends the
+//!   VA space takes the VA space's lock first and the block's last, and then frees the VA space's
+//!   lock, which nobody may then still be about to release.
 //! - **S-pins**: a spill that has begun is ended or abandoned, so its room on the device is given back.
 
 use super::super::mask::{PageMask, PAGES};
@@ -49,7 +51,7 @@ pub(super) mod relocate;
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 
-/// What a spill of a va_block came to.
+/// The outcome of a spill of a va_block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Some pages left host memory.
@@ -60,20 +62,20 @@ pub enum Outcome {
     Later,
     /// The device has no room.
     NoRoom,
-    /// The tenant may have no more.
+    /// The tenant has used up its quota.
     NoQuota,
-    /// The device took nothing of what it was given.
+    /// The device took none of the pages that it was given.
     Failed,
 }
 
 /// What a spill counts, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// Bytes that left the host as they were written.
+    /// Bytes that left host memory because they were written.
     Spilled,
-    /// Bytes that left it as they were discarded.
+    /// Bytes that left host memory because they were discarded.
     Dropped,
-    /// Bytes that left it as flash had them.
+    /// Bytes that left host memory because flash had a copy.
     Unwritten,
     /// Bytes that were copied on the device.
     Relocated,
@@ -88,25 +90,25 @@ pub struct Facts {
     pub only_host: PageMask,
     /// Pages that somebody may have mapped.
     pub mapped: PageMask,
-    /// Whether it has host memory of pages that are elsewhere or nowhere.
+    /// Whether the block has host memory for pages that are elsewhere or nowhere.
     pub has_unused: bool,
 }
 
-/// How unmapping came out.
+/// The outcome of unmapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmapped {
-    /// Nobody has the pages mapped, and the GPUs have done what they had to do on the block.
+    /// Nobody has the pages mapped, and the GPUs' work on the block has ended.
     All,
-    /// The block's lock was let go on the way, so that nothing that is known of it holds any more.
+    /// The block's lock was released meanwhile, so that nothing that was known of the block holds any more.
     Again,
-    /// It cannot be done now.
+    /// The pages cannot be unmapped now.
     Failed,
 }
 
-/// Who gives copies up, to make room on the device.
+/// Giving up copies, to make room on the device.
 pub trait Copies {
-    /// Gives up all copies of the block that has had some longest, of those of the chosen one's tenant or
-    /// of anybody's, and says how many; `None` if there is none. No block is locked.
+    /// Gives up all copies of the block that has had some longest, of the chosen block's tenant
+    /// (`of_own`) or of any. Returns how many; `None` if no block has copies. No block is locked.
     fn give_up_oldest(&mut self, of_own: bool) -> Option<u32>;
 }
 
@@ -114,35 +116,35 @@ pub trait Copies {
 pub trait Machine: Copies {
     // The worker.
 
-    /// Whether there is something to do.
+    /// Whether workers have something to do.
     fn goes_on(&mut self) -> bool;
 
     /// Chooses the block to be spilled next, and keeps it; false if there is none.
     fn choose(&mut self) -> bool;
 
-    /// Lets the chosen block go.
+    /// Releases the chosen block.
     fn release(&mut self);
 
-    /// Takes the lock of power management in read mode, if that is possible at once. Who suspends comes
-    /// first; it may be waiting for one who waits for us.
+    /// Tries to take the lock of power management in read mode, without waiting. A suspend comes
+    /// first, and may itself wait for a thread that waits for this one.
     fn enter(&mut self) -> bool;
 
-    /// Lets go what `enter` took.
+    /// Releases what `enter` took.
     fn leave(&mut self);
 
-    /// Whether somebody waits to suspend, for a call that has the lock of power management.
+    /// Whether a suspend waits; asked by a call, which holds the lock of power management.
     fn suspends(&mut self) -> bool;
 
-    /// A try ended so. Returns whether the worker ends.
+    /// Notes how a try ended. Returns whether the worker stops for now.
     fn ended(&mut self, tried: Tried) -> bool;
 
-    /// The next time, all blocks are looked at.
+    /// Has the next search look at all blocks again.
     fn hope_for_all(&mut self);
 
     /// The time, in microseconds.
     fn now_us(&mut self) -> u64;
 
-    /// Leaves the CPU to others for a moment, and the device after a write that `began` then.
+    /// Leaves the CPU to others for a moment, and, after a write that `began` at this time, the device.
     fn rest(&mut self, began: Option<u64>);
 
     /// How many workers there are.
@@ -150,46 +152,46 @@ pub trait Machine: Copies {
 
     // The chosen block.
 
-    /// Gets what unmapping needs; false without memory.
+    /// Makes upstream's context for unmapping; false without memory.
     fn open(&mut self) -> bool;
 
-    /// Gives back what `open` got.
+    /// Frees what `open` made.
     fn close(&mut self);
 
     /// Takes the block's lock.
     fn lock(&mut self);
 
-    /// Lets the block's lock go.
+    /// Releases the block's lock.
     fn unlock(&mut self);
 
-    /// Takes the lock of the block's VA space in read mode, if that is possible at once.
+    /// Tries to take the lock of the block's VA space in read mode, without waiting.
     fn try_space(&mut self) -> bool;
 
-    /// Lets the lock of the VA space go.
+    /// Releases the lock of the VA space.
     fn leave_space(&mut self);
 
-    // With its lock held.
+    // The chosen block, with its lock held.
 
-    /// Whether it is alive, and has or had host memory.
+    /// Whether the block is alive, and has or had host memory.
     fn is_known(&mut self) -> bool;
 
-    /// Whether its pages may be unmapped: where a fault is fatal, mappings must stay. The VA space's lock
-    /// is held, too.
+    /// Whether the block's pages may be unmapped: where a fault is fatal, mappings must stay. The
+    /// VA space's lock is held, too.
     fn may_spill(&mut self) -> bool;
 
-    /// What upstream knows of it.
+    /// The facts that upstream knows of the block.
     fn facts(&mut self) -> Facts;
 
-    /// Those of `pages` that nobody has a reference of but UVM and the page tables of processes. Only if they are
-    /// `unmapped` is that certain, and they may leave the host. Of memory of which a split block has a part, others have
-    /// the rest, which may be mapped at any time: as long as any of it is mapped, no `unmapped` page of it is given.
+    /// Those of `pages` on which only UVM and page tables of processes hold references. This is certain only of pages
+    /// that are `unmapped`, which may then leave the host. A split block shares a host page with other blocks, whose
+    /// part may be mapped at any time: while any of that is mapped, no `unmapped` page there is returned.
     fn not_held(&mut self, pages: &PageMask, unmapped: bool) -> PageMask;
 
-    /// Gives it a state on this device, if it has none; false if that cannot be.
+    /// Gives the block a state on this device, unless it has one; false if that fails.
     fn use_device(&mut self) -> bool;
 
-    /// Works on its state, with the device's table and its tenant's key; `None` if it is dead, or has no
-    /// state on this device.
+    /// Works on the block's state, with the device's table and the tenant's key; `None` if the
+    /// block is dead, or has no state on this device.
     fn with<T>(&mut self, f: impl FnOnce(&mut BlockPages, &mut Table, u64) -> T) -> Option<T>;
 
     /// Works on the device's table.
@@ -198,62 +200,62 @@ pub trait Machine: Copies {
     /// Unmaps pages from all processors, and waits for the GPUs. The VA space's lock is held, too.
     fn unmap(&mut self, pages: &PageMask) -> Unmapped;
 
-    /// Waits for the GPUs' work on it: a copy out of the host's memory may be under way. False if that
+    /// Waits for the GPUs' work on the block, such as a copy out of host memory. False if that
     /// fails.
     fn wait_gpus(&mut self) -> bool;
 
     /// Those of `pages` that were discarded and are still there.
     fn discarded(&mut self, pages: &PageMask) -> PageMask;
 
-    /// They are no longer there.
+    /// Notes that discarded `pages` were dropped.
     fn dropped(&mut self, pages: &PageMask);
 
-    /// `pages`, which nobody has mapped, leave host memory, and what memory is not needed goes. Returns
-    /// whether some did. The GPUs were waited for.
+    /// Takes `pages`, which nobody has mapped, out of host memory, and frees memory that is not needed.
+    /// Returns whether some was freed. The GPUs were waited for.
     fn left_host(&mut self, pages: &PageMask) -> bool;
 
-    /// Keeps the host memory of what is being spilled, so that it can be read without a lock; false if
+    /// Holds the host memory of the spilled pages, so that it can be read without a lock; false if
     /// some page has none.
     fn hold(&mut self, spill: &Spill) -> bool;
 
     /// Takes the block out of the queue: it has nothing to spill, or has been spilled.
     fn set_aside(&mut self);
 
-    /// One of its tenant's blocks was spilled.
+    /// Notes that one of the tenant's blocks was spilled.
     fn hope(&mut self);
 
     // The device.
 
-    /// Encrypts what is held of a piece, and notes its sums; false if that cannot be done.
+    /// Encrypts the held pages of a piece, and notes their checksums; false if that fails.
     fn seal(&mut self, piece: &Piece) -> bool;
 
-    /// Waits for a turn with the device ([`super::arbiter`]), also while a fault waits, which takes back what is
-    /// spilled and waits for no turn. Returns false if whoever this is gives it up ([`Writer::gives_up`]).
+    /// Waits for a turn with the device ([`super::arbiter`]). Faults do not wait for this thread meanwhile: a fault
+    /// takes the pages back. Returns false if the writer gives its turn up ([`Writer::gives_up`]).
     fn take_turn(&mut self) -> bool;
 
     /// Ends the turn that [`Machine::take_turn`] gave.
     fn end_turn(&mut self);
 
-    /// Writes a piece that was sealed; whether the device took it.
+    /// Writes a sealed piece. Returns whether the device took it.
     fn write(&mut self, piece: &Piece) -> bool;
 
-    /// Lets go the host memory that is kept to be written.
+    /// Releases the host memory that was held for the write.
     fn written(&mut self);
 
-    /// Reads what is to be copied inside the device. Returns whether it is what was written; `None` if the device did
-    /// not give it.
+    /// Reads an extent that is to be moved on the device. Returns whether its checksums are right; `None` if the
+    /// device did not give it.
     fn copy_in(&mut self, to_move: &Move) -> Option<bool>;
 
-    /// Writes what was read to its new place; whether the device took it.
+    /// Writes the extent to its new place. Returns whether the device took it.
     fn copy_out(&mut self, to_move: &Move) -> bool;
 
-    /// Whether it is there, and nothing that it was asked for has failed.
+    /// Whether the device is plugged in, and no read or write has failed.
     fn is_sound(&mut self) -> bool;
 
-    /// Host memory may be free. `ended`: a write is over as well, which some wait for.
+    /// Wakes the threads that wait for host memory; `ended`: also those that wait for the end of a write.
     fn tell(&mut self, ended: bool);
 
-    /// Adds `n` to what is counted.
+    /// Adds `n` to a counter.
     fn count(&mut self, what: Count, n: u64);
 }
 
@@ -289,7 +291,7 @@ pub fn work<M: Machine>(m: &mut M) {
     m.hope_for_all();
 }
 
-/// Notes the outcome of a spill in the tenant's queue, which says whose turn it is next.
+/// Notes the outcome of a spill in the tenant's queue of blocks.
 fn note<M: Machine>(m: &mut M, outcome: Outcome) {
     if !matches!(outcome, Outcome::Moved | Outcome::Nothing) {
         return;
@@ -299,15 +301,15 @@ fn note<M: Machine>(m: &mut M, outcome: Outcome) {
         if outcome == Outcome::Moved {
             m.hope();
         } else if m.facts().only_host.is_empty() {
-            // It may have got some in the meantime.
+            // The block may have got pages in the meantime.
             m.set_aside();
         }
     }
     m.unlock();
 }
 
-/// Writes what of `wanted` (`None`: all) the chosen block has in host memory. `in_space`: the caller has
-/// the VA space's lock in read mode; it has no other.
+/// Writes those of `wanted` (`None`: all pages) that the chosen block has in host memory.
+/// `in_space`: the caller holds the VA space's lock in read mode. It holds no other lock.
 pub fn spill<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -> Outcome {
     loop {
         let outcome = once(m, wanted, in_space);
@@ -327,14 +329,14 @@ pub fn spill<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -
     }
 }
 
-/// A block that is written by call.
+/// Writes the chosen block for a call, and makes room for it on the device if there is none.
 pub fn move_out<M: Machine>(m: &mut M, wanted: &PageMask) {
     if spill(m, Some(wanted), true) == Outcome::NoRoom {
         relocate(m, Writer::Call);
     }
 }
 
-/// Gives up copies, those of a slot if there are so many. Returns whether there were any.
+/// Gives up copies, as many as a slot holds if there are so many. Returns whether there were any.
 pub fn give_up_copies<C: Copies>(c: &mut C, of_own: bool) -> bool {
     let mut pages = 0;
     while pages < u32::from(PAGES) {
@@ -346,7 +348,7 @@ pub fn give_up_copies<C: Copies>(c: &mut C, of_own: bool) -> bool {
     pages > 0
 }
 
-/// With the room that there is.
+/// As [`spill`], with the room that the device has.
 fn once<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -> Outcome {
     if !m.open() {
         return Outcome::Later;
@@ -381,22 +383,23 @@ fn once<M: Machine>(m: &mut M, wanted: Option<&PageMask>, in_space: bool) -> Out
     }
 }
 
-/// A spill that has begun is written, and ends.
+/// Writes a spill that has begun, and ends it.
 fn written<M: Machine>(m: &mut M, spill: Spill) -> Outcome {
     let written = write(m, &spill);
     m.lock();
     let outcome = end(m, spill, &written.unwrap_or(PageMask::EMPTY));
     m.unlock();
     m.tell(true);
-    // Before those are taken out that were used in the meantime: the device is not at fault for them. Nor is it for what it
-    // was not given.
+    // Judges the device before pages are taken out that were used in the meantime, as those are not its fault. Nor
+    // are pages that it was not given.
     match written {
         Some(written) if written.is_empty() => Outcome::Failed,
         _ => outcome,
     }
 }
 
-/// Writes what is held of a spill, and lets it go. Returns the pages that the device took; `None` if its turn never came.
+/// Writes the held pages of a spill, and releases them. Returns the pages that the device took; `None` if its turn
+/// never came.
 fn write<M: Machine>(m: &mut M, spill: &Spill) -> Option<PageMask> {
     let (mut sealed, mut good) = (PageMask::EMPTY, PageMask::EMPTY);
     for piece in spill.pieces() {
@@ -418,13 +421,14 @@ fn write<M: Machine>(m: &mut M, spill: &Spill) -> Option<PageMask> {
     (has_turn || sealed.is_empty()).then_some(good)
 }
 
-/// What of `wanted` can be spilled.
+/// The pages of `wanted` that can be spilled.
 fn movable<M: Machine>(m: &mut M, facts: &Facts, wanted: Option<&PageMask>) -> PageMask {
     let pages = facts.only_host & *wanted.unwrap_or(&PageMask::FULL);
     m.not_held(&pages, false)
 }
 
-/// With the locks of the block and of its VA space: a spill, or what it came to without one.
+/// Begins a spill, with the locks of the block and of its VA space. Fails with the outcome if there is nothing to
+/// write.
 fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outcome> {
     if !m.may_spill() {
         return Err(Outcome::Nothing);
@@ -454,9 +458,9 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
     if pages.is_empty() {
         return Err(match (dropped, taken) {
             (true, _) => Outcome::Moved,
-            // Somebody holds all that is left.
+            // All pages that are left are held.
             (false, true) => Outcome::Later,
-            // Somebody else took all of it where the lock was let go.
+            // While the lock was released, all pages were used or moved.
             (false, false) => Outcome::Nothing,
         });
     }
@@ -467,7 +471,7 @@ fn begin<M: Machine>(m: &mut M, wanted: Option<&PageMask>) -> Result<Spill, Outc
             unmapped => break unmapped,
         }
     };
-    // Somebody may have taken hold of one of them since. The next time, it is left out.
+    // One of the pages may have got a reference since. The next spill leaves it out.
     let ready = unmapped == Unmapped::All && m.not_held(&spill.pages, true) == spill.pages;
     if ready && m.hold(&spill) {
         return Ok(spill);
@@ -489,13 +493,13 @@ fn reserve<M: Machine>(m: &mut M, pages: &PageMask) -> Result<Spill, Outcome> {
         }
         Some(Ok(spill)) => Ok(spill),
         Some(Err(Error::Full)) => Err(Outcome::NoRoom),
-        // What it has of both is its own, so that only its own copies have to go.
+        // What blocks it is the tenant's own, so that only its own copies have to go.
         Some(Err(Error::Quota | Error::Fragmented)) => Err(Outcome::NoQuota),
         Some(Err(Error::OutOfMemory | Error::Busy)) | None => Err(Outcome::Later),
     }
 }
 
-/// S-pins: ends the spill, of which `written` is on the device. Returns what is there only.
+/// Ends the spill, of which `written` is on the device (S-pins). Returns the pages that are only there.
 fn end_spill<M: Machine>(m: &mut M, spill: Spill, written: &PageMask) -> PageMask {
     let mut spill = Some(spill);
     let moved = m.with(|block, table, _| {
@@ -509,7 +513,7 @@ fn end_spill<M: Machine>(m: &mut M, spill: Spill, written: &PageMask) -> PageMas
     moved.flatten().unwrap_or(PageMask::EMPTY)
 }
 
-/// Host memory of pages that are elsewhere or nowhere, which upstream keeps for their return.
+/// Frees host memory of pages that are elsewhere or nowhere, which upstream keeps for their return.
 fn free_unused<M: Machine>(m: &mut M, facts: &Facts) -> Outcome {
     if facts.has_unused && m.wait_gpus() && m.left_host(&PageMask::EMPTY) {
         Outcome::Moved
@@ -518,9 +522,9 @@ fn free_unused<M: Machine>(m: &mut M, facts: &Facts) -> Outcome {
     }
 }
 
-/// Drops what need not be written: what was discarded and is still there, and what flash has a copy of.
-/// Takes it out of `pages`, and sets `dropped` if some left the host. What was discarded and somebody holds is taken out
-/// as well: it stays where it is, as a copy of it on the device would be trusted once the page itself has been dropped.
+/// Drops pages that need not be written: those that were discarded and are still there, and those that flash has a
+/// copy of. Takes them out of `pages`, and sets `dropped` if some left the host. Discarded pages that somebody holds
+/// are taken out as well, and stay: a copy on the device would be trusted once the page itself has been dropped.
 fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut bool) -> Unmapped {
     let stale = m.discarded(pages);
     if !stale.is_empty() {
@@ -537,7 +541,7 @@ fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut bool
     }
     let clean = m.with(|block, _, _| block.copies() & *pages);
     let clean = clean.unwrap_or(PageMask::EMPTY);
-    // They are not relied on once the device has failed anything, or is gone.
+    // Copies are not relied on once the device has failed anything, or is gone.
     if clean.is_empty() || !m.is_sound() {
         return Unmapped::All;
     }
@@ -557,14 +561,14 @@ fn drop_needless<M: Machine>(m: &mut M, pages: &mut PageMask, dropped: &mut bool
     Unmapped::All
 }
 
-/// With the block's lock: `written` is on the device.
+/// Ends a spill of which `written` is on the device, with the block's lock.
 fn end<M: Machine>(m: &mut M, spill: Spill, written: &PageMask) -> Outcome {
     if m.with(|_, _, _| ()).is_none() {
         m.table(|table| spill.abandon(table));
         return Outcome::Nothing;
     }
     let facts = m.facts();
-    // A copy out of the host's memory may be under way, and frees nothing before it has ended.
+    // A GPU may be copying out of host memory, which is not freed before that ends.
     let still = if m.wait_gpus() {
         facts.only_host - facts.mapped
     } else {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Who uses the tier: the tenants, called owners here, and their va_blocks; whose pages are spilled
-//! next, who waits for room, and whose reads come first.
+//! The users of the tier: the tenants, called owners here, and their va_blocks. Chooses whose pages
+//! are spilled next, who waits for room, and whose reads come first.
 //!
-//! The tenant that has most host memory is spilled, its blocks that have been there longest first, so
-//! that none that has less than its equal share is spilled for another's sake, or waits for room.
+//! The tenant with most host memory is spilled, its blocks that have been there longest first. So
+//! no tenant with less than its equal share is spilled for another's sake, or waits for room.
 //!
 //! ```text
 //!  Tier ── owners ──▶ Owner ── queue ───▶ blocks that may have something to spill
@@ -14,9 +14,9 @@
 //!    └──── all blocks
 //! ```
 //!
-//! The records of blocks and of owners lie in memory of their own, which [`Records`] finds: nothing is
-//! allocated here, and each operation takes a time that the number of blocks has no part in. What each fault asks
-//! takes a time that the number of owners has no part in either: only those who spill, or give up copies, look at all owners.
+//! The records of blocks and of owners lie in memory of their own, which [`Records`] finds. So nothing is
+//! allocated here, and no operation takes longer with more blocks. Nor do the operations of a fault take
+//! longer with more owners: only spills and giving up copies look at all owners.
 //!
 //! Locking: the caller's, one call at a time; it may be a spinlock.
 //!
@@ -31,17 +31,17 @@ use super::pace::{self, Debts, Ns};
 use super::pressure::{Next, Pressure, Tried};
 use super::wants::Asks;
 
-/// Blocks of one owner that are read for GPU faults at the same time.
+/// How many blocks of one owner are read for GPU faults at the same time.
 pub const FETCHERS_EACH: u32 = 8;
 
-/// Blocks of one owner that are read at the same time as a call will need them.
+/// How many blocks of one owner are read at the same time because a call will need them.
 pub const READERS_EACH: u32 = 4;
 
-/// Blocks of one owner that are read at the same time for prefetches: as many as a prefetcher copies.
+/// How many blocks of one owner are read for prefetches at the same time: as many as a prefetcher copies.
 pub const PREFETCHERS_EACH: u32 = 2;
 
-/// Those who read for an owner: first the fetchers, for faults; then the readers, for calls; then those who read for
-/// prefetches. So no fault waits behind what is wanted later, and no call behind a guess.
+/// How many readers an owner has: first those for faults, then those for calls, then those for prefetches. So no
+/// fault waits behind pages that are wanted later, and no call behind a guess.
 pub const ALL_EACH: u32 = FETCHERS_EACH + READERS_EACH + PREFETCHERS_EACH;
 
 /// Whether the reader with this number reads for faults, for calls or for prefetches.
@@ -58,7 +58,7 @@ pub fn reads_for(number: u32) -> Asks {
 pub trait Records: Sized {
     /// The name of a va_block.
     type Block: Copy;
-    /// The name of an owner, who pays for pages.
+    /// The name of an owner, which pays for pages.
     type Owner: Copy + PartialEq;
 
     /// The record of a block.
@@ -67,18 +67,18 @@ pub trait Records: Sized {
     /// The record of an owner.
     fn owner(&mut self, of: Self::Owner) -> &mut Owner<Self::Block, Self::Owner>;
 
-    /// Keeps the va_block, so that it is there when the lock is let go; false if its last reference is
-    /// going at this moment.
+    /// Takes a reference on the va_block, which keeps it after the lock is released; false if its
+    /// last reference is just going.
     fn hold(&mut self, of: Self::Block) -> bool;
 }
 
-/// What is known of a va_block.
+/// The tier's record of a va_block.
 #[derive(Debug)]
 pub struct Block<B, O> {
     owner: O,
-    /// Pages of host memory that it was last counted with.
+    /// How many pages of host memory it had when it was last counted.
     host_pages: u32,
-    /// The detaching that has seen it.
+    /// The number of the last detaching that has seen it.
     seen: u32,
     /// When its copies were noted, by [`Tier::copies_noted`].
     copied: u64,
@@ -86,12 +86,12 @@ pub struct Block<B, O> {
     queue: Links<B>,
     copies: Links<B>,
     asking: Links<B>,
-    /// Which list of its owner's that is in, while it is in one.
+    /// Which of its owner's lists of asking blocks it is in, while it is in one.
     asks: Asks,
 }
 
 impl<B, O> Block<B, O> {
-    /// Of this owner, and without host memory.
+    /// The record of a block of this owner, without host memory.
     pub fn new(owner: O) -> Self {
         Self {
             owner,
@@ -107,35 +107,35 @@ impl<B, O> Block<B, O> {
     }
 }
 
-/// What is known of a tenant.
+/// The tier's record of a tenant.
 #[derive(Debug)]
 pub struct Owner<B, O> {
     /// A number that no other owner ever gets; not 0.
     key: u64,
-    /// The user that it is, maybe one of several tenants.
+    /// The user, which may have several tenants.
     user: u32,
     host_pages: u64,
-    /// Blocks that may have something to spill, longest in host memory first.
+    /// Blocks that may have something to spill; those longest in host memory first.
     queue: List<B>,
     queue_length: u32,
-    /// Looks at its blocks since one of them was spilled.
+    /// How many of its blocks were looked at in vain since one was spilled.
     vain: u32,
     /// Blocks of which flash may have copies, the oldest first.
     copies: List<B>,
-    /// Blocks of which something was asked for, by faults, by calls and by prefetches, the first first.
+    /// Blocks of which faults asked for pages, the first to ask first; then the same of calls and of prefetches.
     for_faults: List<B>,
     for_calls: List<B>,
     for_prefetches: List<B>,
-    /// A bit for each reader, by its number: the reader is queued or at work, and looks at what is asked for before it
-    /// ends.
+    /// A bit for each reader, by its number, while it is queued or at work: it will look at what is asked for before
+    /// it ends.
     awake: u32,
-    /// When what it wrote by call has been paid for.
+    /// When its writes by call will have been paid for.
     paid: Ns,
     all: Links<O>,
 }
 
 impl<B, O> Owner<B, O> {
-    /// Without blocks, of this user. `key`: a number that no other owner ever gets.
+    /// The record of an owner of this user, without blocks. `key` is a number that no other owner ever gets.
     pub fn new(key: u64, user: u32) -> Self {
         Self {
             key,
@@ -165,21 +165,21 @@ impl<B: Copy, O> Owner<B, O> {
     }
 }
 
-/// The device that is attached, and what the workers do with it.
+/// The attached device, and the state of its workers.
 #[derive(Debug)]
 struct Attached<D> {
     device: D,
     pressure: Pressure,
-    /// How many spill to it.
+    /// How many workers spill to it.
     workers: u32,
 }
 
 /// What a worker does after a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// It ends, and those are told who wait for room.
+    /// Whether it ends; then the threads that wait for room are woken.
     pub stops: bool,
-    /// Somebody has to look again after so many milliseconds.
+    /// After how many milliseconds a worker has to look again, if at all.
     pub again: Option<u64>,
 }
 
@@ -188,11 +188,11 @@ pub struct Ended {
 pub struct Tier<B, O, D> {
     owners: List<O>,
     all: List<B>,
-    /// Blocks in the queues of all owners.
+    /// How many blocks the queues of all owners hold.
     queue_length: u32,
     host_pages: u64,
     host_peak: u64,
-    /// Owners that have host memory.
+    /// How many owners have host memory.
     have_some: u64,
     copies_noted: u64,
     detachings: u32,
@@ -241,28 +241,28 @@ fn asking<R: Records>(records: &mut R, of: R::Block) -> &mut Links<R::Block> {
 impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
     // Owners and blocks come and go.
 
-    /// An owner is there.
+    /// Adds an owner, with the debt that its user has left.
     pub fn add_owner<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, owner: O) {
         self.owners.push(owner, records, all_owners);
         let owner = records.owner(owner);
         owner.paid = self.debts.of(owner.user);
     }
 
-    /// An owner writes nothing any more, and will be gone. Its user goes on paying: this comes before the user can
-    /// have another owner in its place, which is added with what is left to pay.
+    /// Notes that an owner writes nothing any more, and will be gone. Its user goes on paying: this is called before
+    /// the user can have another owner in its place, which is added with the debt that is left.
     pub fn owner_leaves<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, owner: O) {
         let owner = records.owner(owner);
         self.debts.keep(owner.user, owner.paid);
     }
 
-    /// An owner is gone, all of whose blocks are.
+    /// Removes an owner, all of whose blocks are gone.
     pub fn remove_owner<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, owner: O) {
         self.owners.remove(owner, records, all_owners);
     }
 
-    /// A block is known from now on. One that `has_pages` on a device is the upper half of another, and
-    /// comes first: a detaching that has seen its lower half has not seen it, and those that it has seen
-    /// are at the end.
+    /// Adds a block. One that `has_pages` on a device is the upper half of another, and comes first
+    /// in the list: a detaching may have seen the lower half, and the blocks that it has seen are
+    /// at the end.
     pub fn add_block<R>(&mut self, records: &mut R, block: B, has_pages: bool)
     where
         R: Records<Block = B, Owner = O>,
@@ -274,7 +274,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         }
     }
 
-    /// A block is gone, and its host memory with it.
+    /// Removes a block, and its host memory from the counts.
     pub fn remove_block<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {
         self.dequeue(records, block);
         self.all.remove(block, records, all);
@@ -288,8 +288,8 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
 
     // Host memory.
 
-    /// A block has `pages` pages of host memory now; `used`: some have just come there, so it is the last
-    /// of its owner's to be spilled.
+    /// Notes that a block has `pages` pages of host memory now; `used`: some have just come there,
+    /// so it is the last of its owner's to be spilled.
     pub fn note<R>(&mut self, records: &mut R, block: B, pages: u32, used: bool)
     where
         R: Records<Block = B, Owner = O>,
@@ -300,7 +300,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         }
     }
 
-    /// Counts a block's host memory anew (T-count).
+    /// Counts a block's host memory again (T-count).
     fn count<R>(&mut self, records: &mut R, block: B, pages: u32)
     where
         R: Records<Block = B, Owner = O>,
@@ -320,19 +320,19 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         self.host_peak = self.host_peak.max(self.host_pages);
     }
 
-    /// Pages of host memory that all have, and the most since the device was attached.
+    /// How many pages of host memory all blocks have, and the most since the device was attached.
     pub fn host(&self) -> (u64, u64) {
         (self.host_pages, self.host_peak)
     }
 
-    /// What an owner has of host memory, and how many have any, itself among them.
+    /// How many pages of host memory an owner has, and how many owners have any, counting it.
     fn mine<R: Records<Block = B, Owner = O>>(&self, records: &mut R, owner: O) -> (u64, u64) {
         let mine = records.owner(owner).host_pages;
         (mine, self.have_some.saturating_add(u64::from(mine == 0)))
     }
 
-    /// Whether too much host memory is in use, the owner has its share of it, and waiting may help. Who
-    /// has less than its share does not wait for others.
+    /// Whether the owner must wait: too much host memory is in use, the owner has its share of it,
+    /// and waiting may help. An owner with less than its share does not wait for others.
     pub fn must_wait<R: Records<Block = B, Owner = O>>(&self, records: &mut R, owner: O) -> bool {
         self.attached.as_ref().is_some_and(|attached| {
             let (mine, owners) = self.mine(records, owner);
@@ -340,14 +340,14 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         })
     }
 
-    /// Whether too much host memory is in use, so that somebody may wait for what is spilled.
+    /// Whether too much host memory is in use, so that threads may wait for spills.
     pub fn is_short(&self) -> bool {
         let attached = self.attached.as_ref();
         attached.is_some_and(|attached| attached.pressure.is_short(self.host_pages))
     }
 
-    /// Whether who reads for `asks` leaves host memory to others. A prefetch, which is a guess, does so from the low mark
-    /// on: workers would spill for it what is in use.
+    /// Whether a reader for `asks` must leave host memory to others. A prefetch, which is a guess, must do so from
+    /// the low mark on: otherwise workers would spill pages in use for it.
     pub fn lacks_room<R>(&self, records: &mut R, owner: O, asks: Asks) -> bool
     where
         R: Records<Block = B, Owner = O>,
@@ -357,7 +357,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         asks == Asks::Prefetch && is_spilled() || self.must_wait(records, owner)
     }
 
-    // The queues of what may be spilled.
+    // The queues of blocks that may be spilled.
 
     fn enqueue<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {
         let owner = records.block(block).owner;
@@ -372,7 +372,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         }
     }
 
-    /// A block has nothing to spill; what comes to it queues it again.
+    /// Takes a block out of its queue, as it has nothing to spill. Pages that come to it queue it again.
     pub fn dequeue<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {
         let owner = records.block(block).owner;
         let mut list = records.owner(owner).queue;
@@ -380,19 +380,19 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
             let owner = records.owner(owner);
             owner.queue = list;
             owner.queue_length = owner.queue_length.saturating_sub(1);
-            // It was not in vain that it was looked at: there is one less.
+            // The look at it was not in vain: the queue has one block less.
             owner.vain = owner.vain.saturating_sub(1);
             self.queue_length = self.queue_length.saturating_sub(1);
         }
     }
 
-    /// The owner whose block is to be spilled next: the one that has most, if it may be spilled.
+    /// The owner whose block is spilled next: the one with most host memory, if it may be spilled.
     fn next_owner<R: Records<Block = B, Owner = O>>(&self, records: &mut R) -> Option<O> {
         let mut most: Option<(O, u64)> = None;
         let mut next = self.owners.first();
         while let Some(owner) = next {
             let record = records.owner(owner);
-            // All of its blocks were looked at, and none could go: others have to.
+            // If all of its blocks were looked at and none could go, other owners have to spill.
             let has_some = record.vain <= record.queue_length && record.queue.first().is_some();
             if has_some && most.is_none_or(|(_, pages)| record.host_pages > pages) {
                 most = Some((owner, record.host_pages));
@@ -405,8 +405,8 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         attached.pressure.may_spill(mine, owners).then_some(owner)
     }
 
-    /// The block to be spilled next, kept for the caller; the last of its owner's to be looked at from
-    /// now on. `None` also where it is just going.
+    /// The block to be spilled next, with a reference for the caller. It becomes the last in its
+    /// owner's queue. `None` also if the block is just going.
     pub fn victim<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R) -> Option<B> {
         let owner = self.next_owner(records)?;
         let record = records.owner(owner);
@@ -416,13 +416,13 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         records.hold(block).then_some(block)
     }
 
-    /// A block was spilled: looks at others of its owner's are no longer in vain.
+    /// Notes that a block was spilled, so that looks at its owner's other blocks were not in vain.
     pub fn hope<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {
         let owner = records.block(block).owner;
         records.owner(owner).vain = 0;
     }
 
-    /// The next time, all blocks of all owners are looked at.
+    /// Has the next search look at all blocks of all owners again.
     pub fn hope_for_all<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R) {
         let mut next = self.owners.first();
         while let Some(owner) = next {
@@ -434,7 +434,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
 
     // The device and its workers.
 
-    /// A device is there, for `workers`. With more than `limit` pages in host memory there is too little.
+    /// Attaches a device with `workers` workers. More than `limit` pages of host memory are too many from now on.
     pub fn attach(&mut self, device: D, limit: u64, workers: u32) {
         self.host_peak = self.host_pages;
         self.attached = Some(Attached {
@@ -444,7 +444,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         });
     }
 
-    /// It is not from now on: nobody is woken for it, or waits.
+    /// Detaches the device: from now on nobody is woken for it, or waits.
     pub fn detach(&mut self) {
         self.attached = None;
     }
@@ -454,7 +454,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         self.attached.as_ref().map(|attached| attached.device)
     }
 
-    /// How many spill to the attached device.
+    /// How many workers spill to the attached device.
     pub fn workers(&self) -> u32 {
         self.attached
             .as_ref()
@@ -467,14 +467,14 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         self.attached.as_ref().map_or(0, wakes)
     }
 
-    /// Whether there is something to do for `device`'s workers.
+    /// Whether `device`'s workers have something to do.
     pub fn goes_on(&self, device: D, now: u64) -> bool {
         let goes_on =
             |a: &Attached<D>| a.device == device && a.pressure.goes_on(self.host_pages, now);
         self.attached.as_ref().is_some_and(goes_on)
     }
 
-    /// A try of one of `device`'s workers ended so.
+    /// Notes how a try of one of `device`'s workers ended, and says what it does next.
     pub fn ended(&mut self, device: D, tried: Tried, now: u64) -> Ended {
         let (stops, again) = match self.attached.as_mut().filter(|a| a.device == device) {
             None => (true, None),
@@ -486,14 +486,14 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         Ended { stops, again }
     }
 
-    /// A detaching begins; its number.
+    /// Begins a detaching. Returns its number.
     pub fn detaching(&mut self) -> u32 {
         self.detachings = self.detachings.wrapping_add(1);
         self.detachings
     }
 
-    /// A block that the `detaching` with this number has not seen yet, kept for the caller. Those that
-    /// were seen are at the end.
+    /// A block that the detaching with this number has not seen yet, with a reference for the
+    /// caller. Blocks that were seen are at the end of the list.
     pub fn unseen<R>(&mut self, records: &mut R, detaching: u32) -> Option<B>
     where
         R: Records<Block = B, Owner = O>,
@@ -515,7 +515,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
 
     // Copies.
 
-    /// Flash may have copies of some of the block's pages.
+    /// Notes that flash may have copies of some of the block's pages.
     pub fn note_copies<R: Records<Block = B, Owner = O>>(&mut self, records: &mut R, block: B) {
         let record = records.block(block);
         if record.copies.is_linked() {
@@ -530,7 +530,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
     }
 
     /// The block that has had copies longest, of the owner with the key `of` or, with `None`, of
-    /// anybody, kept for the caller; it is taken not to have any from now on.
+    /// any, with a reference for the caller. To the tier it has no copies from now on.
     pub fn oldest_copies<R>(&mut self, records: &mut R, of: Option<u64>) -> Option<B>
     where
         R: Records<Block = B, Owner = O>,
@@ -570,11 +570,11 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
 
     // Reads for GPU faults, for calls and for prefetches.
 
-    /// Something is asked for of the block, about which nobody was told, or not that it is as urgent. Returns
-    /// the number of who reads for its owner and has to be woken.
+    /// Notes that pages of the block are asked for, of which no reader knows, or not that they are
+    /// as urgent. Returns the number of the owner's reader that has to be woken, if one has to be.
     ///
-    /// Where all are awake, one of them will find it. To wake one that is at work would count as one
-    /// more that is: an owner whose reads do not end would take the turns of others as well.
+    /// If all readers are awake, one of them will find the block. Waking a reader that is at work
+    /// would count it twice, so an owner whose reads do not end would take other owners' turns.
     pub fn ask<R>(&mut self, records: &mut R, block: B, asks: Asks) -> Option<u32>
     where
         R: Records<Block = B, Owner = O>,
@@ -592,7 +592,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         Some(woken)
     }
 
-    /// The block is in no list of what was asked for; whether it was in one.
+    /// Takes the block out of its owner's list of asking blocks. Returns whether it was in one.
     fn stop_asking<R: Records<Block = B, Owner = O>>(records: &mut R, block: B) -> bool {
         let (asks, owner) = (records.block(block).asks, records.block(block).owner);
         let mut list = *records.owner(owner).asking(asks);
@@ -601,7 +601,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         was
     }
 
-    /// The owner's block that asked first of those that this one reads, kept for the caller.
+    /// Of the owner's blocks that this reader reads, the one that asked first, with a reference for the caller.
     pub fn next_asking<R>(&mut self, records: &mut R, owner: O, number: u32) -> Option<B>
     where
         R: Records<Block = B, Owner = O>,
@@ -615,8 +615,8 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         }
     }
 
-    /// One who reads for the owner has done what it found. Returns whether it stays awake, as there is
-    /// more, also what was asked for meanwhile.
+    /// Notes that a reader of the owner is done with its block. Returns whether it stays awake,
+    /// because more is asked for by now.
     pub fn fetched<R: Records<Block = B, Owner = O>>(
         &mut self,
         records: &mut R,
@@ -643,7 +643,7 @@ impl<B: Copy, O: Copy + PartialEq, D: Copy + PartialEq> Tier<B, O, D> {
         pace::may_write(records.owner(owner).paid, now)
     }
 
-    /// An owner has written `bytes` by call, at `mib` MiB a second, 0 for any.
+    /// Counts `bytes` that an owner has written by call, at a rate of `mib` MiB a second; 0: no limit.
     pub fn wrote<R>(&mut self, records: &mut R, owner: O, now: Ns, bytes: u64, mib: u32)
     where
         R: Records<Block = B, Owner = O>,

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! When the device is told what it need not keep (table/trim.rs has what that is).
+//! Trimming: when the device is told which slots it need not keep (table/trim.rs chooses them).
 //!
-//! Somebody looks in the background, a few runs of slots at a time, while spills have nothing to do; and once more for
-//! all of it when the device is let go. Nothing relies on the device having forgotten anything: one that cannot is
-//! not asked again.
+//! A work item trims in the background, a few runs of slots at a time, while spills have nothing to do. When the
+//! device is let go, all slots are trimmed. Nothing relies on the device having forgotten anything: a device that
+//! cannot is not asked again.
 //!
 //! # Invariants
 //!
-//! - **T-out**: from before the device is told to forget slots until it has said that it did, they are nobody else's.
+//! - **T-out**: from before the device is told to forget slots until it has answered, nobody else uses them.
 
 use super::table::{Next, Trim};
 use super::Table;
 
-/// Slots that the device is told to forget at a time: 64 MiB. Others wait for that.
+/// How many slots the device is told to forget at a time: 64 MiB. Other operations wait for that.
 pub const MOST: u32 = 32;
 
-/// Runs of slots in a turn.
+/// How many runs of slots a turn trims.
 const RUNS: u32 = 4;
 
-/// Milliseconds from a write, or from one look, to the next look: what is written is used for longer, mostly.
+/// Milliseconds from a write, or from one look, to the next look: most pages that are written stay for longer.
 pub const LOOK_MS: u64 = 1000;
 
-/// Milliseconds until the next look while there is more.
+/// Milliseconds until the next look while there is more to trim.
 pub const MORE_MS: u64 = 100;
 
-/// How long letting the device go trims it, in microseconds; who detaches waits for that.
+/// For how long the device is trimmed when it is let go, in microseconds; the detach waits for that.
 pub const LAST_US: u64 = 10_000_000;
 
 /// The device that is trimmed, with its table.
 pub trait Machine {
-    /// Whether the device is there and to be trimmed, and has not refused.
+    /// Whether the device is plugged in, is to be trimmed, and has not refused.
     fn is_wanted(&mut self) -> bool;
 
-    /// Whether spills have nothing to do, and nobody suspends the system or detaches the device.
+    /// Whether spills have nothing to do, and no suspend or detach waits.
     fn is_idle(&mut self) -> bool;
 
-    /// Whether who lets the device go is being killed, or somebody suspends the system.
+    /// Whether the thread that lets the device go is being killed, or a suspend waits.
     fn is_hurried(&mut self) -> bool;
 
     /// How many workers spill.
@@ -48,18 +48,19 @@ pub trait Machine {
     /// Works on the device's table.
     fn table<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T;
 
-    /// Has the device forget what is in these slots, and waits for it; false if it does not, or if somebody who does not
-    /// wait for that comes before its turn does.
+    /// Has the device forget these slots, and waits for that. False if the device refuses, or if a suspend or a
+    /// detach comes before the operation's turn.
     fn discard(&mut self, trim: &Trim) -> bool;
 
-    /// Adds to the bytes that were trimmed.
+    /// Counts `bytes` as trimmed.
     fn count(&mut self, bytes: u64);
 
-    /// Tells those who wait for room that there is some again.
+    /// Wakes the threads that wait for room on the device.
     fn tell(&mut self);
 }
 
-/// One turn in the background. Returns in how many milliseconds somebody is to look again; `None`: after the next write.
+/// Trims for one turn in the background. Returns after how many milliseconds to look again; `None`: after the next
+/// write.
 pub fn turn<M: Machine>(m: &mut M) -> Option<u64> {
     let reserve = m.workers().saturating_add(1);
     let mut ms = LOOK_MS;
@@ -76,8 +77,8 @@ pub fn turn<M: Machine>(m: &mut M) -> Option<u64> {
     m.table(|table| table.has_written()).then_some(ms)
 }
 
-/// The device is let go, and nothing is on it: all that was written is trimmed, as far as that goes in [`LAST_US`] and
-/// nobody is in a hurry.
+/// Trims all slots that were written of a device that is let go and holds no pages. Ends after [`LAST_US`], or when
+/// the thread is in a hurry.
 pub fn last<M: Machine>(m: &mut M) {
     let began = m.now_us();
     while m.is_wanted()

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Whose turn it is, of several threads of which one at a time may go on: in the order in which they
-//! came, and whoever waits may leave, as a signal has come.
+//! Turns for threads of which one at a time may go on, in the order in which they came. A thread
+//! that waits may leave, for example because of a signal.
 //!
-//! Locking: the caller's, one call at a time; it is told when somebody is to look again.
+//! Locking: the caller's, one call at a time. The caller wakes the waiting threads when told to.
 
-/// Numbers that are given out in order, and the one whose turn it is.
+/// The numbers that were given out, and the one whose turn it is.
 ///
-/// Invariant: from `now` on, up to `next`, each number is somebody's who waits or, the first of them, has its
-/// turn; or has left, and then is in `left`.
+/// Invariant: each number from `now` up to `next` belongs to a thread that waits, or that has its
+/// turn if it is the first; or to a thread that has left, and then it is in `left`.
 #[derive(Debug, Default)]
 pub struct Turns {
     next: u64,
     now: u64,
-    /// Bit n: who has the number `now` + n has left.
+    /// Bit n: the thread with the number `now` + n has left.
     left: u64,
 }
 
-/// Who waits, or has its turn.
+/// The number of a thread that waits or has its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// So many may wait, and nobody more comes.
+/// How many threads may wait at a time.
 const MOST: u64 = 64;
 
 impl Turns {
-    /// Somebody comes; `None` if too many wait already, and it has to come again.
+    /// Gives out a number; `None` if too many threads wait already, and this one has to come again.
     pub fn come(&mut self) -> Option<Ticket> {
         if self.next.wrapping_sub(self.now) >= MOST {
             return None;
@@ -34,12 +34,12 @@ impl Turns {
         Some(Ticket(self.next.wrapping_sub(1)))
     }
 
-    /// Whether it is its turn.
+    /// Whether it is this ticket's turn.
     pub fn is(&self, ticket: Ticket) -> bool {
         ticket.0 == self.now
     }
 
-    /// It has had its turn, or does not wait any more. Returns whether it is another's turn now.
+    /// Ends a ticket's turn, or its wait. Returns whether it is another's turn now.
     pub fn leave(&mut self, ticket: Ticket) -> bool {
         let before = self.now;
         self.left |= 1u64

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Pages of one va_block that another thread is to read: those that GPU faults need which were put off, those that a
-//! call will need soon, and those that a prefetch is to bring to a GPU. Faults are put off so that the faults of all
-//! processes do not wait for the device.
+//! Pages of one va_block that another thread is to read: pages that GPU faults need which were put off, pages that a
+//! call will need soon, and pages that a prefetch is to bring to a GPU. Faults are put off so that other processes'
+//! faults do not wait for the device.
 
 use super::super::mask::PageMask;
 use super::block::{BlockPages, AGAIN_US};
 use super::cause::Cause;
 
-/// Who wants pages; a fault before a call, and a call before a prefetch.
+/// Who wants pages: a fault comes before a call, and a call before a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asks {
     /// A prefetch, which is a guess.
@@ -22,16 +22,16 @@ pub enum Asks {
 /// Whether a GPU's faults have to be put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Park {
-    /// They can be serviced; what cannot be read, they find out themselves.
+    /// No: they can be serviced, and find out themselves which pages cannot be read.
     No,
-    /// Until a read ends that is under way.
+    /// Yes, until a read ends that is under way.
     Wait,
-    /// Until these pages are here, which are to be asked for.
+    /// Yes, until these pages are here, which are to be asked for.
     Ask(PageMask),
 }
 
 impl Asks {
-    /// Says why a read takes a turn with the device. A read for faults takes none.
+    /// The cause for which a read takes a turn with the device. A read for faults takes none.
     pub fn cause(self) -> Cause {
         match self {
             Self::Prefetch => Cause::Guess,
@@ -40,24 +40,25 @@ impl Asks {
     }
 }
 
-/// What a device has of one va_block, for who prefetches that.
+/// What a device has of one va_block, as the prefetcher needs to know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
     /// Pages that are on the device, that nobody reads or is to read, and that may be asked for.
     pub idle: PageMask,
     /// Pages that somebody reads, or is to read.
     pub coming: PageMask,
-    /// Some pages could not be read. Then none of the block may be asked for.
+    /// Whether some pages could not be read. Then none of the block may be asked for.
     pub failed: bool,
 }
 
-/// What is wanted of one va_block. Protected by its lock, as the state of its pages is.
+/// What is wanted of one va_block. The va_block's lock protects it, as it protects the state of the pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wants {
     asked: PageMask,
-    /// For whom somebody fetches them, or is going to.
+    /// The most urgent asker that a reader fetches them for, or will.
     fetched_for: Option<Asks>,
-    /// A prefetch waits for pages that somebody reads or is to read, and is told when a read has ended or was tried.
+    /// Whether a prefetch waits for pages that are being read or will be, and is told when a read has ended or was
+    /// tried.
     is_prefetched: bool,
     /// Pages that were asked for and could not be fetched, which no fault has found out yet.
     failed: PageMask,
@@ -68,7 +69,8 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// Asks for `pages`. Returns whether somebody has to be told, as nobody has been, or not that it is urgent.
+    /// Asks for `pages`. Returns whether a reader has to be woken, because none knows of them, or not that they are
+    /// as urgent.
     #[must_use]
     pub fn ask(&mut self, pages: &PageMask, asks: Asks) -> bool {
         self.asked |= *pages;
@@ -78,8 +80,9 @@ impl Wants {
         !told
     }
 
-    /// Says what a device has of a block with this `state`, for who prefetches that. A prefetch is a guess, so it asks a
-    /// device for nothing of a block of which a read has failed: those who use the block find out what is to be had of it.
+    /// What a device has of a block with this `state`, as the prefetcher needs to know it. A prefetch is a guess, so
+    /// it asks for nothing of a block of which a read has failed: accesses to the block find out which pages can be
+    /// read.
     pub fn stored(&self, state: &BlockPages) -> Stored {
         let (asked, on_flash) = (self.asked | state.in_flight(), state.on_flash());
         let failed = !(state.lost() | self.failed).is_empty();
@@ -94,13 +97,13 @@ impl Wants {
         }
     }
 
-    /// A prefetch waits for what others read, or are to read. It is told of that, too.
+    /// Has a prefetch told of pages that others read, or are to read.
     pub fn tell_prefetch(&mut self) {
         self.is_prefetched = true;
     }
 
-    /// Whether a prefetch is to be told that a read of a block with this `state` has ended, whoever made it, or that it was
-    /// tried to read what was asked for. It is told again as long as somebody reads, or is to read, more of the block.
+    /// Whether a prefetch is to be told that a read of a block with this `state` has ended, or was tried, whoever
+    /// made it. The prefetch is told again as long as more of the block is being read or will be.
     #[must_use]
     pub fn tells_prefetch(&mut self, state: Option<&BlockPages>) -> bool {
         let is_left = |state: &BlockPages| !self.stored(state).coming.is_empty();
@@ -110,42 +113,44 @@ impl Wants {
         tells
     }
 
-    /// Whether faults wait for some of what was asked for.
+    /// Whether faults wait for some of the pages that were asked for.
     pub fn is_urgent(&self) -> bool {
         self.fetched_for == Some(Asks::Fault)
     }
 
-    /// For whom a reader of the kind `reader` reads the pages that were asked for; `None` if it is to leave them alone.
+    /// For whom a reader of the kind `reader` reads the pages that were asked for; `None` if it must leave them
+    /// alone.
     ///
-    /// A reader reads all pages for the most urgent of those who asked. It leaves alone pages for which nobody has asked who
-    /// is as urgent as those that it reads for: another reader may have read the pages that this one was woken for, and a
-    /// call, or a prefetch, may have asked for more since.
+    /// A reader reads all pages for the most urgent asker. It leaves the pages alone if no asker is as urgent as
+    /// those that it reads for: another reader may have read the pages that this one was woken for, and a call or a
+    /// prefetch may have asked for more since.
     pub fn read_by(&self, reader: Asks) -> Option<Asks> {
         let asks = self.fetched_for.unwrap_or(Asks::Prefetch);
         (asks >= reader).then_some(asks)
     }
 
-    /// What was asked for and has not come.
+    /// The pages that were asked for and have not come.
     pub fn asked(&self) -> PageMask {
         self.asked
     }
 
-    /// Whether somebody has still to begin to read some of what was asked for of a block with this `state`.
+    /// Whether a read has still to begin for some of the pages that were asked for of a block with this `state`.
     pub fn has_to_begin(&self, state: &BlockPages) -> bool {
         !((self.asked & state.on_flash()) - state.in_flight()).is_empty()
     }
 
-    /// A call has got `pages`. If no fault has asked for them, nobody is to read them any more: they may have
-    /// left for the device again before somebody does.
+    /// Notes that a call has got `pages`. If no fault has asked for them, no reader needs to read them any more: by
+    /// then they may have left for the device again.
     pub fn came(&mut self, pages: &PageMask) {
         if !self.is_urgent() {
             self.asked -= *pages;
         }
     }
 
-    /// A reader of the kind `reader` has tried to fetch what was asked for of a block with this `state`, if it has one. If
-    /// that has `failed` for faults, the next one on the pages that have not come finds out why. A call finds out by itself.
-    /// What the reader leaves alone ([`Wants::read_by`]) stays asked for: another one has been told of it.
+    /// Notes that a reader of the kind `reader` has tried to fetch what was asked for of a block with this `state`,
+    /// if it has one. If that has `failed` for faults, the next fault on the pages that have not come finds out why.
+    /// A call finds out by itself. Pages that the reader leaves alone ([`Wants::read_by`]) stay asked for, as another
+    /// reader was woken for them.
     pub fn tried(&mut self, reader: Asks, failed: bool, state: Option<&BlockPages>) {
         if self.read_by(reader).is_none() {
             return;
@@ -157,15 +162,16 @@ impl Wants {
         self.fetched_for = None;
     }
 
-    /// `pages` are in memory, whoever read them. When they are on the device again, faults are put off for them again.
+    /// Notes that `pages` are in memory, whoever read them. When they are on the device again, faults on them are put
+    /// off again.
     pub fn arrived(&mut self, pages: &PageMask) {
         self.failed -= *pages;
     }
 
-    /// What a fault is to bring along of `pages` of a block with this `state`, and what is to be asked for.
+    /// Which of `pages`, of a block with this `state`, a fault brings along, and which are to be asked for.
     ///
-    /// Pages that are lost are not brought along with others. Nor are those on flash brought along to a GPU whose
-    /// faults are put off (`parks`): the faults of all processes would wait for the read. It is begun, and the
+    /// Lost pages are not brought along with others. Nor are pages on flash brought along to a GPU whose faults are
+    /// put off (`parks`): the faults of all processes would wait for the read. They are asked for instead, and the
     /// next fault nearby brings them.
     pub fn along(state: &BlockPages, pages: &PageMask, parks: bool) -> (PageMask, PageMask) {
         let pages = *pages - state.lost();
@@ -178,8 +184,9 @@ impl Wants {
 
     /// Whether faults on `pages` of a block with this `state` have to be put off.
     ///
-    /// What could not be read, and may be by now, is asked for as what was never tried. What faults have asked for is not
-    /// put back before one of them has found out: a device that fails slowly would keep them for ever.
+    /// Pages that could not be read before, but may be readable by now, are asked for like others. But a page that
+    /// failed for faults is not asked for again before one of them has found out: a device that fails slowly would
+    /// keep them for ever.
     #[must_use]
     pub fn park(&mut self, state: &mut BlockPages, now_us: u64, pages: &PageMask) -> Park {
         let mut tried = self.failed;
@@ -200,19 +207,20 @@ impl Wants {
         park
     }
 
-    /// Whether `page`, which a GPU's fault wants and could not be read, stays lost, however long ago that is: the fault is
-    /// being serviced, and would read by itself. Nothing says when its service ends, so that this holds for [`AGAIN_US`].
+    /// Whether `page`, which a GPU's fault wants and which could not be read, stays lost, however long ago that was:
+    /// the fault is being serviced, and would otherwise read the page itself. Nothing says when its service ends, so
+    /// this holds for [`AGAIN_US`].
     pub fn finds_out(&self, page: u16, now_us: u64) -> bool {
         self.finds_out.test(page) && now_us < self.finds_out_until_us
     }
 
     fn look(&self, state: &BlockPages, pages: &PageMask) -> Park {
-        // Others on the block do not wait in vain for what only these cannot have.
+        // Faults on other pages of the block do not wait in vain for pages that failed.
         let wanted = (state.on_flash() & *pages) - self.failed;
         if !wanted.is_empty() {
             Park::Ask(wanted)
         } else if state.in_flight().intersects(pages) {
-            // It was discarded while it is read.
+            // The page was discarded while it is read.
             Park::Wait
         } else {
             Park::No

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What the fault loop and the announcements tell the correlator, and the
+//! The rings by which the fault loop and the announcements feed the correlator, and the
 //! correlator itself (DeepUM §3.1).
 //!
 //! ```text
@@ -26,32 +26,32 @@ use super::{Config, ExecId, FromSsd, Next, Predictor, Prefetch, Share, Stats, Um
 use crate::mem::OutOfMemory;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Among the IDs: no kernel is running, or none that is known.
+/// The ID that says that no known kernel is running.
 const IDLE: u64 = 0;
 
-/// The blocks that may be on their way from the SSD for the prefetches of one process on one GPU: 16 MiB, as much as
-/// a call reads ahead.
+/// How many blocks may be on their way from the SSD for prefetches of one process on one GPU: 16 MiB, as much as a
+/// call reads ahead.
 pub const FETCHES: usize = 8;
 
 /// The rings of one process on one GPU.
 pub struct Feed {
     kernels: Lane,
-    /// Block above, number of the announcement below.
+    /// Each entry has the block in its upper half, and the number of the announcement in its lower half.
     faults: Lane,
     /// Announcements that found room.
     announced: AtomicU32,
-    /// The last fault put.
+    /// The last fault that was put into the ring.
     last: AtomicU64,
-    /// An announcement found no room: what follows it is not known.
+    /// Whether an announcement found no room, so that faults after it belong to no known kernel.
     overrun: AtomicBool,
-    /// Reads of the SSD that have ended; wraps.
+    /// How many reads of the SSD have ended; wraps.
     reads_ended: AtomicU32,
     dropped_kernels: AtomicU64,
     dropped_faults: AtomicU64,
 }
 
 impl Feed {
-    /// Room for so many announcements and faults that wait for the correlator.
+    /// Makes rings with room for so many announcements and faults.
     pub fn new(kernels: u32, faults: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             kernels: Lane::new(kernels)?,
@@ -65,7 +65,7 @@ impl Feed {
         })
     }
 
-    /// The kernel `id` is about to run; [`ExecId`] 0: no kernel that is known.
+    /// Puts the announcement that kernel `id` is about to run; [`ExecId`] 0: no known kernel.
     pub fn announce(&self, id: ExecId) {
         if !self.kernels.push(id.0) {
             self.dropped_kernels.fetch_add(1, Ordering::Relaxed);
@@ -76,8 +76,8 @@ impl Feed {
         self.announced.store(number, Ordering::Release);
     }
 
-    /// `block` faulted, and its migration has begun. Returns whether there is
-    /// something to learn that was not there before.
+    /// Puts the fault on `block`, whose migration has begun. Returns whether the
+    /// correlator has something new to learn.
     pub fn fault(&self, block: UmBlock) -> bool {
         let number = self.announced.load(Ordering::Acquire);
         let fault = (u64::from(block.0) << 32) | u64::from(number);
@@ -93,12 +93,12 @@ impl Feed {
         true
     }
 
-    /// A read of the SSD has ended, which a prefetch may wait for. Any thread may say so.
+    /// Notes that a read of the SSD has ended, which a prefetch may wait for. Any thread may call this.
     pub fn read_ended(&self) {
         self.reads_ended.fetch_add(1, Ordering::Release);
     }
 
-    /// Announcements and faults for which there was no room.
+    /// How many announcements and faults found no room.
     pub fn dropped(&self) -> (u64, u64) {
         (
             self.dropped_kernels.load(Ordering::Relaxed),
@@ -114,21 +114,21 @@ pub struct Correlator {
     taken: u32,
     /// A block for which there was no room, until the next kernel.
     held: Option<Prefetch>,
-    /// No prefetch until the next kernel.
+    /// Whether nothing is prefetched until the next kernel.
     holding: bool,
-    /// Blocks that are to come from the SSD first, of which the first was looked at longest ago. Those of a kernel that is
-    /// over are among them as long as they are on their way, as the device reads no less for that.
+    /// Blocks that have to come from the SSD first; the first one was looked at longest ago. A block whose kernel is
+    /// over stays among them while it is on its way, because the device still reads it.
     coming: Ring<Prefetch>,
-    /// How many of them are to be looked at, from the first one on.
+    /// How many of `coming` are to be looked at, from the first one on.
     to_look: usize,
-    /// How many reads had ended when it was last decided which of them are to be looked at.
+    /// How many reads had ended when `to_look` was last set.
     reads_ended: u32,
-    /// `held` waits for one of them to be over, and not for the next kernel.
+    /// Whether `held` waits for a block of `coming` to be over, and not for the next kernel.
     is_behind: bool,
 }
 
 impl Correlator {
-    /// One that knows nothing.
+    /// Makes a correlator that has learnt nothing.
     pub fn new(config: Config) -> Result<Self, OutOfMemory> {
         Ok(Self {
             predictor: Predictor::new(config)?,
@@ -142,8 +142,8 @@ impl Correlator {
         })
     }
 
-    /// Takes up to `most` kernels and faults off the rings. Returns whether that was
-    /// all. Where memory is short, less is learnt.
+    /// Takes up to `most` kernels and faults off the rings, and learns from them. Returns
+    /// whether the rings are empty. If memory is short, it learns less.
     pub fn absorb(&mut self, feed: &Feed, most: u32) -> bool {
         let ended = feed.reads_ended.load(Ordering::Acquire);
         if core::mem::replace(&mut self.reads_ended, ended) != ended {
@@ -178,7 +178,7 @@ impl Correlator {
         } else {
             is_known = self.predictor.on_kernel(ExecId(id)).is_ok();
         }
-        // One kernel nearer, if the kernels come as foreseen; not worth it once its own is over.
+        // Each prefetch is one kernel nearer, if the kernels come as foreseen, and void once its own kernel is over.
         let foreseen = is_known && self.now() == next;
         let nearer = |p: Prefetch| {
             let ahead = p.ahead.checked_sub(1).filter(|_| foreseen)?;
@@ -192,7 +192,7 @@ impl Correlator {
         self.to_look = self.coming.len();
     }
 
-    /// Keeps of what is to come from the SSD what `change` makes of it, in the same order.
+    /// Replaces each block of `coming` by what `change` returns for it, or drops it; keeps the order.
     fn change_coming(&mut self, mut change: impl FnMut(Prefetch) -> Option<Prefetch>) {
         for _ in 0..self.coming.len() {
             if let Some(prefetch) = self.coming.pop().and_then(&mut change) {
@@ -243,8 +243,9 @@ impl Correlator {
         self.coming.len() < FETCHES
     }
 
-    /// Pages of `prefetch` are to come from the SSD first. It comes again when a read has ended
-    /// ([`Feed::read_ended`]), or a kernel begins; with its own kernel over, to see whether they are still on their way.
+    /// Notes that pages of `prefetch` have to come from the SSD first. [`Correlator::next`] returns the prefetch
+    /// again when a read has ended ([`Feed::read_ended`]) or a kernel begins; after its own kernel, to see whether
+    /// the pages are still on their way.
     pub fn comes(&mut self, prefetch: Prefetch) {
         let prefetch = prefetch.coming();
         if !self.joins(prefetch) {
@@ -252,8 +253,8 @@ impl Correlator {
         }
     }
 
-    /// Whether the block of `prefetch` is on its way already, as it was predicted for another kernel as well. Then it
-    /// is on its way for the later one of both, up to which it is to stay, also if the other is over.
+    /// Whether the block of `prefetch` is on its way already, because it was predicted for another kernel as well. If
+    /// so, it is on its way for the later of the two kernels, up to which it stays, also if the other one is over.
     fn joins(&mut self, prefetch: Prefetch) -> bool {
         let mut joins = false;
         self.change_coming(|p| {
@@ -273,8 +274,8 @@ impl Correlator {
         joins
     }
 
-    /// So many blocks are on their way from the SSD that `prefetch` is not asked for yet: it comes next, once one of
-    /// them is over. If its own block is among them, it is on its way already.
+    /// Holds `prefetch` back, because too many blocks are on their way from the SSD: it comes next, once one of them
+    /// is over. If its own block is among them, it is on its way already.
     pub fn fall_behind(&mut self, prefetch: Prefetch) {
         if !self.joins(prefetch.coming()) {
             self.held = Some(prefetch);
@@ -282,7 +283,7 @@ impl Correlator {
         }
     }
 
-    /// `prefetch` comes again, before others. One that was to come from the SSD keeps its place among those.
+    /// Has `prefetch` come again, before others. One that has to come from the SSD keeps its place in `coming`.
     fn keep(&mut self, prefetch: Prefetch) {
         if prefetch.ssd != FromSsd::Not {
             self.comes(prefetch);
@@ -293,13 +294,13 @@ impl Correlator {
         }
     }
 
-    /// Whether it is worth it to make room ahead of need ([`Predictor::foresees`]).
+    /// Whether making room ahead of need pays ([`Predictor::foresees`]).
     pub fn foresees(&self) -> bool {
         self.predictor.foresees()
     }
 
-    /// There is no room for `prefetch` but what is expected itself: nothing is
-    /// prefetched until the next kernel, and this first then.
+    /// Holds `prefetch` back, because only blocks that are themselves expected could make
+    /// room: nothing is prefetched until the next kernel, and then this one first.
     pub fn hold(&mut self, prefetch: Prefetch) {
         self.holding = true;
         self.keep(prefetch);
@@ -310,17 +311,17 @@ impl Correlator {
         feed.kernels.front().is_none()
     }
 
-    /// `prefetch` was not begun, as another kernel was announced meanwhile, or the worker had to stop: it comes first once
-    /// that is learnt, unless its own kernel is over.
+    /// Puts `prefetch` back, which was not begun because another kernel was announced meanwhile or the worker had to
+    /// stop. It comes first once that is learnt, unless its own kernel is over.
     pub fn put_back(&mut self, prefetch: Prefetch) {
         self.keep(prefetch);
     }
 
-    /// Addresses `first` to `last` went away.
+    /// Forgets blocks `first` to `last`, whose memory went away.
     pub fn forget(&mut self, first: UmBlock, last: UmBlock) {
         self.held = None;
-        // Nothing reads what is freed. But a va_block beside it may be in the same 2 MiB, and be read: the block keeps its place
-        // until somebody has looked.
+        // Nobody reads freed memory. But another va_block in the same 2 MiB may be being read, so the block keeps its
+        // place until the worker has looked.
         self.change_coming(|p| {
             let is_kept = p.block < first || last < p.block;
             Some(if is_kept { p } else { p.over() })
@@ -335,7 +336,7 @@ impl Correlator {
         self.predictor.now()
     }
 
-    /// Says to `share` what the tables take ([`Predictor::settle`]).
+    /// Tells `share` how many bytes the tables take ([`Predictor::settle`]).
     pub fn settle(&mut self, share: &Share) {
         self.predictor.settle(share);
     }

@@ -55,7 +55,7 @@ pub struct Config {
     pub max_records: u32,
     /// Bytes that the tables may take together.
     pub memory_limit: usize,
-    /// Any number unknown to whoever chooses the IDs.
+    /// A number that is unknown to the programs that choose the IDs.
     pub seed: u64,
 }
 
@@ -85,27 +85,27 @@ pub struct Prefetch {
     pub kernel: ExecId,
     /// How many kernels ahead that is; 0 is the current one.
     pub ahead: u32,
-    /// How far it has come on its way from the SSD.
+    /// How far the block has come on its way from the SSD.
     pub ssd: FromSsd,
 }
 
 /// How far a prefetch has come whose block is on the SSD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FromSsd {
-    /// It is not on its way.
+    /// The block is not on its way.
     #[default]
     Not,
-    /// Others read pages of the block. Nothing was asked for.
+    /// Others read pages of the block; the prefetch has asked for none.
     Comes,
-    /// Pages of the block were asked for. That is done once.
+    /// The prefetch has asked for pages of the block, which it does once.
     Asked,
-    /// Its kernel is over, and pages of the block were on their way. The block keeps its place among those that are until
-    /// they have come, and is not brought.
+    /// The kernel is over, and pages of the block were on their way. The block keeps its place until they have come,
+    /// and is not brought.
     Over,
 }
 
 impl Prefetch {
-    /// The same, of whose block pages are on their way.
+    /// This prefetch, with pages of its block on their way.
     pub(super) fn coming(self) -> Self {
         match self.ssd {
             FromSsd::Not => Self {
@@ -116,13 +116,13 @@ impl Prefetch {
         }
     }
 
-    /// The same, of whose block pages were asked for.
+    /// This prefetch, with pages of its block asked for.
     pub(super) fn asked(self) -> Self {
         let ssd = FromSsd::Asked;
         Self { ssd, ..self }
     }
 
-    /// The same, which is not to be brought any more once it has come.
+    /// This prefetch, whose block is not to be brought any more once its pages have come.
     pub(super) fn over(self) -> Self {
         let ssd = FromSsd::Over;
         Self { ssd, ..self }

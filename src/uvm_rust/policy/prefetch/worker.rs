@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The worker: what it learns, which block it moves next, and when (DeepUM §3.1, §5.1).
+//! The worker: learns, and chooses which block it moves next, and when (DeepUM §3.1, §5.1).
 //!
 //! A process has one worker, a work item that is queued when a kernel is announced or a fault
 //! is learnt of. One call of [`Worker::turn`], for one GPU, is a turn of it:
@@ -71,37 +71,36 @@ pub use crate::policy::flash::wants::Stored;
 use crate::policy::mask::PageMask;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Blocks that a turn chooses at most; then others' turns come.
+/// How many blocks a turn chooses at most; then other workers have their turns.
 const BLOCKS_A_TURN: u32 = 32;
-/// Announcements and faults that are learnt before each.
+/// How many announcements and faults are learnt before each block.
 const EVENTS_A_BLOCK: u32 = 1024;
-/// Steps of a walk through the tables while they are locked.
+/// How many steps a walk takes through the tables while they are locked.
 const STEPS: u32 = 256;
-/// How long the worker waits for the fault service at a time, in milliseconds: storms may last, and
-/// prefetching is no use then, nor is waiting for ever.
+/// How long the worker waits for the fault service at a time, in milliseconds. Storms of faults may last; prefetching
+/// is of no use then, and neither is waiting for ever.
 #[allow(dead_code)] // The driver's machine waits by the clock.
 pub const FAULTS_WITHIN: u64 = 100;
-/// Blocks that are moved while the VA space's lock is held.
+/// How many blocks are moved while the VA space's lock is held.
 const BLOCKS_A_HOLD: u32 = 4;
-/// Copies that are under way at a time. Two: the second is set up while the first runs.
+/// How many copies are under way at a time. Two: the second is set up while the first runs.
 pub const IN_FLIGHT: u32 = 2;
 /// The most chunks of a turn that turn out not to be movable. Those of the next turn are others.
 const VICTIMS_A_TURN: u32 = 16;
 
-/// What does not change while the driver is loaded.
+/// The parameters of the worker, fixed while the driver is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
-    /// Prefetch; otherwise the worker only learns.
+    /// Whether the worker prefetches; otherwise it only learns.
     pub act: bool,
-    /// How many chunks can be had without a copy where nothing needs to be pushed out; 0 for
-    /// no pre-eviction.
+    /// How many chunks that can be had without a copy are enough, so that nothing is pushed out; 0: no pre-eviction.
     pub watermark: u32,
 }
 
 /// What keeps a va_block where it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hindrances {
-    /// It is not managed memory, or nothing of it was touched yet.
+    /// There is no va_block: the memory is not managed, or was never touched.
     pub no_block: bool,
     /// Its preferred location is another processor.
     pub preferred_elsewhere: bool,
@@ -114,7 +113,7 @@ pub struct Hindrances {
 }
 
 impl Hindrances {
-    /// Whether policy leaves it to the driver where the block is.
+    /// Whether policy allows the driver to move the block.
     pub fn may_move(self) -> bool {
         self == Self::default()
     }
@@ -123,18 +122,18 @@ impl Hindrances {
 /// A part of a range of addresses, in which there is at most one va_block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What stands against using the block that was found.
+    /// What keeps the va_block that was found where it is.
     pub hindrances: Hindrances,
     /// The first address behind the part.
     pub next: u64,
 }
 
-/// Pages of the va_block that is locked.
+/// Pages of the locked va_block, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
     /// Resident on any processor.
     pub populated: PageMask,
-    /// They thrash: where they are is decided at the next access.
+    /// Pages that thrash: the next access decides where they are.
     pub thrashing: PageMask,
     /// Discarded, eagerly or lazily.
     pub discarded: PageMask,
@@ -151,7 +150,7 @@ pub enum To {
     Host,
 }
 
-/// What became of [`Machine::migrate`].
+/// The outcome of [`Machine::migrate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migrated {
     /// The copies are under way.
@@ -165,14 +164,14 @@ pub enum Migrated {
     Failed,
 }
 
-/// What became of a block that was to be brought to the GPU.
+/// The outcome of a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Pages of the block were moved.
     Moved,
     /// All pages of the block were there already.
     Resident,
-    /// There is no room, without evicting what is expected or waiting for who holds the rest.
+    /// There is no room, unless an expected block is evicted, or the worker waits for a chunk that somebody holds.
     NoRoom,
     /// The memory is gone, or policy wants it in another place.
     Unfit,
@@ -183,15 +182,15 @@ pub enum Outcome {
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// There is more to do: after others' turns.
+    /// There is more to do, after other workers' turns.
     More,
     /// There is nothing to do until the next kernel or fault.
     Idle,
-    /// The same, and chunks enough can be had without a copy.
+    /// As [`Turn::Idle`], and enough chunks can be had without a copy.
     Ready,
-    /// The same, and there is nothing that may be pushed out.
+    /// As [`Turn::Idle`], and no block may be pushed out.
     NoVictim,
-    /// The same, and a block could not be pushed out.
+    /// As [`Turn::Idle`], and a block could not be pushed out.
     GaveUp,
     /// The VA space ends, the GPU has left it, or the system suspends.
     Stopped,
@@ -222,7 +221,7 @@ pub trait Machine {
     /// Whether the VA space is about to end.
     fn is_stopping(&mut self) -> bool;
 
-    /// Whether the GPU's faults are being serviced, whosever.
+    /// Whether faults of the GPU, of whatever process, are being serviced.
     fn faults(&mut self) -> bool;
 
     /// Waits until the GPU's faults are serviced, for [`FAULTS_WITHIN`] at most. Returns whether they are. The
@@ -233,7 +232,7 @@ pub trait Machine {
     /// does not have the GPU, or the system suspends.
     fn enter(&mut self) -> bool;
 
-    /// Lets the locks of [`Machine::enter`] go.
+    /// Releases the locks of [`Machine::enter`].
     fn leave(&mut self);
 
     /// The process, as the chunks know it.
@@ -248,7 +247,7 @@ pub trait Machine {
         false
     }
 
-    /// How many root chunks nobody has; no more than `enough` are counted.
+    /// How many root chunks nobody has allocated; counts no more than `enough`.
     fn free_chunks(&mut self, enough: u32) -> u32;
 
     /// Lets `choose` choose a root chunk, and notes what it holds before that can change, for
@@ -268,38 +267,38 @@ pub trait Machine {
     /// Unlocks the va_block that is locked.
     fn unlock(&mut self);
 
-    /// Looks at its pages.
+    /// The pages of the va_block, by state.
     fn pages(&mut self) -> Pages;
 
-    /// Looks at what an SSD has of it, if there is one.
+    /// What an SSD has of the va_block, if there is one.
     fn stored(&mut self) -> Stored {
         Stored::default()
     }
 
-    /// Has others read `pages` of it from the SSD to host memory, where the process can be charged for them. When that was
-    /// tried, [`Feed::read_ended`] is called, and the worker woken. Returns whether somebody does so. The va_block's lock
-    /// is held throughout, and nothing is waited for.
+    /// Has a reader bring `pages` of the va_block from the SSD to host memory, where the process is charged for them.
+    /// After that was tried, [`Feed::read_ended`] is called and the worker woken. Returns whether a reader will do
+    /// so. Keeps the va_block's lock, and waits for nothing.
     fn fetch(&mut self, _pages: &PageMask) -> bool {
         false
     }
 
-    /// Has [`Feed::read_ended`] called, and the worker woken, whenever a read of it ends, whoever makes it, until nobody reads
-    /// or is to read pages of it any more. The va_block's lock is held.
+    /// Has [`Feed::read_ended`] called, and the worker woken, whenever a read of the va_block ends, whoever makes it,
+    /// until no more reads of it are asked for. The va_block's lock is held.
     fn tell_of_reads(&mut self) {}
 
-    /// The root chunk that its first page is in, on the GPU.
+    /// The GPU's root chunk that holds the va_block's first page.
     fn chunk(&mut self) -> Option<Chunk>;
 
-    /// Drops those of `leaving` pages, which are on the GPU, that are discarded. After [`Migrated::Begun`] these are
-    /// resident nowhere, and still discarded. The block is locked to go to the host.
+    /// Drops those of the `leaving` pages, which are on the GPU, that are discarded. After [`Migrated::Begun`] they
+    /// are resident nowhere, and still discarded. The va_block is locked to go to the host.
     fn drop_discarded(&mut self, leaving: &PageMask) -> Migrated;
 
-    /// Begins to move pages of it. Their copies are numbered `copy`, below [`IN_FLIGHT`],
-    /// together with others that have that number since it was last settled. On the way to the GPU it takes what memory
-    /// can be had at once, and waits neither for pages that somebody holds nor for what others evict.
+    /// Begins to move pages of the va_block. Their copies get the number `copy`, below [`IN_FLIGHT`], together with
+    /// others that got it since it was last settled. A move to the GPU takes memory that can be had at once, and
+    /// waits neither for pages that somebody holds nor for what others evict.
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated;
 
-    /// Waits until the copies numbered `copy` are done. Whether none failed.
+    /// Waits until the copies numbered `copy` are done. Returns whether none failed.
     fn settle(&mut self, copy: u32) -> bool;
 
     /// Counts a block that was predicted, and `pages` that were brought.
@@ -312,15 +311,15 @@ pub trait Machine {
 /// The worker of one process on one GPU.
 pub struct Worker {
     params: Params,
-    /// Under which number the process marks chunks (below), and which generation of the GPU's
-    /// queues gave it that (above); 0 for none. Set where the queues are shown, which is one thread at a time.
+    /// The number under which the process marks chunks (lower half), and the generation of the GPU's queues that gave
+    /// it (upper half); 0 for none. Written while the queues are shown, by one thread at a time.
     owner: AtomicU64,
     #[cfg(test)]
     without: Option<Part>,
 }
 
 impl Worker {
-    /// One that has not worked yet.
+    /// Makes a worker that has not worked yet.
     pub const fn new(params: Params) -> Self {
         Self {
             params,
@@ -330,7 +329,7 @@ impl Worker {
         }
     }
 
-    /// Learns, brings blocks, pushes out others. See [`Turn::is_more`].
+    /// Makes a turn: learns, brings blocks, and pushes out others. See [`Turn::is_more`].
     pub fn turn<M: Machine>(&self, machine: &mut M) -> Turn {
         let mut run = Run::new(self, machine);
         let turn = run.steps();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How many bytes each eviction copies, while several threads evict from one VA space.
+//! Counts the bytes that each eviction copies, while several threads evict from one VA space.
 //!
-//! Upstream tells of each copy, and not of which eviction it is. A copy is made by the thread that evicts, for addresses of the
-//! va_block that is evicted. So both together name the eviction. A thread may begin another eviction within one, of
-//! another va_block, as page tables take memory.
+//! Upstream reports each copy, but not the eviction that it belongs to. The thread that evicts makes the copy, for
+//! addresses of the evicted va_block, so both together identify the eviction. A thread may begin another eviction
+//! within one, of another va_block, because page tables take memory.
 //!
-//! There are `PLACES` places for evictions under way, and a new one takes the place of the one that began first. So one whose
-//! end is never told, as its va_block died meanwhile, holds no place for long. An eviction that has lost its place is given all
-//! that was copied since it began, by whatever eviction.
+//! There are `PLACES` places for evictions under way, and a new eviction takes the place of the one that began first.
+//! So an eviction whose end is never reported, because its va_block died meanwhile, holds no place for long. An
+//! eviction that has lost its place is credited with all bytes that were copied since it began, by whatever eviction.
 //!
 //! Locking: none. An eviction's place is written by its own thread, and by one that takes the place.
 
@@ -25,7 +25,7 @@ const BLOCK_SHIFT: u32 = 21;
 /// An eviction under way.
 #[derive(Default)]
 struct Place {
-    /// Which eviction it is; 0: none.
+    /// The key of the eviction; 0: none.
     key: AtomicU64,
     bytes: AtomicU64,
 }
@@ -37,11 +37,11 @@ pub struct Evicting {
     begun: AtomicU32,
 }
 
-/// An eviction, as one number that its thread keeps.
+/// A number that names an eviction, and that its thread keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction(pub u64);
 
-/// How an eviction of a va_block came out.
+/// The outcome of an eviction of a va_block.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// How many bytes it has copied.
@@ -58,15 +58,16 @@ impl Outcome {
         self.bytes > 0
     }
 
-    /// Whether a prefetch was in vain. One that failed is tried again, and has its prediction still.
+    /// Whether the eviction made a prefetch useless. An eviction that failed is tried again, and its prediction still
+    /// holds.
     pub fn wasted(&self) -> bool {
         self.bytes > 0 && self.early && !self.failed
     }
 }
 
 impl Evicting {
-    /// `thread` begins to evict the block at `address`; evictions have copied `so_far` bytes of the VA space before, which
-    /// are fewer than 2^60.
+    /// Notes that `thread` begins to evict the block at `address`. Evictions have copied `so_far` bytes of the VA
+    /// space before, fewer than 2^60.
     pub fn begin(&self, thread: u64, address: u64, so_far: u64) -> Eviction {
         let at = self.begun.fetch_add(1, Relaxed) as usize % PLACES;
         if let Some(place) = self.places.get(at) {
@@ -77,7 +78,7 @@ impl Evicting {
         Eviction(so_far << SHIFT | at as u64)
     }
 
-    /// `thread`, which evicts, copies so many bytes at `address`.
+    /// Counts bytes that `thread`, which evicts, copies at `address`.
     pub fn copied(&self, thread: u64, address: u64, bytes: u64) {
         let key = key(thread, address);
         let mut places = self.places.iter();
@@ -86,8 +87,8 @@ impl Evicting {
         }
     }
 
-    /// The eviction that `thread` has begun of the block at `address` is over; evictions have now copied `so_far` bytes of the
-    /// VA space. Returns how many of these are this eviction's.
+    /// Ends the eviction of the block at `address` that `thread` has begun. Evictions have now copied `so_far` bytes
+    /// of the VA space. Returns how many of these are this eviction's.
     pub fn end(&self, eviction: Eviction, thread: u64, address: u64, so_far: u64) -> u64 {
         let own = self.places.get(eviction.0 as usize % PLACES);
         let own = own.filter(|place| place.key.load(Relaxed) == key(thread, address));
@@ -99,7 +100,7 @@ impl Evicting {
     }
 }
 
-/// What names an eviction, never 0.
+/// The key of an eviction, never 0.
 fn key(thread: u64, address: u64) -> u64 {
     mix((address >> BLOCK_SHIFT) ^ mix(thread)) | 1
 }

@@ -22,7 +22,7 @@ const NOWHERE: u32 = u32::MAX;
 /// is taken whole.
 const REACH: usize = 64;
 
-/// A process, and how many chunks it holds. One that holds none makes room for another.
+/// The counts of a process. A process that holds no chunk makes room for another.
 struct Place {
     holder: AtomicU64,
     chunks: AtomicU32,
@@ -30,7 +30,7 @@ struct Place {
     resident: AtomicU32,
     /// How many of those are discarded.
     discarded: AtomicU32,
-    /// A process whose row begins here found no place, so that no count of such a process is told from then on.
+    /// Whether a process whose row begins here found no place. From then on no count of such a process is told.
     lost: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ impl Place {
         }
         meanwhile();
         let chunks = count(self).load(Acquire);
-        // Another may have taken the place in between, and the count is that one's.
+        // Another process may have taken the place meanwhile, and the count be that process's.
         is().then_some(chunks)
     }
 
@@ -60,7 +60,7 @@ impl Place {
         self.change(Contents::Empty, contents);
     }
 
-    /// A chunk that it counts has other contents now. A reader sees the chunk counted all the time.
+    /// Notes that a counted chunk has other contents now. A reader sees the chunk counted all the time.
     fn change(&self, before: Contents, now: Contents) {
         let counts = [
             (
@@ -76,7 +76,7 @@ impl Place {
         }
     }
 
-    /// Counts a chunk less.
+    /// Takes a chunk with these contents out of the counts.
     fn remove(&self, contents: Contents) {
         self.change(contents, Contents::Empty);
         let chunks = self.chunks.load(Relaxed);
@@ -92,7 +92,7 @@ pub enum Contents {
     Empty = 0,
     /// A page is resident that is not discarded.
     Data = 1,
-    /// All that is resident is discarded.
+    /// All resident pages are discarded.
     Discarded = 2,
 }
 
@@ -101,7 +101,7 @@ impl Contents {
         self != Self::Empty
     }
 
-    /// Those in the lowest bits of a word.
+    /// The contents in the lowest bits of a word.
     fn in_word(word: u32) -> Self {
         match word & 3 {
             1 => Self::Data,
@@ -120,7 +120,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// For chunks 0 to `chunks` - 1, all of them nobody's. Takes 52 bytes for each, or up to twice that.
+    /// Makes the counts for chunks 0 to `chunks` - 1, all of them nobody's. Takes 52 bytes for each, or up to twice
+    /// that.
     pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         let count = (chunks as usize * 2).max(REACH).next_power_of_two();
         let mut of = TryVec::with_capacity(chunks as usize)?;
@@ -140,7 +141,7 @@ impl Held {
         Ok(Self { of, places })
     }
 
-    /// `chunk` is `holder`'s from now on, or nobody's if that is 0, with these contents.
+    /// Notes that `chunk` is `holder`'s from now on, or nobody's if that is 0, with these contents.
     pub fn give(&self, chunk: u32, holder: u64, contents: Contents) {
         let Some(of) = self.of.get(chunk as usize) else {
             return;

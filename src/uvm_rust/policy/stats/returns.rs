@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Places among which a block has one.
 const WAYS: usize = 4;
-/// An address, without the bits in a block, is of this block.
+/// How many bits of an address are within a block.
 const BLOCK_SHIFT: u32 = 21;
 
 /// The blocks that a GPU has evicted last.
@@ -32,7 +32,7 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// For a GPU with so many chunks of 2 MiB. Takes 16 bytes for each, or up to twice that.
+    /// Makes the table for a GPU with `chunks` chunks of 2 MiB. Takes 16 bytes for each, or up to twice that.
     pub fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         let count = (chunks as usize * 2).max(WAYS).next_power_of_two();
         let mut places = TryVec::with_capacity(count)?;
@@ -46,11 +46,11 @@ impl Returns {
         })
     }
 
-    /// Data of `owner`'s block at `address` were evicted.
+    /// Notes that data of `owner`'s block at `address` were evicted.
     pub fn evicted(&self, owner: u32, address: u64) {
         let now = self.evictions.fetch_add(1, Relaxed).wrapping_add(1);
         let (row, tag) = self.row(owner, address);
-        // One that is empty has been there for longest; the block's own place is taken before all.
+        // An empty place counts as the oldest; the block's own place is taken before all.
         let age = |place: &&AtomicU64| match split(place.load(Relaxed)) {
             (of, _) if of == tag => u64::MAX,
             (0, _) => u64::MAX - 1,
@@ -61,7 +61,7 @@ impl Returns {
         }
     }
 
-    /// Data of `owner`'s block at `address` are copied to the GPU. Returns whether the block thrashes.
+    /// Notes that data of `owner`'s block at `address` are copied to the GPU. Returns whether the block thrashes.
     pub fn copied_in(&self, owner: u32, address: u64) -> bool {
         let (row, tag) = self.row(owner, address);
         let found = row.iter().find_map(|place| {
@@ -72,12 +72,12 @@ impl Returns {
             return false;
         };
         let since = self.evictions.load(Relaxed).wrapping_sub(split(was).1);
-        // Only one of the copies that come at the same time.
+        // Of copies at the same time only one counts.
         let taken = place.compare_exchange(was, 0, Relaxed, Relaxed);
         taken.is_ok() && since <= self.reach
     }
 
-    /// Memory of `owner`'s in the block at `address` is freed.
+    /// Forgets `owner`'s block at `address`, of which memory is freed.
     pub fn freed(&self, owner: u32, address: u64) {
         let (row, tag) = self.row(owner, address);
         for place in row {

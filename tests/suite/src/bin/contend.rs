@@ -410,7 +410,7 @@ fn contend(seed: u64, rounds: u64, managed: bool) -> Outcome {
     if !managed && !process.has_hmm()? {
         uvm_suite::skip!("this driver or kernel has no HMM");
     }
-    // Before: who takes ordinary memory from under a CPU's fault is docs/fixes.md's to say.
+    // Checked before the buffer is made: the unmodified driver evicts ordinary memory from under a CPU fault (docs/fixes.md).
     if !managed && driver_version(&process)?.is_none() {
         uvm_suite::skip!("the unmodified driver takes memory that a CPU faults on (docs/fixes.md)");
     }

@@ -119,8 +119,8 @@ fn create(t: &mut Trace, g: &mut Graph, i: usize) {
     g.layers[i].tensors = s;
 }
 
-/// Finds what each layer's output gradients are: those of its users' inputs. An
-/// addition hands its own on.
+/// Finds each layer's output gradients. They are the input gradients of its users; an
+/// addition passes its own on.
 fn output_gradients(t: &mut Trace, g: &mut Graph) {
     for i in (0..g.layers.len()).rev() {
         let l = &g.layers[i];

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What is asked for, and how far it has come.
+//! Requests, and how far each has come.
 
 use super::super::super::discard::BLOCK_BYTES;
 use super::super::super::evict::wait::HELD_MS;
 use super::super::moves::{self, Failed, Run, To};
 use super::LATER_MS;
 
-/// So often in a row a worker looks for memory of a GPU, between which others have all locks: for as long as a fault
-/// tries chunks that are held. Later requests of the lane wait meanwhile.
+/// How often in a row a worker looks for memory of a GPU; in between it holds no lock. This takes as long as a fault
+/// tries held chunks. Later requests of the lane wait meanwhile.
 pub(super) const TRIES: u32 = (HELD_MS / LATER_MS) as u32;
 
-/// What is asked for.
+/// A request to move a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The first byte, of a page.
+    /// The first byte, which begins a page.
     pub base: u64,
-    /// How many bytes of whole pages, not 0.
+    /// How many bytes, of whole pages, not 0.
     pub length: u64,
-    /// Where they go, but not [`To::Home`].
+    /// The destination, but not [`To::Home`].
     pub to: To,
-    /// What is on GPUs goes to host memory first.
+    /// Whether pages on GPUs go to host memory first.
     pub from_gpus: bool,
-    /// The GPU that they go to, if it is one.
+    /// The destination GPU's UUID, if the destination is a GPU.
     pub gpu: [u8; 16],
-    /// The number by which the caller knows it.
+    /// The caller's number for the request.
     pub user: u64,
-    /// The user of the VA space that made it, by the number that the user gave (`queue` of the call).
+    /// The number of the user that submitted it (`queue` of the call).
     pub of: u64,
-    /// It begins when all that were submitted before it have ended, whichever their lane and whoever their user.
+    /// Whether it begins only when all that were submitted before it have ended, whichever their lane and user.
     pub after: bool,
 }
 
 impl Request {
-    /// Whether bytes go to the device, or away from GPUs.
+    /// Whether it moves bytes to the device, or away from GPUs.
     pub(super) fn leaves(&self) -> bool {
         self.from_gpus || self.to == To::Device
     }
 
-    /// The numbers of the first and the last va_block.
+    /// The numbers of its first and last va_block.
     pub(super) fn blocks(&self) -> (u64, u64) {
         let last = self.base.saturating_add(self.length.saturating_sub(1));
         (self.base / BLOCK_BYTES, last / BLOCK_BYTES)
@@ -48,15 +48,15 @@ impl Request {
 /// A request that has begun, and how far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// From GPUs to host memory, a part ahead of `run`, and on its way while `run` writes; over from the start if
-    /// that is not asked for.
+    /// The copies from GPUs to host memory, a part ahead of `run`, which go on while `run` writes. Over from the
+    /// start if the request does not ask for them.
     home: Run,
     run: Run,
-    /// The GPU that is moved to, if one is.
+    /// The destination GPU's UUID, if the destination is a GPU.
     pub gpu: [u8; 16],
-    /// How often in a row there was no memory on that GPU.
+    /// How often in a row that GPU had no memory.
     tries: u32,
-    /// The last step looked at much that nobody ever touched (Q-rest).
+    /// Whether the last step looked at many bytes that nobody ever touched (Q-rest).
     pub(super) looked: bool,
 }
 
@@ -72,7 +72,7 @@ impl Job {
         }
     }
 
-    /// Where the next part goes.
+    /// The destination of the next part.
     pub fn to(&self) -> To {
         self.current().to()
     }

@@ -2,11 +2,11 @@
 
 //! The lanes of a VA space, and the threads that a tenant has for those of all of its VA spaces.
 
-/// So many workers of a tenant's are at work at the same time on each [`Way`], whichever their VA spaces and lanes. A
-/// lane has no thread of its own: more GPUs do not give a tenant more threads of the kernel's.
+/// How many of a tenant's workers are at work at the same time on each [`Way`], whichever their VA spaces and lanes.
+/// A lane has no thread of its own, so more GPUs do not give a tenant more kernel threads.
 pub const AT_WORK: u32 = 4;
 
-/// In which direction a lane's bytes go. The workers of all lanes of a way share a tenant's threads for it.
+/// The direction in which a lane moves bytes. The workers of all lanes of a way share the tenant's threads for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To the device, and away from GPUs.
@@ -16,20 +16,20 @@ pub enum Way {
 }
 
 impl Way {
-    /// Both, each at the place of its number.
+    /// Both ways, each at the index of its number.
     pub const ALL: [Self; 2] = [Self::Out, Self::In];
 }
 
-/// What a request waits in, by where its bytes go.
+/// The queue that a request waits in, by its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// To the device, of which there is one, and away from GPUs.
     Out,
     /// From the device to host memory.
     Host,
-    /// To GPUs that have no lane of their own, as all of those are other GPUs'.
+    /// To GPUs without a lane of their own, because other GPUs have all of them.
     Rest,
-    /// To a GPU, as long as something waits to go there: the first lane of this kind, of eight.
+    /// To one GPU, while requests to it wait: the first of eight such lanes.
     Gpu0,
     /// The second lane of this kind.
     Gpu1,
@@ -48,10 +48,10 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// How many there are.
+    /// The number of lanes of a VA space.
     pub const COUNT: usize = 11;
 
-    /// All of them, each at the place of its number.
+    /// All lanes, each at the index of its number.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Out,
         Self::Host,
@@ -66,16 +66,17 @@ impl Lane {
         Self::Gpu7,
     ];
 
-    /// How many GPUs can have a lane of their own at the same time: as many as are in most machines that have several.
+    /// How many GPUs can have a lane of their own at the same time: as many as most machines with several have at
+    /// most.
     pub(super) const OWN: usize = 8;
 
-    /// The lanes that are GPUs' own, as many as `own` allows.
+    /// The first `own` of the lanes that a GPU can have to itself.
     pub(super) fn of_gpus(own: usize) -> impl Iterator<Item = Self> {
         let of_all = Self::ALL.len() - Self::OWN;
         Self::ALL.into_iter().skip(of_all).take(own)
     }
 
-    /// In which direction its bytes go.
+    /// The direction in which it moves bytes.
     pub fn way(self) -> Way {
         match self {
             Self::Out => Way::Out,
@@ -91,13 +92,13 @@ pub struct Lanes(u16);
 const _: () = assert!(Lane::COUNT <= u16::BITS as usize);
 
 impl Lanes {
-    /// Those of which `is_in` says so.
+    /// The set of the lanes for which `is_in` is true.
     pub(super) fn of(is_in: impl Fn(Lane) -> bool) -> Self {
         let bits = Lane::ALL.into_iter().filter(|lane| is_in(*lane));
         Self(bits.fold(0, |set, lane| set | (1 << lane as u16)))
     }
 
-    /// Each of them, once.
+    /// Each lane of the set, once.
     pub fn iter(self) -> impl Iterator<Item = Lane> {
         let is_in = move |lane: &Lane| self.0 & (1 << *lane as u16) != 0;
         Lane::ALL.into_iter().filter(is_in)

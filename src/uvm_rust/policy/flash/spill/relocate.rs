@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! How room is made on the device: what is left of the emptiest slots is copied, as ciphertext.
+//! Makes room on the device: copies the extents that are left in the emptiest slots, as ciphertext.
 //!
-//! What is read is compared with its sums before it is written. The copy takes the place of the bytes that it was made
-//! of, and these may still be right where only the read was wrong.
+//! An extent that was read is compared with its checksums before it is written. The copy replaces the extent, which
+//! may still be right if only the read was wrong.
 
 use super::super::cause::Writer;
 use super::super::Move;
 use super::{Count, Machine, PAGE_BYTES};
 
-/// How many extents a worker moves after each block, and a call where there is no room.
+/// How many extents a worker moves after each block, and a call moves when there is no room.
 const MOVES: u32 = 16;
 
-/// How often what is to be moved is read: bytes that were changed on the way may be right another time.
+/// How often an extent is read: bytes that were changed on the way may be right another time.
 const READS: u32 = 2;
 
-/// Gathers free space, some at a time. Whoever suspends waits for one of these at most.
+/// Gathers free space, [`MOVES`] extents at a time. A suspend waits for one of them at most.
 pub(in super::super) fn relocate<M: Machine>(m: &mut M, by: Writer) {
     let reserve = m.workers().saturating_add(1);
     for _ in 0..MOVES {
@@ -27,7 +27,7 @@ pub(in super::super) fn relocate<M: Machine>(m: &mut M, by: Writer) {
                     moved
                 }
             }
-            // It has what a worker takes here.
+            // A call holds the lock that a worker takes here.
             Writer::Call => moves_one(m, reserve) && !m.suspends(),
         };
         if !goes_on {
@@ -45,7 +45,7 @@ fn moves_one<M: Machine>(m: &mut M, reserve: u32) -> bool {
     let Some(to_move) = begun else {
         return false;
     };
-    // Both are one operation for the arbiter: who has only read has done nothing yet.
+    // The read and the write are one operation for the arbiter, as a read alone achieves nothing.
     if !m.take_turn() {
         m.table(|table| table.relocate_give_up(to_move));
         return false;
@@ -57,13 +57,13 @@ fn moves_one<M: Machine>(m: &mut M, reserve: u32) -> bool {
     copied
 }
 
-/// Copies an extent to its new place; returns whether that succeeded. Bytes that are not those that were written are not
-/// copied.
+/// Copies an extent to its new place. Returns whether that succeeded. An extent with wrong checksums is not copied.
 fn copy<M: Machine>(m: &mut M, to_move: &Move) -> bool {
     is_right(|| m.copy_in(to_move)) && m.copy_out(to_move)
 }
 
-/// Reads until it is what was written, [`READS`] times at most. What the device does not give is not asked for again.
+/// Reads until the checksums are right, [`READS`] times at most. An extent that the device does not give is not read
+/// again.
 fn is_right(mut read: impl FnMut() -> Option<bool>) -> bool {
     (0..READS).find_map(|_| read().map_or(Some(false), |is_right| is_right.then_some(true)))
         == Some(true)

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Which chunks there are for what is expected: marks, room, the watermark, and victims.
+//! Chunks for expected blocks: marks, room, the watermark, and victims.
 
 use super::part::Part;
 use super::run::Run;
 use super::{Machine, VICTIMS_A_TURN};
 use crate::policy::evict::{Chunk, Queue, RootChunks};
 
-/// What is to be pushed out.
+/// The next block to push out.
 pub(super) enum Victim {
     /// The va_block that the machine has chosen, which holds this chunk.
     Chunk(Chunk),
-    /// Nothing: there are chunks enough.
+    /// None, because there are enough chunks.
     Enough,
-    /// Nothing that may be.
+    /// None, because no block may be pushed out.
     None,
 }
 
 impl<M: Machine> Run<'_, M> {
-    /// The current kernel has number `now`: marks up to earlier ones are void.
+    /// Tells the chunks that the current kernel has number `now`: marks up to earlier kernels are void.
     pub(super) fn mark_now(&mut self, now: u32) {
         let (worker, holder) = (self.worker, self.machine.holder());
         let _ = self.machine.chunks(|roots, generation| {
@@ -28,8 +28,8 @@ impl<M: Machine> Run<'_, M> {
         });
     }
 
-    /// Marks the chunk that backs the locked va_block, of which `new` says that nothing was there
-    /// before the worker brought it.
+    /// Marks the chunk that backs the locked va_block; `new`: none of the va_block was on the GPU before the worker
+    /// brought it.
     pub(super) fn expect(&mut self, until: u32, new: bool) {
         let Some(chunk) = self.machine.chunk() else {
             return;
@@ -44,10 +44,9 @@ impl<M: Machine> Run<'_, M> {
         });
     }
 
-    /// W-room: whether a chunk can be had for what kernel number `until` accesses, without evicting what is expected, but
-    /// for what the policy gives. Where all queues are empty, all chunks are pinned: there is none until somebody lets one
-    /// go, which a guess does not wait for. One of the process's own goes for it if the process is at its maximum, whatever
-    /// is free.
+    /// Whether a chunk can be had for a block of kernel number `until` without evicting an expected block, unless the
+    /// policy gives that one up (W-room). If all queues are empty, all chunks are pinned, and a guess does not wait
+    /// for one. If the process is at its maximum, one of its own chunks makes room, whatever is free.
     pub(super) fn has_room(&mut self, until: u32) -> bool {
         let holder = self.machine.holder();
         let ahead = until.wrapping_sub(self.said.unwrap_or(until));
@@ -63,8 +62,8 @@ impl<M: Machine> Run<'_, M> {
                 .unwrap_or(true)
     }
 
-    /// Whether so many chunks can be had without a copy that none need be pushed out: those
-    /// that are free, unused, or hold only what is discarded.
+    /// Whether enough chunks can be had without a copy, so that none need be pushed out: chunks that are free or
+    /// unused, or hold only discarded pages.
     fn is_ready(&mut self) -> bool {
         let watermark = self.worker.params.watermark;
         let free = self.machine.free_chunks(watermark);
@@ -76,7 +75,7 @@ impl<M: Machine> Run<'_, M> {
             && !self.worker.lacks(Part::Watermark)
     }
 
-    /// W-own: what to push out next, the process's oldest that nobody expects.
+    /// The block to push out next: the process's oldest that nobody expects (W-own).
     pub(super) fn find_victim(&mut self) -> Victim {
         let holder = self.machine.holder();
         while self.in_vain < VICTIMS_A_TURN || self.worker.lacks(Part::VictimsEnd) {
@@ -90,22 +89,22 @@ impl<M: Machine> Run<'_, M> {
                 Some(h) if h.may_move() || self.worker.lacks(Part::PolicyOut) => {
                     return Victim::Chunk(chunk)
                 }
-                // It would be picked again, and nothing else.
+                // Otherwise the same chunk would be picked again and again.
                 _ => self.pass_over(chunk),
             }
         }
         Victim::None
     }
 
-    /// W-own: whether the va_block that is locked is needed by now. It was chosen as it was in `chunk`, without a lock that
-    /// the fault service would have waited for.
+    /// Whether the locked va_block is needed by now (W-own). It was chosen for `chunk`, without a lock that the fault
+    /// service would have waited for.
     pub(super) fn is_needed(&mut self, chunk: Chunk) -> bool {
         let chunk = self.machine.chunk().unwrap_or(chunk);
         let look = |roots: &mut RootChunks, _| !roots.may_leave_early(chunk);
         !self.worker.lacks(Part::StaysIfNeeded) && self.machine.chunks(look).unwrap_or(false)
     }
 
-    /// `chunk` cannot be pushed out, as far as is known.
+    /// Notes that `chunk` cannot be pushed out, as far as is known.
     pub(super) fn pass_over(&mut self, chunk: Chunk) {
         self.in_vain += 1;
         let holder = self.machine.holder();

@@ -18,23 +18,23 @@ use crate::policy::prefetch::{FromSsd, Next, Prefetch, UmBlock};
 /// Bytes of a UM block.
 const BLOCK_SIZE: u64 = UmBlock::SIZE;
 
-/// A turn that goes on.
+/// The state of a turn.
 pub(super) struct Run<'a, M> {
     pub(super) worker: &'a Worker,
     pub(super) machine: &'a mut M,
     /// Whether the locks of [`Machine::enter`] are held.
     entered: bool,
-    /// Blocks that were begun since `enter`.
+    /// How many blocks were begun since `enter`.
     held: u32,
-    /// Faults were waited for since a block was begun.
+    /// Whether the worker has waited for faults since a block was begun.
     waited: bool,
-    /// The last such wait was in vain.
+    /// Whether the last such wait timed out.
     stalled: bool,
-    /// Another block may be on its way from the SSD.
+    /// Whether one more block may be asked for from the SSD.
     may_fetch: bool,
-    /// Chunks that turned out not to be movable.
+    /// How many chunks turned out not to be movable.
     pub(super) in_vain: u32,
-    /// The number of the current kernel that the chunks were told.
+    /// The current kernel's number as the chunks were last told.
     pub(super) said: Option<u32>,
     /// The copies under way, by their numbers.
     copies: [Option<Copy>; IN_FLIGHT as usize],
@@ -51,16 +51,16 @@ struct Copy {
 
 #[derive(Clone, Copy)]
 enum What {
-    /// To the GPU; what becomes of the block unless the copy fails.
+    /// To the GPU, with the outcome of the block unless the copy fails.
     In(Outcome),
-    /// To the host, out of this chunk; whether all of it was begun.
+    /// To the host, out of this chunk; `true` if all of its pages were begun.
     Out(Chunk, bool),
 }
 
 /// Memory cannot be moved now: the VA space ends, or the system suspends.
 struct Stop;
 
-/// What was learnt, and is to be done now.
+/// What the worker does next, after it has learnt.
 struct Step {
     next: Next,
     now: u32,
@@ -68,15 +68,15 @@ struct Step {
     may_fetch: bool,
 }
 
-/// What became of a va_block, or all of a UM block.
+/// The outcome of a va_block, or of all va_blocks of a UM block.
 #[derive(Clone, Copy)]
 struct Brought {
     outcome: Outcome,
     pages: u32,
-    /// Something was begun that has to be settled.
+    /// Whether a copy was begun, which has to be settled.
     begun: bool,
     waits_for: Ssd,
-    /// Somebody reads pages of it from the SSD, or is to, whether or not it waits for them.
+    /// Whether pages of it are being read from the SSD or will be, whether or not it waits for them.
     comes: bool,
 }
 
@@ -91,7 +91,7 @@ impl Brought {
         }
     }
 
-    /// The UM block has another va_block, of which `part` became.
+    /// Adds the outcome of another va_block of the same UM block.
     fn and(self, part: Self) -> Self {
         let first = self.outcome == Outcome::Unfit;
         Self {
@@ -111,7 +111,7 @@ impl Brought {
         }
     }
 
-    /// What was asked for of the va_block is on its way, though the rest of the attempt is to be made anew.
+    /// Adds that the SSD was asked for the va_block, though the rest of the attempt is to be made anew.
     fn and_asked(self, part: &Self) -> Self {
         match part.waits_for {
             waits_for @ Ssd::Asked => Self { waits_for, ..self },
@@ -120,40 +120,40 @@ impl Brought {
     }
 }
 
-/// Attempts to bring a va_block, between which its lock is let go.
+/// The attempts to bring a va_block, whose lock is released between them.
 struct Attempt {
     so_far: Brought,
-    /// The number of the copy is free, or has become this UM block's.
+    /// Whether a copy number is reserved for this UM block.
     number: bool,
-    /// Whether there was room when the GPU's chunks were last asked.
+    /// Whether the GPU had room when this last asked.
     asked: bool,
-    /// Whether it was looked what an SSD has of the block.
+    /// Whether this has looked which pages of the block an SSD has.
     looked: bool,
-    /// Whether the block was asked for before, and so is not asked for again.
+    /// Whether the SSD was already asked for the block; it is asked once.
     was_asked: bool,
     /// The pages of the last attempt.
     before: Option<PageMask>,
-    /// Up to which kernel the block is expected.
+    /// The last kernel that the block is predicted for.
     until: u32,
-    /// The block has to wait for the fault service.
+    /// Whether the block has to wait for the fault service.
     waits: bool,
 }
 
 /// What to do with a va_block that is locked.
 enum Way {
-    /// Nothing is to be done: this is the block's outcome.
+    /// Move nothing: this is the block's outcome.
     Not(Outcome),
-    /// Move these pages of it, so many of which are elsewhere.
+    /// Move these pages, of which so many are elsewhere now.
     Move(PageMask, u32),
 }
 
-/// What became of a va_block that was to be pushed out.
+/// The outcome of pushing a va_block out.
 enum Left {
-    /// Nothing of it is there any more, once its copy is done.
+    /// None of its pages is on the GPU any more, once its copy is done.
     Leaves,
-    /// It is needed by now.
+    /// The block is needed by now.
     Needed,
-    /// It holds nothing, or cannot be moved.
+    /// The block holds nothing, or cannot be moved.
     Stays,
 }
 
@@ -174,7 +174,7 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// All of the turn but its end.
+    /// Makes the turn, up to its end.
     pub(super) fn steps(&mut self) -> Turn {
         let mut blocks = 0;
         while blocks < BLOCKS_A_TURN || self.worker.lacks(Part::TurnEnds) {
@@ -219,7 +219,7 @@ impl<'a, M: Machine> Run<'a, M> {
                     Err(Stop) => return Turn::Stopped,
                 },
             }
-            // The block that the wait was for may have to be chosen anew.
+            // The block that the wait was for may have to be chosen again.
             if self.stalled && !self.waited && !self.worker.lacks(Part::StallEnds) {
                 return Turn::More;
             }
@@ -227,7 +227,7 @@ impl<'a, M: Machine> Run<'a, M> {
         Turn::More
     }
 
-    /// What happened is learnt before a block is chosen (W-learn).
+    /// Learns what happened, and then chooses a block (W-learn).
     fn learn(&mut self) -> Step {
         let (act, lacks) = (self.worker.params.act, self.worker.lacks(Part::LearnsFirst));
         self.machine.tables(|correlator, feed, share| {
@@ -263,7 +263,7 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// Settles what is under way, and lets the locks go.
+    /// Settles the copies under way, and releases the locks.
     pub(super) fn let_go(&mut self) {
         for _ in 0..IN_FLIGHT {
             if !self.worker.lacks(Part::Settles) {
@@ -276,7 +276,7 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// Before a block is looked at: W-stop, and the locks.
+    /// Takes the locks before a block is looked at, unless the VA space ends (W-stop).
     fn ready(&mut self) -> Result<(), Stop> {
         if self.machine.is_stopping() && !self.worker.lacks(Part::Stops) {
             return Err(Stop);
@@ -287,12 +287,12 @@ impl<'a, M: Machine> Run<'a, M> {
         self.enter()
     }
 
-    /// W-faults: whether a block may be begun. What needs no copy is not kept waiting.
+    /// Whether a block may be begun (W-faults). A block that needs no copy is not kept waiting.
     fn may_begin(&mut self) -> bool {
         self.waited || !self.machine.faults() || self.worker.lacks(Part::FaultsMeanwhile)
     }
 
-    /// W-faults: waits for the fault service. Whether the kernel that was learnt of last still runs.
+    /// Waits for the fault service (W-faults). Returns whether the kernel that was learnt of last still runs.
     fn wait_faults(&mut self) -> Result<bool, Stop> {
         if !self.worker.lacks(Part::WaitsUnlocked) {
             self.let_go();
@@ -312,7 +312,7 @@ impl<'a, M: Machine> Run<'a, M> {
         copy.is_none_or(|c| c.is_none())
     }
 
-    /// W-copies: waits for the copies that are numbered `number`, if there are any.
+    /// Waits for the copies numbered `number`, if there are any (W-copies).
     fn settle(&mut self, number: u32) {
         let place = self.copies.get_mut(number as usize);
         let Some(copy) = place.and_then(Option::take) else {
@@ -327,7 +327,7 @@ impl<'a, M: Machine> Run<'a, M> {
         }
     }
 
-    /// A block was begun: what the next number's copies are.
+    /// Notes the copy of a block that was begun, under the next number.
     fn note(&mut self, copy: Copy) {
         self.held += 1;
         self.waited = false;
@@ -339,7 +339,7 @@ impl<'a, M: Machine> Run<'a, M> {
 
     // To the GPU.
 
-    /// Brings what is predicted, which has to stay up to kernel number `until`.
+    /// Brings a predicted block, which has to stay up to kernel number `until`.
     fn bring(&mut self, prefetch: Prefetch, until: u32) -> Result<(), Stop> {
         let mut all = Brought::only(Outcome::Unfit);
         let brought = self.bring_all(prefetch, until, &mut all);
@@ -359,8 +359,8 @@ impl<'a, M: Machine> Run<'a, M> {
         Ok(())
     }
 
-    /// Brings the va_blocks of a UM block, and adds to `all` what became of them. False if the prefetch is to come again,
-    /// as another kernel was announced.
+    /// Brings the va_blocks of a UM block, and adds their outcomes to `all`. Returns false if the prefetch has to
+    /// come again, because another kernel was announced.
     fn bring_all(
         &mut self,
         prefetch: Prefetch,
@@ -389,7 +389,7 @@ impl<'a, M: Machine> Run<'a, M> {
                 Some(Brought { comes, ..unfit })
             };
             let Some(part) = part else {
-                // The locks were let go for it, so that the same memory is looked for again.
+                // The wait released the locks, so the same memory is looked up again.
                 if self.wait_faults()? {
                     continue;
                 }
@@ -414,8 +414,8 @@ impl<'a, M: Machine> Run<'a, M> {
         Ok(true)
     }
 
-    /// Brings the va_block that was chosen, under the next number, which others of its UM block
-    /// may have been begun under. `None` if faults have to be waited for first. `all`: what became of these.
+    /// Brings the chosen va_block, under the next copy number, which other va_blocks of its UM block may have. `None`
+    /// if the worker has to wait for faults first. `all` is the outcome of those others.
     fn bring_block(&mut self, all: &mut Brought, until: u32, was_asked: bool) -> Option<Brought> {
         let mut attempt = Attempt {
             so_far: Brought::only(Outcome::Resident),
@@ -437,7 +437,7 @@ impl<'a, M: Machine> Run<'a, M> {
         Some(attempt.so_far)
     }
 
-    /// Whether another attempt has to follow, as the lock of the va_block was let go.
+    /// Makes an attempt. Returns whether another one has to follow, because the va_block's lock was released.
     fn try_to_bring(&mut self, attempt: &mut Attempt) -> bool {
         let pages = self.machine.pages();
         let (mut wanted, missing) = match self.way(&pages, attempt) {
@@ -447,7 +447,7 @@ impl<'a, M: Machine> Run<'a, M> {
                 if resident && !self.worker.lacks(Part::MarksResident) {
                     self.expect(attempt.until, false);
                 }
-                // The rest came before the lock was let go.
+                // The other pages came before the lock was released.
                 let came = resident && attempt.so_far.begun;
                 attempt.so_far.outcome = if came { Outcome::Moved } else { outcome };
                 return false;
@@ -458,7 +458,7 @@ impl<'a, M: Machine> Run<'a, M> {
             return false;
         }
         if !attempt.number && !self.has_number() && !self.worker.lacks(Part::Window) {
-            // A copy is not waited for with a va_block locked.
+            // The worker waits for no copy with a va_block locked.
             self.machine.unlock();
             self.settle(self.next_copy);
             self.machine.lock(To::Gpu);
@@ -491,7 +491,7 @@ impl<'a, M: Machine> Run<'a, M> {
         false
     }
 
-    /// W-fit: those of some pages of a va_block that a prefetch may bring.
+    /// The part of some pages of a va_block that a prefetch may bring (W-fit).
     fn fit(&self, mut of: PageMask, pages: &Pages) -> PageMask {
         if !self.worker.lacks(Part::Thrashing) {
             of -= pages.thrashing;
@@ -503,7 +503,7 @@ impl<'a, M: Machine> Run<'a, M> {
         of
     }
 
-    /// W-fit, W-room, W-ssd: what to do with the locked va_block.
+    /// What to do with the locked va_block (W-fit, W-room, W-ssd).
     fn way(&mut self, pages: &Pages, attempt: &mut Attempt) -> Way {
         // Never populated: the first access decides where.
         let wanted = self.fit(pages.populated, pages);
@@ -537,7 +537,7 @@ impl<'a, M: Machine> Run<'a, M> {
 
     // To the host.
 
-    /// Pushes a block out if chunks are short. How the turn ends if none was.
+    /// Pushes a block out if chunks are short. Returns how the turn ends if none was.
     fn make_room(&mut self) -> Result<Option<Turn>, Stop> {
         self.ready()?;
         let chunk = match self.find_victim() {
@@ -567,7 +567,7 @@ impl<'a, M: Machine> Run<'a, M> {
                 let what = What::Out(chunk, good);
                 self.note(Copy { pages, what });
             }
-            // What is needed is not chosen again as long as the kernel runs, and the chunk of what was dropped is had
+            // A needed block is not chosen again while the kernel runs, and the chunk of a dropped block can be had
             // without a copy.
             (None, Left::Leaves | Left::Needed) => {
                 self.in_vain += 1;
@@ -578,14 +578,14 @@ impl<'a, M: Machine> Run<'a, M> {
         Ok((!good).then_some(Turn::GaveUp))
     }
 
-    /// Tries to push the locked va_block out of `chunk`. None if another attempt has to follow, as its lock was let go.
-    /// `copied` says whether a copy was begun, and of how many pages.
+    /// Tries to push the locked va_block out of `chunk`. `None` if another attempt has to follow, because the lock
+    /// was released. `copied` says whether a copy was begun, and of how many pages.
     fn try_to_push_out(&mut self, chunk: Chunk, copied: &mut Option<u32>) -> Option<Left> {
         let Pages {
             there, discarded, ..
         } = self.machine.pages();
         if there.is_empty() {
-            // It left while the lock was let go, or held nothing.
+            // The block left while the lock was released, or held nothing.
             let left = copied.map_or(Left::Stays, |_| Left::Leaves);
             return Some(left);
         }

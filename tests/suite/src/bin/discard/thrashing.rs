@@ -34,7 +34,7 @@ fn is_pinned(rig: &Rig, buffer: &Buffer<u64>) -> Result<bool, Failure> {
 
 /// CPU and GPU take the first page from each other until UVM pins it. Returns how often.
 fn thrash(rig: &Rig, buffer: &Buffer<u64>) -> Result<u64, Failure> {
-    // As long as it takes: how many rounds are seen as thrashing is the machine's to say.
+    // Loops until pinned: how many rounds count as thrashing depends on the machine's speed.
     let mut rounds = 0;
     while !is_pinned(rig, buffer)? {
         ensure!(

@@ -49,7 +49,7 @@ pub(crate) struct Options {
 pub(crate) struct Post {
     /// Its number, from 0.
     pub(crate) number: usize,
-    /// Which of those that follow each other under this number.
+    /// How many processes had this number before.
     pub(crate) life: u16,
     /// The path by which it opens the board.
     pub(crate) board: String,
