@@ -181,8 +181,12 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
         _ => usize::from(real == AsItIs::Trim),
     };
     let mut threads = cast(&w, gathering, trimming, (real, queue));
-    let done = as_it_is(&w, &mut threads, (real, queue))?;
-    run(&w, &mut threads)?;
+    let done = as_it_is(&w, &mut threads, (real, queue))
+        .and_then(|done| run(&w, &mut threads).map(|()| done))
+        .inspect_err(|_| {
+            // Who is in the middle of a read or a write does not end it any more.
+            core::mem::forget(core::mem::take(&mut threads));
+        })?;
     drop(threads);
     finish(&w)?;
     Ok(done)
