@@ -6,8 +6,7 @@
 //! killed. A thread of the kernel's is not killed: it heeds a signal if it says so, and then goes on.
 
 use super::bindings;
-use super::work::{Kind, Work, WorkQueue};
-use core::ffi::c_void;
+use super::work::{Kind, Work, WorkOf, WorkQueue};
 use core::ptr::{from_ref, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
@@ -62,7 +61,7 @@ impl Alarm {
 /// # Safety
 ///
 /// As [`Alarm::new`] has it: `of` is the place of the thread, which waits, or is about to see to it that this has ended.
-unsafe extern "C" fn ring(of: *mut c_void) {
+unsafe extern "C" fn ring(of: *mut WorkOf) {
     // SAFETY: by this function's contract.
     let whom = unsafe { &*of.cast::<AtomicPtr<bindings::task_struct>>() }.load(Acquire);
     if !whom.is_null() {
