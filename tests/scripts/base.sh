@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What scripts/base.sh finds in a tree of NVIDIA's driver, and whether the seam goes by that alone: each folder
-# of headers and of hooks is one of its facts, each header has one for 550, and no file asks for a version.
+# of headers and of hooks is one of its facts, each header has one for 550, and no file asks for a version. And
+# whether the seam's headers include each other in one direction alone.
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 seam=$top/src/nvidia-uvm-c
@@ -111,4 +112,40 @@ check "what is no tree is told so"
 # It compiles everywhere, and is stale where that fact is so.
 ! grep -rn va_block_page_index "$seam" | grep -v "^$seam/bases/550/uvm_rust_on_place.h:" >"$work/said"
 check "no code asks a chunk for its place in a va_block but where the chunk knows it"
+
+# includes SEAM: each file of the seam with each of the seam's headers that it includes. A header that several versions
+# have is all of them.
+includes() {
+	(cd "$1" && { find . -name '*.h'; grep -rE '^#include "' --include='*.[ch]' .; }) | awk -F'[:"]' '
+		!/#include/ { n = split($0, part, "/"); at[part[n]] = at[part[n]] " " $0; next }
+		{ n = split(at[$3], header, " "); for (i = 1; i <= n; i++) print $1, header[i] }'
+}
+# folders: the same by folder, of headers alone: nobody includes a source. What is declared for Rust (*_ffi.h) is a
+# folder of its own. A header of a version is in the folder that includes it, and so leads on to what it includes itself.
+folders() {
+	awk 'function of(f, part) { split(f, part, "/"); return f ~ /(_ffi|_types)\.h$/ ? "ffi" : part[2] }
+		function edge(a, b) { if (a !~ /\.c$/ && of(a) != "bases" && of(a) != of(b)) print of(a), of(b) }
+		{ from[NR] = $1; to[NR] = $2 }
+		END { for (i in from) if (of(to[i]) != "bases") edge(from[i], to[i])
+			else for (j in from) if (from[j] == to[i]) edge(from[i], to[j]) }' | sort -u
+}
+# circle: what is included is told, if that goes round.
+circle() { ! tsort 2>"$work/said" >"$work/order"; }
+
+includes "$seam" >"$work/includes"
+[ "$(wc -l <"$work/includes")" -gt 100 ] && ! circle <"$work/includes"
+check "no header of the seam includes itself, by way of others"
+folders <"$work/includes" >"$work/folders"
+[ "$(wc -l <"$work/folders")" -gt 5 ] && ! circle <"$work/folders"
+check "and no folder's headers include those that include them"
+cp -r "$seam" "$work/seam"
+echo '#include "uvm_rust_fixes.h"' >>"$work/seam/flash/uvm_rust_flash.h"
+includes "$work/seam" >"$work/includes"
+! circle <"$work/includes" && folders <"$work/includes" >"$work/folders" && circle <"$work/folders"
+check "a circle of two folders is found"
+echo '#include "uvm_rust_flash.h"' >>"$work/seam/base/uvm_rust_compat.h"
+echo '#include "uvm_rust_compat.h"' >>"$work/seam/bases/plain_moves/uvm_rust_on_moves.h"
+includes "$work/seam" >"$work/includes"
+circle <"$work/includes"
+check "so is one of two headers, one of which is a version's"
 done_testing

@@ -67,8 +67,7 @@ void uvm_rust_space_add_gpu(struct uvm_rust_space *space, struct uvm_gpu_struct 
  * which @duplicates needed no work. Caller: the bottom half, holding the GPU's
  * replayable-fault service lock and the VA space's lock in read mode.
  */
-void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch,
-			 __u64 instances, __u64 duplicates);
+void uvm_rust_note_fault(struct uvm_rust_space *space, __u32 gpu_index, __u32 batch, __u64 instances, __u64 duplicates);
 
 /*
  * The fault service sent a replay; a call of it ends, which sent so many @replays besides. Caller: as above, but no VA
@@ -190,8 +189,11 @@ void destroy_workqueue(struct workqueue_struct *queue);
 #define UVM_RUST_WORK_ALARM	3
 #define UVM_RUST_WORKS		4
 
-/* A work item that calls @run, in one thread at a time. @kind: UVM_RUST_WORK_*, by the locks that @run takes. NULL without memory. */
-struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of);
+/*
+ * A work item that calls @run with @of, in one thread at a time. @kind: UVM_RUST_WORK_*, by the locks that @run takes. NULL
+ * without memory.
+ */
+struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(struct uvm_rust_work_of *), struct uvm_rust_work_of *of);
 /*
  * Queues the work; if it is running, it runs once more. With @ms other than 0 it does not run before so many milliseconds.
  * Any context that may take a spinlock.

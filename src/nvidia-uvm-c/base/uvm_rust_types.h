@@ -27,6 +27,7 @@ struct uvm_rust_gpu;	/* what is counted of a GPU, and its eviction queues */
 struct uvm_rust_space;	/* what there is of a VA space */
 struct uvm_rust_block;	/* what of a va_block is discarded */
 struct uvm_seam_work;		/* something that is done later */
+struct uvm_rust_work_of;	/* what that is done with */
 struct workqueue_struct;
 
 /* Root chunks by their number; this is none. */

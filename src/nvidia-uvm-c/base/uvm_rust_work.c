@@ -17,8 +17,8 @@
 
 struct uvm_seam_work {
 	struct delayed_work item;
-	void (*run)(void *of);
-	void *of;
+	void (*run)(struct uvm_rust_work_of *of);
+	struct uvm_rust_work_of *of;
 };
 
 /* What is locked by one kind of work is no other kind's. */
@@ -36,7 +36,7 @@ struct workqueue_struct *uvm_seam_queue_new(const char *name, __u32 most, bool u
 	return alloc_workqueue("%s", WQ_UNBOUND | (urgent ? WQ_HIGHPRI | WQ_MEM_RECLAIM : WQ_FREEZABLE), most, name);
 }
 
-struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(void *of), void *of)
+struct uvm_seam_work *uvm_seam_work_new(__u32 kind, void (*run)(struct uvm_rust_work_of *), struct uvm_rust_work_of *of)
 {
 	struct uvm_seam_work *work = kzalloc(sizeof(*work), GFP_KERNEL_ACCOUNT);
 

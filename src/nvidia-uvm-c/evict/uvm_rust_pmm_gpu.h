@@ -11,7 +11,7 @@
  * Allocations take free chunks of all sizes from upstream's free lists, which stay. The list of
  * used root chunks stays too, as upstream's asserts ask whether a chunk is on a list: with queues
  * its order means nothing, and nobody takes from it. A development build compares
- * lengths (queued() in driver/evict.rs).
+ * what is on the lists with what is on the queues (queued() in driver/evict.rs).
  */
 #include "uvm_linux.h"
 #include "uvm_common.h"

@@ -55,12 +55,9 @@ pub(crate) fn queued(gpu: GpuHandle<'_>, out: &mut [u64; bindings::UVM_RUST_QUEU
         *out = chunks.length(queue, u32::MAX).into();
     }
     if let (true, (Some(queues), lists)) = (cfg!(uvm_checks), chunks.queues()) {
-        let length = |queue| queues.length(queue) as usize;
-        let listed = |queue| lists.chunks(queue as u32).count();
-        let held = [Queue::Unused, Queue::Discarded, Queue::Used].map(length);
-        if length(Queue::Free) != listed(Queue::Free)
-            || held.iter().sum::<usize>() != listed(Queue::Used)
-        {
+        let held = [Queue::Unused, Queue::Discarded, Queue::Used];
+        let has_just = |those: &[Queue], list| queues.has_just(those, lists.chunks(list as u32));
+        if !has_just(&[Queue::Free], Queue::Free) || !has_just(&held, Queue::Used) {
             pr_err!("Assert failed: the queues have other chunks than upstream's lists\n");
         }
     }

@@ -6,8 +6,7 @@
 //! that, and does not die of it.
 
 use super::bindings;
-use super::work::{Kind, Work, WorkQueue};
-use core::ffi::c_void;
+use super::work::{Kind, Work, WorkOf, WorkQueue};
 use core::ptr::{from_ref, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
@@ -62,7 +61,7 @@ impl Alarm {
 /// # Safety
 ///
 /// `of` is [`Alarm::new`]'s `whom`. The thread there is in [`Alarm::within`], which stops this work before it returns.
-unsafe extern "C" fn ring(of: *mut c_void) {
+unsafe extern "C" fn ring(of: *mut WorkOf) {
     // SAFETY: by this function's contract.
     let whom = unsafe { &*of.cast::<AtomicPtr<bindings::task_struct>>() }.load(Acquire);
     if !whom.is_null() {

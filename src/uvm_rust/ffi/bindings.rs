@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options c4835c9d97c658bc.
+// Of headers and options 3f37638fee9c75c7.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -482,6 +482,11 @@ pub struct uvm_seam_work {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct uvm_rust_work_of {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct workqueue_struct {
     _unused: [u8; 0],
 }
@@ -675,8 +680,8 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn uvm_seam_work_new(
         kind: __u32,
-        run: ::core::option::Option<unsafe extern "C" fn(of: *mut ::core::ffi::c_void)>,
-        of: *mut ::core::ffi::c_void,
+        run: ::core::option::Option<unsafe extern "C" fn(arg1: *mut uvm_rust_work_of)>,
+        of: *mut uvm_rust_work_of,
     ) -> *mut uvm_seam_work;
 }
 unsafe extern "C" {

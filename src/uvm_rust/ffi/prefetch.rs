@@ -5,10 +5,9 @@
 use super::bindings;
 use super::slot::{Lent, Slot};
 use super::tenant::Charged;
-use super::work::{Charging, Kind, Work, WorkQueue};
+use super::work::{Charging, Kind, Work, WorkOf, WorkQueue};
 use crate::driver::prefetch::Process;
 use crate::policy::prefetch::worker;
-use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -67,7 +66,7 @@ unsafe impl Sync for Made {}
 /// # Safety
 ///
 /// `of` is the pointer that [`Worker::make`] gave to this work item.
-unsafe extern "C" fn work(of: *mut c_void) {
+unsafe extern "C" fn work(of: *mut WorkOf) {
     // SAFETY: `make` gave it, and a process stops its worker before it goes.
     let process = unsafe { &*of.cast::<Process>() };
     let Some(made) = process.worker().0.get() else {

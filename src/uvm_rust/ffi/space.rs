@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! The driver's object of a VA space, behind the pointer that C keeps in its own.
+//!
+//! Invariant besides those of `ffi.rs`, kept by `uvm_rust_seam.c` and upstream:
+//!
+//! - **I-space**: the pointer is set before the VA space can be found, and cleared, with the object destroyed, after its
+//!   va_blocks have been killed; both under the VA space's lock in write mode. A caller that looks it up holds that lock, or
+//!   the lock of a va_block that is alive, or keeps the VA space's file, or holds upstream's `va_spaces.lock` with the VA
+//!   space on its list. What a work item uses of the object is there until [`State::end`] has stopped the work.
 
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -65,10 +72,9 @@ pub(super) unsafe fn borrow<'a>(space: *mut bindings::uvm_rust_space) -> &'a Sta
 ///
 /// # Safety
 ///
-/// For `'a` the VA space's lock is held, or that of one of its va_blocks, which is alive, or its file is
-/// kept: it is unloaded after all of its va_blocks have been killed, and when its file is let go.
+/// One of the things that I-space names is held for `'a`.
 pub(super) unsafe fn of<'a>(space: *mut bindings::uvm_seam_space) -> Option<&'a State> {
-    // SAFETY: by this function's contract; I-own: it is destroyed when the VA space is unloaded.
+    // SAFETY: by this function's contract it is not destroyed for `'a` (I-space).
     unsafe {
         let state = bindings::uvm_seam_space_state(space);
         (!state.is_null()).then(|| borrow(state))

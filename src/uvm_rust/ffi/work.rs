@@ -4,7 +4,7 @@
 
 use super::bindings;
 use bindings::{mem_cgroup, uvm_seam_work, workqueue_struct};
-use core::ffi::{c_void, CStr};
+use core::ffi::CStr;
 use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
@@ -69,6 +69,9 @@ impl WorkQueue {
     }
 }
 
+/// What a work item is done with, as C hands it on: each kind's own, which casts it.
+pub(super) use bindings::uvm_rust_work_of as WorkOf;
+
 /// The kinds of work, by the locks that they take: lockdep keeps the locks of one kind apart from those of another.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
@@ -100,8 +103,8 @@ impl Work {
     /// `ENOMEM`.
     pub(super) unsafe fn new(
         kind: Kind,
-        run: unsafe extern "C" fn(of: *mut c_void),
-        of: *mut c_void,
+        run: unsafe extern "C" fn(of: *mut WorkOf),
+        of: *mut WorkOf,
     ) -> Result<Self> {
         // SAFETY: by this function's contract; `kind` is one of C's.
         let work = unsafe { bindings::uvm_seam_work_new(kind as u32, Some(run), of) };

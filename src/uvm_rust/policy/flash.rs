@@ -45,6 +45,7 @@ pub mod drain;
 pub mod fetch;
 pub mod list;
 pub mod moves;
+mod owed;
 pub mod pace;
 pub mod pool;
 pub mod pressure;

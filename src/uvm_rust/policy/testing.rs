@@ -37,6 +37,12 @@ pub fn tell(expected: &mut Option<Vec<&'static str>>, invariant: &'static str) {
     }
 }
 
+/// Tells whether an explorer found that a part was taken out, and by what. `scripts/explore.sh mutants` lists these
+/// lines; a part that several threads are tried with has a line for each, with `how` after its name.
+pub fn tell_mutant(part: &str, how: &str, found: Option<&str>) {
+    std::eprintln!("mutant: {part}: {how}{}", found.unwrap_or("NOT FOUND"));
+}
+
 /// Numbers that look random and can be had again (splitmix64).
 pub struct Dice(u64);
 
@@ -152,8 +158,36 @@ impl<S> Exploration<S> {
         }
     }
 
+    /// Others may run, once, before the thread goes on.
     pub async fn pause(&self) {
-        self.until(|_| Some(())).await;
+        self.pauses(1).await;
+    }
+
+    /// Others may run, `times` times. Most turns of a thread that is slow are such, so that each is one poll.
+    pub fn pauses(&self, times: usize) -> Pauses<'_> {
+        Pauses {
+            steps: &self.steps,
+            left: times,
+        }
+    }
+}
+
+/// So many points of a thread of an exploration at which others may run.
+pub struct Pauses<'a> {
+    steps: &'a Cell<u64>,
+    left: usize,
+}
+
+impl Future for Pauses<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        self.steps.set(self.steps.get() + 1);
+        if self.left == 0 {
+            return Poll::Ready(());
+        }
+        self.left -= 1;
+        Poll::Pending
     }
 }
 

@@ -81,9 +81,14 @@ fn all_is_needed(what: &str, source: &str, models: &[(&str, Model)], harmless: &
             .find(|(_, _, model)| every_interleaving(*model).is_none());
         make_weaker(None);
         let name = named(source, change);
+        let none = match harmless.contains(&name.as_str()) {
+            true => "harmless",
+            false => "NOT FOUND",
+        };
         println!(
-            "{what}, {name}: {}",
-            by.map_or("not found", |(_, name, _)| name)
+            "mutant: {what}, {}: {}",
+            name.replace(": ", " "),
+            by.map_or(none, |(_, name, _)| name)
         );
         if by.is_none() {
             unfound.push(name);

@@ -10,7 +10,7 @@ use super::room::Room;
 use super::tier::{asking, current, device, fetched, kick_workers, lacks_room, OwnerHandle};
 use super::{bindings, FETCHERS, PREFETCHERS, READERS};
 use crate::ffi::seam::PmLock;
-use crate::ffi::work::{Charging, Kind, Work};
+use crate::ffi::work::{Charging, Kind, Work, WorkOf};
 use crate::policy::flash::asked::{serve, Machine};
 use crate::policy::flash::fetch::Fetched;
 use crate::policy::flash::pool::Who;
@@ -18,7 +18,6 @@ use crate::policy::flash::room::{needs_host, To};
 use crate::policy::flash::tier::reads_for;
 use crate::policy::flash::wants::Asks;
 use bindings::{mm_struct, uvm_seam_space};
-use core::ffi::c_void;
 use core::ptr::null_mut;
 use kernel::prelude::*;
 
@@ -48,7 +47,7 @@ impl Fetcher {
     /// `ENOMEM` where there is no memory for the work.
     pub(super) unsafe fn begin(&mut self, owner: OwnerHandle, number: u32) -> Result {
         self.of = Some((owner, number));
-        let of = (self as *mut Self).cast::<c_void>();
+        let of = (self as *mut Self).cast::<WorkOf>();
         // SAFETY: by this function's contract it is there, and nobody writes to it, as long as the work.
         self.work = Some(unsafe { Work::new(Kind::Fetch, run, of) }?);
         Ok(())
@@ -77,7 +76,7 @@ impl Fetcher {
 /// # Safety
 ///
 /// `of` is the [`Fetcher`] for which [`Fetcher::begin`] made this work.
-unsafe extern "C" fn run(of: *mut c_void) {
+unsafe extern "C" fn run(of: *mut WorkOf) {
     // SAFETY: `begin` gave it, and whoever has it stops the work first.
     let fetcher = unsafe { &*of.cast::<Fetcher>() };
     let Some((owner, number)) = fetcher.of else {

@@ -18,12 +18,11 @@ use crate::ffi::space::{self, Home};
 use crate::ffi::tenant::flash_owner;
 use crate::ffi::time::now_us;
 use crate::ffi::vaspace::VaSpace;
-use crate::ffi::work::{Kind, Work};
+use crate::ffi::work::{Kind, Work, WorkOf};
 use crate::mem::ProcessVec;
 use crate::policy::flash::moves::Failed;
 use crate::policy::flash::queue::{self, turn, Job, Lane, Machine, When, LATER_MS};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use kernel::prelude::*;
 use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, Mutex};
@@ -75,7 +74,7 @@ unsafe impl Sync for Moves {}
 /// # Safety
 ///
 /// `of` is the [`Worker`] for which [`Moves::new`] made this work.
-unsafe extern "C" fn run(of: *mut c_void) {
+unsafe extern "C" fn run(of: *mut WorkOf) {
     // SAFETY: `new` gave it, and whoever has it stops the work first.
     let (moves, lane) = unsafe {
         let worker = &*of.cast::<Worker>();
@@ -118,7 +117,7 @@ impl Moves {
         // SAFETY: nobody else knows of it yet, and it stays where it is.
         for worker in unsafe { &mut *moves.workers.get() } {
             worker.of = &raw const *moves;
-            let of = (worker as *mut Worker).cast::<c_void>();
+            let of = (worker as *mut Worker).cast::<WorkOf>();
             // A worker is stopped where the VA space's prefetcher is, under the same locks, and so is of its kind.
             // SAFETY: a worker stops its work before it goes, and nobody writes to it until then.
             worker.work = Some(unsafe { Work::new(Kind::Prefetch, run, of) }?);

@@ -7,10 +7,9 @@ use super::io::Io;
 use super::spill::Spilling;
 use super::tier::{current, kick_workers, trim_in as look_in};
 use super::trim;
-use crate::ffi::work::{Kind, Work, WorkQueue};
+use crate::ffi::work::{Kind, Work, WorkOf, WorkQueue};
 use crate::policy::flash::spill;
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use kernel::prelude::*;
@@ -55,7 +54,7 @@ impl Drop for Workers {
 /// # Safety
 ///
 /// `of` is the [`Worker`] that [`start`] made this work for.
-unsafe extern "C" fn work(of: *mut c_void) {
+unsafe extern "C" fn work(of: *mut WorkOf) {
     // SAFETY: `start` gave it, and it is there as long as the work, which nothing changes.
     let worker = unsafe { &*of.cast::<Worker>() };
     // SAFETY: there is a tier as long as there are workers; the buffer is this worker's.
@@ -67,7 +66,7 @@ unsafe extern "C" fn work(of: *mut c_void) {
 /// # Safety
 ///
 /// There is a tier.
-unsafe extern "C" fn look(_: *mut c_void) {
+unsafe extern "C" fn look(_: *mut WorkOf) {
     // SAFETY: there is a tier as long as a device is attached.
     unsafe { kick_workers(current()) };
 }
@@ -77,7 +76,7 @@ unsafe extern "C" fn look(_: *mut c_void) {
 /// # Safety
 ///
 /// `of` is the device of the [`Workers`] that [`start`] made the work for.
-unsafe extern "C" fn trim_turn(of: *mut c_void) {
+unsafe extern "C" fn trim_turn(of: *mut WorkOf) {
     // SAFETY: `start` gave it, and it is there as long as the work, which nothing changes.
     let dev = unsafe { &*of.cast::<Arc<Dev>>() };
     // A write from now on is not overlooked: its slots are looked at below, or the write queues this work once more.

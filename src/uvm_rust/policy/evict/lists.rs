@@ -89,6 +89,19 @@ impl RootChunks {
         self.chosen
     }
 
+    /// Whether `those` queues together have the chunks of `listed`, a list of the PMM's that names no chunk twice, and no
+    /// others. Reads at most one more chunk of the list than the queues have.
+    pub fn has_just(&self, those: &[Queue], listed: impl Iterator<Item = Chunk>) -> bool {
+        let count: usize = those.iter().map(|&queue| self.length(queue) as usize).sum();
+        let is_there = |chunk| (self.queue_of(chunk)).is_some_and(|queue| those.contains(&queue));
+        let mut left = count;
+        let mut listed = listed.take(count + 1);
+        listed.all(|chunk| {
+            left = left.wrapping_sub(1);
+            is_there(chunk)
+        }) && left == 0
+    }
+
     /// The eviction of `chunk` begins. Returns the queue that it was chosen from; `None` for a
     /// chunk that was not chosen here but asked for by its address, unless it is free: then there is
     /// nothing to evict, whoever asks.

@@ -38,6 +38,33 @@ fn reclaim_goes_free_unused_discarded_used() {
 }
 
 #[test]
+fn the_queues_have_just_what_the_pmm_lists() {
+    let mut roots = RootChunks::new(8).unwrap();
+    for (chunk, zeroed) in [(0, false), (1, true)] {
+        roots.change(chunk, Change::Free { zeroed }).unwrap();
+    }
+    for chunk in [2, 3] {
+        roots.change(chunk, Change::Whole(7)).unwrap();
+    }
+    roots.set(3, Queue::Discarded).unwrap();
+    let has_just =
+        |those: &[Queue], listed: &[Chunk]| roots.has_just(those, listed.iter().copied());
+    let held = [Queue::Unused, Queue::Discarded, Queue::Used];
+    assert!(has_just(&[Queue::Free], &[1, 0]) && has_just(&held, &[2, 3]));
+    // One is missing, one too many, one is in no queue in place of another, and one is in a queue of the other list.
+    for listed in [&[3][..], &[], &[2, 3, 4], &[2, 4], &[0, 2]] {
+        assert!(!has_just(&held, listed), "{listed:?}");
+    }
+    let mut read = 0;
+    let endless = core::iter::repeat_with(|| {
+        read += 1;
+        2
+    });
+    assert!(!roots.has_just(&held, endless));
+    assert_eq!(read, 3);
+}
+
+#[test]
 fn migration_makes_a_chunk_most_recent() {
     let mut q = queues(3, &[(0, Queue::Used), (1, Queue::Used), (2, Queue::Used)]);
     assert_eq!(q.enqueue(0, Queue::Used), Ok(Some(Queue::Used)));

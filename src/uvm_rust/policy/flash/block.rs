@@ -3,6 +3,7 @@
 //! The pages of one va_block: which are on flash, and which are on the way.
 
 use super::super::mask::{PageMask, Region, PAGES};
+use super::owed::Owed;
 use super::table::{Chain, Error, For, Part, Piece, Table, Tenant, Write};
 use crate::mem::{OutOfMemory, TryVec};
 
@@ -36,6 +37,7 @@ pub struct Read {
     pub pages: PageMask,
     /// Where they are. They stay there until the read ends.
     pub pieces: TryVec<Piece>,
+    owed: Owed,
 }
 
 /// Microseconds for which a page that could not be read is not read again. Whoever wants it meanwhile is told so
@@ -242,7 +244,11 @@ impl BlockPages {
         }
         self.reading |= pages;
         self.in_flight |= pages;
-        Ok(Some(Read { pages, pieces }))
+        Ok(Some(Read {
+            pages,
+            pieces,
+            owed: Owed::new(),
+        }))
     }
 
     /// Notes, at the end of a read, that the device did not give the pages `failed`, and gave other bytes than those written
@@ -317,6 +323,7 @@ impl BlockPages {
         } else {
             table.unpin(read.pieces, For::Read);
         }
+        read.owed.end();
         let valid = if table.lacks(Part::ReadLooks) {
             read.pages
         } else {

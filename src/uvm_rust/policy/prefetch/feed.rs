@@ -229,13 +229,13 @@ impl Correlator {
 
     /// The blocks that are looked at when a read has ended, and not before.
     #[cfg(test)]
-    pub(super) fn waits_for_reads(&self) -> std::vec::Vec<UmBlock> {
+    pub(super) fn waits_for_reads(&self) -> impl Iterator<Item = UmBlock> + '_ {
         let to_look = if self.holding {
             usize::MAX
         } else {
             self.to_look
         };
-        self.coming.iter().skip(to_look).map(|p| p.block).collect()
+        self.coming.iter().skip(to_look).map(|p| p.block)
     }
 
     /// Whether one more block may be on its way from the SSD.

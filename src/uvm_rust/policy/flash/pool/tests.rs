@@ -8,7 +8,7 @@
 
 use super::part::{take_out, Part};
 use super::*;
-use crate::testing::{setting, Exploration};
+use crate::testing::{setting, tell_mutant, Exploration};
 use std::boxed::Box;
 use std::format;
 use std::future::Future;
@@ -258,9 +258,7 @@ async fn reads(w: &World, who: Who, times: usize) {
     for _ in 0..times {
         w.pause().await;
         let set = asks(w, who).await;
-        for _ in 0..w.below(4) {
-            w.pause().await;
-        }
+        w.pauses(w.below(4)).await;
         let is_granted = {
             let s = &mut *w.now();
             s.lent[set] = None;
@@ -504,9 +502,12 @@ fn no_interleaving_leaves_anybody_waiting() {
 fn whatever_is_taken_out_is_noticed() {
     for part in Part::ALL {
         take_out(Some(part));
-        let found = (1..=10_000).find_map(|seed| explored(seed).err().map(|wrong| (seed, wrong)));
+        let found = (1..=10_000).find_map(|seed| {
+            let wrong = explored(seed).err()?;
+            Some(format!("order {seed}: {wrong}"))
+        });
         take_out(None);
-        std::eprintln!("{part:?}: {found:?}");
+        tell_mutant(&format!("{part:?}"), "", found.as_deref());
         assert!(found.is_some(), "{part:?} is not noticed");
     }
 }

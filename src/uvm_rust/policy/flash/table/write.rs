@@ -2,6 +2,7 @@
 
 //! Room for what is being written.
 
+use super::super::owed::Owed;
 use super::{Chain, Error, Extent, For, PageMask, Part, Piece, Region, Table, Tenant, TryVec};
 use super::{EXTENTS_TO_BEGIN, NONE, PAGES_PER_EXTENT, SPARE, TIMES_FREE};
 
@@ -17,6 +18,7 @@ use super::{EXTENTS_TO_BEGIN, NONE, PAGES_PER_EXTENT, SPARE, TIMES_FREE};
 pub struct Write {
     chain: Chain,
     pieces: TryVec<Piece>,
+    owed: Owed,
 }
 
 impl Write {
@@ -55,7 +57,11 @@ impl Table {
                 if self.lacks(Part::WritePins) {
                     self.let_places_go(&pieces);
                 }
-                Ok(Write { chain, pieces })
+                Ok(Write {
+                    chain,
+                    pieces,
+                    owed: Owed::new(),
+                })
             }
             Err(error) => {
                 self.release(chain);
@@ -67,12 +73,17 @@ impl Table {
     /// Ends a write: gives back what it has of all pages but `keep`, which are on the device
     /// now, and returns their extents.
     pub fn commit(&mut self, write: Write, keep: &PageMask) -> Chain {
-        let Write { mut chain, pieces } = write;
+        let Write {
+            mut chain,
+            pieces,
+            owed,
+        } = write;
         self.retain(&mut chain, keep);
         if !self.lacks(Part::WritePins) {
             self.let_places_go(&pieces);
         }
         self.keep_list(For::Write, pieces);
+        owed.end();
         chain
     }
 

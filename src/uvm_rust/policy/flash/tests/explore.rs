@@ -16,7 +16,7 @@
 use super::super::table::Part;
 use super::super::wants::Asks;
 use super::super::Place;
-use crate::testing::{setting, Dice};
+use crate::testing::{setting, tell_mutant, Dice};
 use std::boxed::Box;
 use std::format;
 use std::future::Future;
@@ -86,6 +86,13 @@ pub(super) enum Lack {
 }
 
 impl Lack {
+    fn name(self) -> String {
+        match self {
+            Self::Policy(part) => format!("{part:?}"),
+            of_c => format!("{of_c:?}"),
+        }
+    }
+
     /// Whether it is a second barrier behind [`Lack::MapEndsSpill`].
     pub(super) fn is_second(self) -> bool {
         matches!(self, Self::SpillSeesMappings | Self::FaultTouches)
@@ -174,8 +181,12 @@ fn explore(seed: u64, lack: Option<Lack>, real: AsItIs) -> Result<Done, String> 
         _ => usize::from(real == AsItIs::Trim),
     };
     let mut threads = cast(&w, gathering, trimming, (real, queue));
-    let done = as_it_is(&w, &mut threads, (real, queue))?;
-    run(&w, &mut threads)?;
+    let done = as_it_is(&w, &mut threads, (real, queue))
+        .and_then(|done| run(&w, &mut threads).map(|()| done))
+        .inspect_err(|_| {
+            // Who is in the middle of a read or a write does not end it any more.
+            core::mem::forget(core::mem::take(&mut threads));
+        })?;
     drop(threads);
     finish(&w)?;
     Ok(done)
@@ -606,9 +617,13 @@ fn whatever_is_taken_out_is_noticed() {
         let found = (1..=40_000).find_map(|seed| {
             explored(seed, Some(lack), real)
                 .err()
-                .map(|wrong| (seed, wrong))
+                .map(|wrong| format!("order {seed}: {wrong}"))
         });
-        std::eprintln!("{lack:?}, {real:?}: {found:?}");
+        let how = match real {
+            AsItIs::Nobody => String::new(),
+            real => format!("{real:?} as it is, "),
+        };
+        tell_mutant(&lack.name(), &how, found.as_deref());
         if found.is_none() {
             unnoticed.push((lack, real));
         }

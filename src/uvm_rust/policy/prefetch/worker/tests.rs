@@ -10,8 +10,10 @@ use crate::policy::evict::{Choice, Queue, OWNERS};
 use crate::policy::mask::Region;
 use crate::policy::prefetch::feed::FETCHES;
 use crate::policy::prefetch::{Config, ExecId, UmBlock};
+use crate::testing::tell_mutant;
+use std::format;
 use std::panic::catch_unwind;
-use std::string::ToString;
+use std::string::String;
 use std::vec::Vec;
 
 /// Looks two kernels ahead.
@@ -39,11 +41,16 @@ fn whatever_is_taken_out_is_noticed() {
             // What is broken may panic, too.
             match catch_unwind(|| explore::explore(seed, Some(part))) {
                 Ok(Ok(_)) => None,
-                Ok(Err(wrong)) => Some((seed, wrong)),
-                Err(_) => Some((seed, "panicked".to_string())),
+                Ok(Err(wrong)) => Some(format!("order {seed}: {wrong}")),
+                Err(_) => Some(format!("order {seed}: it panicked")),
             }
         });
-        std::eprintln!("{part:?}: {by:?}, {explored:?}");
+        let scripts = match by[..] {
+            [] => String::new(),
+            [first, ref others @ ..] => format!("script {first} and {} others, ", others.len()),
+        };
+        let none = (!by.is_empty()).then_some("no order of 60");
+        tell_mutant(&format!("{part:?}"), &scripts, explored.as_deref().or(none));
         if by.is_empty() && explored.is_none() {
             unnoticed.push(part);
         }

@@ -3,8 +3,8 @@
 //! The explorer: the workers of the lanes as they are, with those who submit, reap, suspend and end, in an order that is
 //! drawn.
 //!
-//! Each is a thread, of which one runs at a time, from one call of [`Machine`] to the next. What is asked of the
-//! workers: Q-order, Q-lane, Q-after, Q-once, Q-done and Q-end, that nothing waits for ever, and nothing for a GPU to which
+//! Each is a coroutine with a stack of its own, as the workers call [`Machine`] from within the driver's code. One runs at a
+//! time, from one of these calls to the next; which, is drawn. What is asked of the workers: Q-order, Q-lane, Q-after, Q-once, Q-done and Q-end, that nothing waits for ever, and nothing for a GPU to which
 //! nothing can go that has no need to.
 //!
 //! As the kernel's queues of work do, no more workers of a [`Way`] run at a time than a number that is drawn, at least
@@ -14,11 +14,13 @@
 
 use super::super::part::{lacks, take_out, Part};
 use super::*;
-use crate::testing::{setting, Dice};
+use crate::testing::{setting, tell_mutant, Dice};
+use generator::{Gn, LocalGenerator};
+use std::boxed::Box;
+use std::cell::{RefCell, RefMut};
+use std::format;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::string::{String, ToString};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::{format, thread};
 
 /// So many GPUs may have a lane of their own.
 const OWN: usize = 2;
@@ -139,76 +141,82 @@ impl World {
     }
 }
 
-struct Scene {
-    world: Mutex<World>,
-    /// Of each thread, told that it is its turn.
-    turns: [Condvar; THREADS],
+/// Words of a thread's stack.
+const STACK: usize = 8 << 10;
+
+/// A thread, as what it does sees it.
+struct Thread<'a> {
+    world: &'a RefCell<World>,
+    me: usize,
+    /// Others run until it is drawn again.
+    yields: &'a dyn Fn(),
 }
 
-impl Scene {
-    fn lock(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+impl Thread<'_> {
+    fn lock(&self) -> RefMut<'_, World> {
+        self.world.borrow_mut()
     }
 
     /// Others may run; then it goes on when `ready`.
-    fn pause(&self, me: usize, ready: Option<Ready>) {
+    fn pause(&self, ready: Option<Ready>) {
         let mut world = self.lock();
         world.steps += 1;
         if world.steps > 20_000 {
             world.tell("no end");
         }
-        world.waits[me] = ready;
-        self.next(&mut world);
-        while world.now != me && world.wrong.is_none() {
-            world = self.turns[me]
-                .wait(world)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        world.waits[me] = None;
+        world.waits[self.me] = ready;
+        drop(world);
+        (self.yields)();
+        let mut world = self.lock();
+        world.waits[self.me] = None;
         let wrong = world.wrong.is_some();
         drop(world);
         if wrong {
-            std::panic::resume_unwind(std::boxed::Box::new(()));
+            std::panic::resume_unwind(Box::new(()));
         }
     }
+}
 
-    fn next(&self, world: &mut World) {
-        if !world.draw() && world.alive.iter().any(|alive| *alive) {
-            world.tell("all wait");
+/// Thread `me`, which does `body` once it is drawn, if it is alive by then.
+fn start(world: &RefCell<World>, me: usize, body: fn(&Thread<'_>)) -> LocalGenerator<'_, (), ()> {
+    Gn::new_scoped_opt_local(STACK, move |scope| {
+        if !world.borrow().alive[me] {
+            return;
         }
-        match world.wrong {
-            None => self.turns[world.now].notify_one(),
-            Some(_) => self.turns.iter().for_each(Condvar::notify_one),
+        let scope = RefCell::new(scope);
+        let yields = || scope.borrow_mut().yield_with(());
+        let yields = &yields;
+        let thread = Thread { world, me, yields };
+        if catch_unwind(AssertUnwindSafe(|| body(&thread))).is_err() {
+            thread.lock().tell("a thread panicked");
+        }
+        thread.lock().alive[me] = false;
+    })
+}
+
+/// Lets threads run in an order that is drawn, until all have ended or something is wrong.
+fn run(world: &RefCell<World>, threads: &mut [LocalGenerator<'_, (), ()>]) {
+    loop {
+        let now = world.borrow().now;
+        let _ = threads[now].resume();
+        let w = &mut *world.borrow_mut();
+        if w.wrong.is_some() || !w.alive.contains(&true) {
+            break;
+        }
+        if !w.draw() {
+            w.tell("all wait");
         }
     }
-
-    /// Nobody runs before its turn.
-    fn wait_for_turn(&self, me: usize) {
-        let mut world = self.lock();
-        while world.now != me && world.wrong.is_none() {
-            world = self.turns[me]
-                .wait(world)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Ends the exploration, whoever waits for what.
-    fn stop(&self, wrong: &str) {
-        self.lock().tell(wrong);
-        self.turns.iter().for_each(Condvar::notify_one);
-    }
-
-    fn leave(&self, me: usize) {
-        let mut world = self.lock();
-        world.alive[me] = false;
-        self.next(&mut world);
+    // Who has begun sees what is wrong and leaves; nobody else begins.
+    world.borrow_mut().alive = [false; THREADS];
+    for thread in threads.iter_mut().filter(|thread| !thread.is_done()) {
+        let _ = thread.resume();
     }
 }
 
 /// A turn of one of the workers.
 struct Turning<'a> {
-    scene: &'a Scene,
-    me: usize,
+    thread: &'a Thread<'a>,
     lane: Lane,
     holds: Option<u64>,
 }
@@ -242,8 +250,8 @@ impl Machine for Turning<'_> {
     type Event = u64;
 
     fn enter(&mut self) -> bool {
-        self.scene.pause(self.me, None);
-        let mut world = self.scene.lock();
+        self.thread.pause(None);
+        let mut world = self.thread.lock();
         if world.gone {
             world.tell("Q-end: a worker runs when all is gone");
         }
@@ -253,13 +261,13 @@ impl Machine for Turning<'_> {
     }
 
     fn leave(&mut self) {
-        self.scene.pause(self.me, None);
-        self.scene.lock().entered -= 1;
+        self.thread.pause(None);
+        self.thread.lock().entered -= 1;
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Queue<u64>) -> R) -> R {
-        self.scene.pause(self.me, None);
-        let mut world = self.scene.lock();
+        self.thread.pause(None);
+        let mut world = self.thread.lock();
         let before = self.holds;
         let result = f(&mut world.queue);
         self.look(&mut world, before);
@@ -267,8 +275,8 @@ impl Machine for Turning<'_> {
     }
 
     fn step(&mut self, job: &mut Job) -> Result<(), Failed> {
-        self.scene.pause(self.me, None);
-        let mut world = self.scene.lock();
+        self.thread.pause(None);
+        let mut world = self.thread.lock();
         let user = self.holds.unwrap() as usize;
         let fate = world.fates[user];
         if world.entered == 0 || world.is_asleep {
@@ -298,8 +306,8 @@ impl Machine for Turning<'_> {
     }
 
     fn tell(&mut self, event: Option<u64>) {
-        self.scene.pause(self.me, None);
-        let mut world = self.scene.lock();
+        self.thread.pause(None);
+        let mut world = self.thread.lock();
         let user = event.unwrap();
         let queue = &world.queue;
         let is_there = queue.done.iter(&queue.slots).any(|slot| slot.user == user);
@@ -309,8 +317,8 @@ impl Machine for Turning<'_> {
     }
 
     fn wake(&mut self, lane: Lane, _: When) {
-        self.scene.pause(self.me, None);
-        wake(&mut self.scene.lock(), lane);
+        self.thread.pause(None);
+        wake(&mut self.thread.lock(), lane);
     }
 }
 
@@ -335,33 +343,29 @@ fn a_part_of(job: Job) -> Job {
 }
 
 /// A work item: it runs when it is queued and there is a thread for it, until the VA space is gone.
-fn worker(scene: &Scene, me: usize) {
+fn worker(t: &Thread<'_>) {
+    let me = t.me;
     let lane = Lane::ALL[me];
     loop {
-        scene.pause(
-            me,
-            Some(|world, me| {
-                world.queued[me] && world.has_thread(Lane::ALL[me]) || world.gone || done(world)
-            }),
-        );
+        t.pause(Some(|world, me| {
+            world.queued[me] && world.has_thread(Lane::ALL[me]) || world.gone || done(world)
+        }));
         {
-            let mut world = scene.lock();
+            let mut world = t.lock();
             if world.gone || !world.queued[me] || !world.has_thread(lane) {
                 break;
             }
             (world.queued[me], world.running[me]) = (false, true);
         }
         let mut turning = Turning {
-            scene,
-            me,
+            thread: t,
             lane,
             holds: None,
         };
         turn(&mut turning, lane);
-        scene.pause(me, None);
-        scene.lock().running[me] = false;
+        t.pause(None);
+        t.lock().running[me] = false;
     }
-    scene.leave(me);
 }
 
 /// All that was to be submitted was, and told.
@@ -390,14 +394,14 @@ fn is_in_one_lane(queue: &Queue<u64>, request: &Request) -> bool {
     queue.lanes.iter().filter(has).count() == 1
 }
 
-fn submits(scene: &Scene, me: usize) {
+fn submits(t: &Thread<'_>) {
     for n in 0..EACH {
-        scene.pause(me, None);
-        let mut world = scene.lock();
+        t.pause(None);
+        let mut world = t.lock();
         if world.queue.has_ended() {
             break;
         }
-        let user = (me - SUBMITS[0]) as u64 * EACH + n;
+        let user = (t.me - SUBMITS[0]) as u64 * EACH + n;
         let to = [To::Device, To::Host, To::Gpu, To::Gpu][world.dice.below(4)];
         let at = world.dice.below(12) as u64;
         let gpus = world.gpus.into();
@@ -424,23 +428,21 @@ fn submits(scene: &Scene, me: usize) {
         let waiting = world.queue.waiting();
         drop(world);
         for lane in waiting.iter() {
-            scene.pause(me, None);
+            t.pause(None);
             if !lacks(Part::SubmitWakes) {
-                wake(&mut scene.lock(), lane);
+                wake(&mut t.lock(), lane);
             }
         }
     }
-    scene.leave(me);
 }
 
-fn reaps(scene: &Scene, me: usize) {
+fn reaps(t: &Thread<'_>) {
     loop {
-        scene.pause(
-            me,
-            Some(|world, _| world.queue.done.length > 0 || world.queue.has_ended() || done(world)),
-        );
+        t.pause(Some(|world, _| {
+            world.queue.done.length > 0 || world.queue.has_ended() || done(world)
+        }));
         let completion = {
-            let mut world = scene.lock();
+            let mut world = t.lock();
             if world.queue.has_ended() || done(&world) {
                 break;
             }
@@ -449,8 +451,8 @@ fn reaps(scene: &Scene, me: usize) {
         let Some(completion) = completion else {
             continue;
         };
-        scene.pause(me, None);
-        let mut world = scene.lock();
+        t.pause(None);
+        let mut world = t.lock();
         if world.dice.one_in(4) {
             world.queue.put_back(completion);
             let queue = &world.queue;
@@ -469,42 +471,38 @@ fn reaps(scene: &Scene, me: usize) {
             world.tell("Q-done: it was told too early");
         }
     }
-    scene.leave(me);
 }
 
-fn suspends(scene: &Scene, _: usize) {
+fn suspends(t: &Thread<'_>) {
     for _ in 0..3 {
-        scene.pause(SUSPENDS, Some(|world, _| world.entered == 0));
-        scene.lock().is_asleep = true;
-        scene.pause(SUSPENDS, None);
-        scene.lock().is_asleep = false;
+        t.pause(Some(|world, _| world.entered == 0));
+        t.lock().is_asleep = true;
+        t.pause(None);
+        t.lock().is_asleep = false;
     }
-    scene.leave(SUSPENDS);
 }
 
 /// The VA space ends, which nobody uses in a call then.
-fn ends(scene: &Scene, _: usize) {
-    let after = scene.lock().ends_after;
+fn ends(t: &Thread<'_>) {
+    let after = t.lock().ends_after;
     for _ in 0..after {
-        scene.pause(ENDS, None);
+        t.pause(None);
     }
-    scene.lock().queue.end();
+    t.lock().queue.end();
     // As `Work::stop` of each.
     for lane in 0..LANES {
-        scene.pause(ENDS, None);
-        let mut world = scene.lock();
+        t.pause(None);
+        let mut world = t.lock();
         world.queued[lane] = false;
         world.stops = lane;
         drop(world);
-        scene.pause(ENDS, Some(|world, _| !world.running[world.stops]));
+        t.pause(Some(|world, _| !world.running[world.stops]));
     }
-    let mut world = scene.lock();
+    let mut world = t.lock();
     if world.queued.contains(&true) || world.running.contains(&true) {
         world.tell("Q-end: a worker was woken");
     }
     world.gone = true;
-    drop(world);
-    scene.leave(ENDS);
 }
 
 /// Runs the interleaving that `seed` chooses, without the part `lack`; what is wrong with it.
@@ -519,57 +517,41 @@ fn explore(seed: u64, lack: Option<Part>) -> Result<u32, String> {
     let sticks = gpus == OWN && dice.one_in(2);
     let mut alive = [true; THREADS];
     alive[ENDS] = ending;
-    let scene = Scene {
-        world: Mutex::new(World {
-            queue: Queue {
-                own: OWN,
-                ..Queue::new()
-            },
-            dice,
-            now: SUBMITS[0],
-            alive,
-            waits: [None; THREADS],
-            fates: vec![Fate::default(); 2 * EACH as usize],
-            submitted: 0,
-            queued: [false; LANES],
-            running: [false; LANES],
-            at_work,
-            stops: 0,
-            gpus: gpus as u8,
-            sticks,
-            is_asleep: false,
-            entered: 0,
-            gone: false,
-            wrong: None,
-            steps: 0,
-            fails,
-            ends_after,
-        }),
-        turns: [const { Condvar::new() }; THREADS],
-    };
-    thread::scope(|scope| {
-        let scene = &scene;
-        let start = |me: usize, body: fn(&Scene, usize)| {
-            scope.spawn(move || {
-                take_out(lack);
-                scene.wait_for_turn(me);
-                if catch_unwind(AssertUnwindSafe(|| body(scene, me))).is_err() {
-                    scene.stop("a thread panicked");
-                }
-            });
-        };
-        (0..LANES).for_each(|me| start(me, worker));
-        SUBMITS.into_iter().for_each(|me| start(me, submits));
-        REAPS.into_iter().for_each(|me| start(me, reaps));
-        start(SUSPENDS, suspends);
-        if ending {
-            start(ENDS, ends);
-        }
+    let world = RefCell::new(World {
+        queue: Queue {
+            own: OWN,
+            ..Queue::new()
+        },
+        dice,
+        now: SUBMITS[0],
+        alive,
+        waits: [None; THREADS],
+        fates: vec![Fate::default(); 2 * EACH as usize],
+        submitted: 0,
+        queued: [false; LANES],
+        running: [false; LANES],
+        at_work,
+        stops: 0,
+        gpus: gpus as u8,
+        sticks,
+        is_asleep: false,
+        entered: 0,
+        gone: false,
+        wrong: None,
+        steps: 0,
+        fails,
+        ends_after,
     });
-    let world = scene
-        .world
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut threads: Vec<_> = (0..LANES).map(|me| start(&world, me, worker)).collect();
+    threads.extend(SUBMITS.map(|me| start(&world, me, submits)));
+    threads.extend(REAPS.map(|me| start(&world, me, reaps)));
+    threads.push(start(&world, SUSPENDS, suspends));
+    threads.push(start(&world, ENDS, ends));
+    take_out(lack);
+    run(&world, &mut threads);
+    take_out(None);
+    drop(threads);
+    let world = world.into_inner();
     match world.wrong {
         Some(wrong) => Err(wrong),
         None if !ending && !done(&world) => Err(format!("some are lost: {:?}", world.fates)),
@@ -602,9 +584,11 @@ const FOUND_WITHIN: u64 = 60;
 fn whatever_is_taken_out_is_found() {
     let mut unnoticed = Vec::new();
     for &part in Part::ALL {
-        let found =
-            (1..=FOUND_WITHIN).find_map(|seed| Some((seed, explore(seed, Some(part)).err()?)));
-        std::eprintln!("{part:?}: {found:?}");
+        let found = (1..=FOUND_WITHIN).find_map(|seed| {
+            let wrong = explore(seed, Some(part)).err()?;
+            Some(format!("order {seed}: {wrong}"))
+        });
+        tell_mutant(&format!("{part:?}"), "", found.as_deref());
         if found.is_none() {
             unnoticed.push(part);
         }

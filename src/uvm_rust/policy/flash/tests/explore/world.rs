@@ -11,7 +11,7 @@ use super::super::super::wants::{Asks, Wants};
 use super::super::super::{BlockPages, Config, Piece, Place, Table};
 use super::Lack;
 use crate::mem::TryVec;
-use crate::policy::mask::PageMask;
+use crate::policy::mask::{PageMask, Region};
 use crate::testing::{Exploration, SpaceLock};
 use std::boxed::Box;
 use std::cell::Cell;
@@ -68,8 +68,9 @@ pub(super) struct Block {
     pub(super) used: bool,
     /// Whether a GPU copies into or out of its host memory (block->tracker).
     pub(super) gpu_works: bool,
-    /// What GPUs have still to write to host memory.
-    coming: Box<[Option<u32>; 512]>,
+    /// Pages of host memory that GPUs have still to write to, and what they write there.
+    to_come: PageMask,
+    coming: Box<[u32; 512]>,
     record: tier::Block<usize, usize>,
 }
 
@@ -104,7 +105,8 @@ impl Block {
             known: false,
             used: false,
             gpu_works: false,
-            coming: Box::new([None; 512]),
+            to_come: PageMask::EMPTY,
+            coming: Box::new([0; 512]),
             record: tier::Block::new(space),
         }
     }
@@ -119,9 +121,10 @@ impl Block {
     pub(super) fn leave_gpu(&mut self, pages: &PageMask) {
         let pages = self.on_gpu & *pages;
         for p in pages.pages().map(usize::from) {
-            self.coming[p] = Some(self.gpu[p]);
+            self.coming[p] = self.gpu[p];
             self.memory[p] = u32::MAX;
         }
+        self.to_come |= pages;
         self.gpu_works |= !pages.is_empty();
         self.on_gpu -= pages;
         self.resident |= pages;
@@ -129,17 +132,18 @@ impl Block {
 
     /// What GPUs have still to write to the pages of `lower` from `at` on, they write here.
     pub(super) fn takes_coming(&mut self, lower: &mut Self, at: u16) {
-        let coming = lower.coming[usize::from(at)..].iter_mut();
-        for (to, from) in self.coming.iter_mut().zip(coming) {
-            *to = from.take();
-        }
+        let coming = &lower.coming[usize::from(at)..];
+        self.coming[..coming.len()].copy_from_slice(coming);
+        self.to_come = lower.to_come.shifted_down(at);
+        lower.to_come &= Region::new(0, at).into();
     }
 
     /// The GPUs have done what they had to do on it (block->tracker).
     pub(super) fn wait_gpus(&mut self) {
         self.gpu_works = false;
-        for (memory, coming) in self.memory.iter_mut().zip(self.coming.iter_mut()) {
-            *memory = coming.take().unwrap_or(*memory);
+        let to_come = core::mem::take(&mut self.to_come);
+        for p in to_come.pages().map(usize::from) {
+            self.memory[p] = self.coming[p];
         }
     }
 
@@ -429,8 +433,7 @@ impl State {
                 twice |= placed.intersects(&pages);
                 placed |= pages;
                 let from = piece.place.offset;
-                let there =
-                    crate::policy::mask::Region::new(from, from + piece.pages.pages()).into();
+                let there = Region::new(from, from + piece.pages.pages()).into();
                 twice |= taken[piece.place.slot as usize].intersects(&there);
                 taken[piece.place.slot as usize] |= there;
             }

@@ -53,8 +53,8 @@ fn cast(w: &World, chunks: u32, has_ssd: bool) -> Vec<Pin<Box<dyn Future<Output 
             6..=13 => Box::pin(touches(w, 1 + w.below(30))),
             14 => Box::pin(away(w, w.now().blocks.iter().all(|b| b.space == OURS))),
             15 => Box::pin(suspend(w)),
-            16 if w.chance(4) => Box::pin(close(w, w.below(2_000) as u32)),
-            _ => Box::pin(storm(w, w.below(80) as u32)),
+            16 if w.chance(4) => Box::pin(close(w, w.below(2_000))),
+            _ => Box::pin(storm(w, w.below(80))),
         });
     }
     if has_ssd {
@@ -89,11 +89,14 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
     let mut model = Model::new(&w, others, watermark);
     let mut seen = Seen::default();
     for _ in 0..50_000 {
-        if let Some(wrong) = w.now().wrong.take() {
+        let (wrong, woken) = {
+            let s = &mut *w.now();
+            (s.wrong.take(), s.woken)
+        };
+        if let Some(wrong) = wrong {
             return Err(wrong);
         }
-        let woken = w.now().woken;
-        if let Some(um) = waits_in_vain(&w).filter(|_| !woken) {
+        if let Some(um) = if woken { None } else { waits_in_vain(&w) } {
             return Err(format!("it waits for a read of {um} that has ended"));
         }
         if model.others.is_empty() && !woken {
@@ -118,11 +121,9 @@ fn waits_in_vain(w: &World) -> Option<u32> {
         let mut blocks = s.blocks.iter();
         blocks.any(|b| b.alive && b.space == OURS && b.um == um && !b.coming().is_empty())
     };
-    let waits = w.tables.borrow().waits_for_reads();
-    waits
-        .into_iter()
-        .map(|block| block.0)
-        .find(|um| !is_read(*um))
+    let tables = w.tables.borrow();
+    let mut waits = tables.waits_for_reads().map(|block| block.0);
+    waits.find(|um| !is_read(*um))
 }
 
 /// What must be when all has ended.

@@ -46,9 +46,7 @@ pub(super) async fn program(w: &World, kernels: u32, times: u32) {
         // It computes, too.
         let slow = [1, 10, 60][w.below(3)];
         for um in [2 * id, 2 * id + 1, 2 * id + 2] {
-            for _ in 0..slow {
-                w.pause().await;
-            }
+            w.pauses(slow).await;
             fault(w, OURS, um).await;
         }
     }
@@ -158,16 +156,14 @@ async fn lock(w: &World, b: usize) {
 }
 
 /// A burst of faults that the model has no va_blocks for: the service is busy for long.
-pub(super) async fn storm(w: &World, steps: u32) {
+pub(super) async fn storm(w: &World, steps: usize) {
     w.until(|s| {
         let free = !s.serving;
         s.serving |= free;
         free.then_some(())
     })
     .await;
-    for _ in 0..steps {
-        w.pause().await;
-    }
+    w.pauses(steps).await;
     w.now().serving = false;
 }
 
@@ -213,9 +209,7 @@ pub(super) async fn policies(w: &World, b: usize) {
             }
         })
         .await;
-        for _ in 0..20 {
-            w.pause().await;
-        }
+        w.pauses(20).await;
     }
 }
 
@@ -224,9 +218,7 @@ pub(super) async fn touches(w: &World, times: usize) {
     for _ in 0..times {
         let b = w.below(w.now().blocks.len());
         touch(w, b).await;
-        for _ in 0..w.below(40) {
-            w.pause().await;
-        }
+        w.pauses(w.below(40)).await;
     }
 }
 
@@ -268,9 +260,7 @@ pub(super) async fn spills(w: &World, times: usize, of_all: bool) {
             block.stored |= left;
             block.locked = false;
         }
-        for _ in 0..w.below(60) {
-            w.pause().await;
-        }
+        w.pauses(w.below(60)).await;
     }
 }
 
@@ -278,9 +268,7 @@ pub(super) async fn spills(w: &World, times: usize, of_all: bool) {
 /// some cannot be read.
 pub(super) async fn reads(w: &World, times: usize, apart: usize) {
     for _ in 0..times {
-        for _ in 0..w.below(apart) {
-            w.pause().await;
-        }
+        w.pauses(w.below(apart)).await;
         let next = w.now().reads.pop();
         let Some(b) = next else { continue };
         lock(w, b).await;
@@ -314,9 +302,7 @@ pub(super) async fn reads_of_others(w: &World, times: usize) {
             block.locked = false;
             reads
         };
-        for _ in 0..w.below(60) {
-            w.pause().await;
-        }
+        w.pauses(w.below(60)).await;
         lock(w, b).await;
         let s = &mut *w.now();
         let block = &mut s.blocks[b];
@@ -352,9 +338,7 @@ pub(super) async fn away(w: &World, for_all: bool) {
         }
     })
     .await;
-    for _ in 0..10 {
-        w.pause().await;
-    }
+    w.pauses(10).await;
     writing(w, |w| w.now().registered = true).await;
 }
 
@@ -366,17 +350,13 @@ pub(super) async fn suspend(w: &World) {
         free.then_some(())
     })
     .await;
-    for _ in 0..10 {
-        w.pause().await;
-    }
+    w.pauses(10).await;
     w.now().suspended = false;
 }
 
 /// The process closes the device: its VA space ends, while its worker may be at work.
-pub(super) async fn close(w: &World, after: u32) {
-    for _ in 0..after {
-        w.pause().await;
-    }
+pub(super) async fn close(w: &World, after: usize) {
+    w.pauses(after).await;
     w.now().stopping = true;
 }
 
