@@ -61,7 +61,7 @@ export SSD=/dev/$SSD SECOND_SSD=/dev/$SECOND_SSD BAD_SSD=/dev/$BAD_SSD
 delayed='delayed() {
 	local at=/sys/kernel/config/nullb/delay set
 	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config || return
-	mkdir "$at" || return
+	mkdir "$at"
 	for set in size="$1" completion_nsec="$2" irqmode=2 memory_backed=1 discard=1 blocksize=4096 \
 		max_sectors=4096 hw_queue_depth=128 power=1; do
 		echo "${set#*=}" >"$at/${set%%=*}" || return
