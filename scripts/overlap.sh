@@ -10,8 +10,9 @@
 #
 #   overlap.sh [REPORT]    out/ssd.json
 #
-# Environment: MIB (512), RATE (16), DELAY_US (what it takes to move RATE MiB a second by two operations of 2 MiB
-# at a time), DEVICE=both|nvme|delay (one device alone).
+# Environment: MIB (512), RATE (16), DELAY_US (three quarters of what would make RATE MiB a second of two operations
+# of 2 MiB at a time: the emulator takes the rest to hand them over, and reading is about as slow as
+# copying), DEVICE=both|nvme|delay (one device alone).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
@@ -20,7 +21,7 @@ mkdir -p out
 
 cargo build --release --quiet -p uvm-suite
 mib=${MIB:-512} rate=${RATE:-16}
-delay_us=${DELAY_US:-$((2 * 2 * 1000000 / rate))} only=
+delay_us=${DELAY_US:-$((3 * 1000000 / rate))} only=
 nvme="an emulated NVMe" delay="a device that takes $delay_us us for each operation"
 case ${DEVICE:-both} in
 both) from="$nvme, and from $delay" ;;

@@ -44,16 +44,16 @@ mkdir -p "$work/sys/block/delay/queue"
 overlap "$work/report" && [ "$(sed -n 2,3p "$work/set" | paste -sd' ')" = "copy_mib_s=16 576M" ] &&
 	grep -q uvm_rust_prefetch=1 "$work/set" && grep -q "bps-total=$((16 << 20))" "$work/devices"
 check "the NVMe and the GPU move 16 MiB a second, and the driver prefetches"
-guest && grep -qx "/dev/nvme1n1 /dev/nvme2n1 /dev/nvme0n1 /dev/delay 250000 --overlap $work/report --mib 512" "$work/said"
-check "the program is told of each device, and of the time that two operations of 2 MiB take at that rate"
+guest && grep -qx "/dev/nvme1n1 /dev/nvme2n1 /dev/nvme0n1 /dev/delay 187500 --overlap $work/report --mib 512" "$work/said"
+check "the program is told of each device, and how long an operation of the last one takes"
 at=$work/sys/kernel/config/nullb/delay
-[ "$(cat "$at"/{size,completion_nsec,irqmode,memory_backed,power} | paste -sd' ')" = "576 250000000 2 1 1" ] &&
+[ "$(cat "$at"/{size,completion_nsec,irqmode,memory_backed,power} | paste -sd' ')" = "576 187500000 2 1 1" ] &&
 	[ "$(cat "$at"/{max_sectors,blocksize,discard} | paste -sd' ')" = "4096 4096 1" ] && [ "$(cat "$at/hw_queue_depth")" -ge 64 ] && [ "$(cat "$work/sys/block/delay/queue/max_sectors_kb")" = 2048 ]
 check "each operation takes that time, of up to 2 MiB, many at a time, and keeps what was written"
 
 rm -rf "$at"
-MIB=64 RATE=32 DEVICE=delay overlap "$work/report" && guest && [ "$(cat "$at/completion_nsec")" = 125000000 ] &&
-	grep -q -- "125000 --overlap $work/report --mib 64 --only a delay: \$" "$work/said"
+MIB=64 RATE=32 DEVICE=delay overlap "$work/report" && guest && [ "$(cat "$at/completion_nsec")" = 93750000 ] &&
+	grep -q -- " 93750 --overlap $work/report --mib 64 --only a delay: \$" "$work/said"
 check "at twice the rate half the time, and one device alone"
 DEVICE=nvme overlap "$work/report" && guest && grep -q -- " none none --overlap $work/report --mib 512\$" "$work/said"
 check "the NVMe alone"
