@@ -3,11 +3,13 @@
 # Run a command in the VM with three emulated NVMe: one for the SSD tier, a second like it
 # for stripes, and one of 64 MiB, of which some sectors are bad, for tests. Their names are in
 # the variables SSD, SECOND_SSD and BAD_SSD there, as the kernel may find any of them first.
+# With DELAY_US there is also DELAY_SSD, in the guest's memory: each of its operations takes so
+# many microseconds, however large it is and however many are under way (null_blk).
 #
 #   ssd.sh COMMAND     such as: ssd.sh 'target/release/flash --bad-device $BAD_SSD'
 #
 # Environment: SSD_MB (128), SSD_MIB_S (MiB that each of the first two moves in a second; no
-# limit), and what vm.sh knows.
+# limit), DELAY_US, and what vm.sh knows.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$TOP"
@@ -54,5 +56,23 @@ named='named() {
 SSD=$(named ssd) && SECOND_SSD=$(named second) && BAD_SSD=$(named bad) || exit
 export SSD=/dev/$SSD SECOND_SSD=/dev/$SECOND_SSD BAD_SSD=/dev/$BAD_SSD
 '
+# A request is one operation of up to 2 MiB, and what is trimmed gives its memory back.
+# shellcheck disable=SC2016
+delayed='delayed() {
+	local at=/sys/kernel/config/nullb/delay set
+	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config || return
+	mkdir "$at"
+	for set in size="$1" completion_nsec="$2" irqmode=2 memory_backed=1 discard=1 blocksize=4096 \
+		max_sectors=4096 hw_queue_depth=128 power=1; do
+		echo "${set#*=}" >"$at/${set%%=*}" || return
+	done
+	echo 2048 >/sys/block/delay/queue/max_sectors_kb
+}
+'
+if [ -n "${DELAY_US:-}" ]; then
+	named+=$delayed"delayed ${SSD_MB:-128} $((DELAY_US * 1000)) || exit
+export DELAY_SSD=/dev/delay DELAY_US=$DELAY_US
+"
+fi
 DRIVER=rust VIDMEM=${VIDMEM:-32M} UVM_PARAMS="uvm_rust_flash=1 ${UVM_PARAMS:-}" QEMU_OPTS="${devices[*]} ${QEMU_OPTS:-}" \
 	"$TOP/scripts/vm.sh" "$named$*"

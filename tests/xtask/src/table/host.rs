@@ -66,6 +66,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("test-sh", "tests/scripts/parts.sh"),
     ("versions", "tests/scripts/versions.sh"),
     ("torch-demo", "tests/scripts/torch-demo.sh"),
+    ("overlap-sh", "tests/scripts/overlap.sh"),
 ];
 
 const SHELLCHECK: &str = "shellcheck -x scripts/*.sh tests/scripts/*.sh tests/parts/*.sh \

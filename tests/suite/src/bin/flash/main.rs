@@ -19,6 +19,7 @@ mod paths;
 mod queue;
 mod random;
 mod rig;
+mod saturated;
 mod scarce;
 mod silent;
 mod stripe;

@@ -52,7 +52,7 @@ pub(crate) fn demo(suite: &mut Suite, out: &Path, mib: u64) {
             ratio: one_s / two_s,
         };
         println!("# {stripe:.3?}");
-        write_report("stripe", stripe, out)?;
+        write_report(&["stripe"], stripe, out)?;
         ensure!(
             stripe.ratio >= FASTER,
             "two devices are read only {:.2} times as fast as one",
