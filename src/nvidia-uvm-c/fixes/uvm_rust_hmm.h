@@ -229,13 +229,14 @@ static inline NV_STATUS uvm_rust_fault_shared(NV_STATUS status)
 
 /*
  * UVM_MIGRATE begins anew as well. Else it would map the pages that it leaves on the GPU. Upstream begins anew without end, and
- * holds mmap_lock and the VA space's lock meanwhile; so who is to die does not, and neither does a thread that no signal ends.
+ * holds mmap_lock and the VA space's lock meanwhile; so who is to die does not. Neither does the thread that services faults: it
+ * comes back to the fault, and to those of others before.
  */
 static inline NV_STATUS uvm_rust_migrate_anew(void)
 {
-	if (fatal_signal_pending(current) || (current->flags & PF_KTHREAD))
+	if (fatal_signal_pending(current))
 		return NV_ERR_BUSY_RETRY;
-	return NV_ERR_MORE_PROCESSING_REQUIRED;
+	return current->flags & PF_KTHREAD ? NV_WARN_MORE_PROCESSING_REQUIRED : NV_ERR_MORE_PROCESSING_REQUIRED;
 }
 
 static inline NV_STATUS uvm_rust_migrate_shared(NV_STATUS status)
@@ -285,6 +286,7 @@ static inline int uvm_rust_migrate_vma_setup(struct migrate_vma *args)
 	return uvm_rust_isolate_vma(args);
 }
 #define migrate_vma_setup uvm_rust_migrate_vma_setup
+#define migrate_device_range uvm_rust_isolate_range
 
 /*
  * Whether a page that is to be moved has no new page: upstream forgets that an allocation

@@ -12,7 +12,7 @@
  * So a thread that isolates only tries the lock. If it fails, the GPUs keep what they map, which is right only as long as
  * no page moves: all that has been isolated is put back, where it was, and the thread isolates anew. A thread
  * without a va_block of its own waits in between for the one that it missed, with nothing of Linux's; any other sleeps
- * for a moment, and gives up in the end. The caller then finds that Linux has isolated no page, as where somebody holds them.
+ * for a moment. If it gives up, the caller finds that Linux has isolated no page, as where somebody holds them.
  *
  * A huge page that is to be isolated is split first, and what it consists of then may move: to the page of zeros. So the
  * lock is only tried where the pages are mapped one by one.
@@ -28,8 +28,9 @@
 #include "uvm_thread_context.h"
 #include "uvm_va_block.h"
 
-/* How often a thread isolates anew. */
-#define ISOLATE_TRIES 16
+/* How often a thread isolates anew; one that has a va_block, for which others wait, and which its caller may let go. */
+#define ISOLATE_TRIES		16
+#define ISOLATE_TRIES_LOCKED	4
 
 /* A thread that has Linux isolate pages. It lives on that thread's stack. */
 struct uvm_rust_isolation {
@@ -54,6 +55,9 @@ static struct uvm_rust_isolation *uvm_rust_isolation(void)
 {
 	struct uvm_rust_isolation *isolation, *found = NULL;
 
+	/* This thread's would be seen. */
+	if (list_empty(&isolating))
+		return NULL;
 	spin_lock(&isolating_lock);
 	list_for_each_entry(isolation, &isolating, list) {
 		if (isolation->thread == current)
@@ -134,17 +138,17 @@ static bool isolation_missed(struct uvm_rust_isolation *isolation)
 	return isolation->is_missed;
 }
 
-/* Called once the pages are put back. False if there were @tries enough. */
-static bool isolates_anew(struct uvm_rust_isolation *isolation, unsigned int *tries)
+/* Called once the pages are put back. False if the @tries so far are enough. */
+static bool isolates_anew(struct uvm_rust_isolation *isolation, unsigned int tries)
 {
 	if (isolation->missed) {
 		uvm_mutex_lock(&isolation->missed->lock);
 		uvm_mutex_unlock(&isolation->missed->lock);
 		uvm_va_block_release(isolation->missed);
-	} else if (*tries) {
+	} else if (tries < ISOLATE_TRIES_LOCKED) {
 		usleep_range(100, 500);
 	}
-	return (*tries)-- > 0;
+	return tries < (isolation->has_lock ? ISOLATE_TRIES_LOCKED : ISOLATE_TRIES);
 }
 
 /*
@@ -175,7 +179,7 @@ static int uvm_rust_isolate_vma(struct migrate_vma *args)
 {
 	unsigned long pages = (args->end - args->start) >> PAGE_SHIFT;
 	struct uvm_rust_isolation isolation;
-	unsigned int tries = ISOLATE_TRIES;
+	unsigned int tries = 0;
 	int ret;
 
 	if (!uvm_rust_fix_isolation || !is_mapped_by_pages(args->vma->vm_mm, args->start))
@@ -190,15 +194,15 @@ static int uvm_rust_isolate_vma(struct migrate_vma *args)
 		migrate_vma_finalize(args);
 		memset(args->src, 0, pages * sizeof(*args->src));
 		args->cpages = args->npages = 0;
-	} while (isolates_anew(&isolation, &tries));
+	} while (isolates_anew(&isolation, ++tries));
 	return ret;
 }
 
-/* The same for @npages pages of a GPU. */
+/* The same for @npages pages of a GPU. An eviction comes back to its pages by itself, and asks for them one by one. */
 static int uvm_rust_isolate_range(unsigned long *src, unsigned long start, unsigned long npages)
 {
 	struct uvm_rust_isolation isolation;
-	unsigned int tries = ISOLATE_TRIES;
+	unsigned int tries = 0;
 	int ret;
 
 	if (!uvm_rust_fix_isolation)
@@ -214,7 +218,6 @@ static int uvm_rust_isolate_range(unsigned long *src, unsigned long start, unsig
 			migrate_device_finalize(src + i, &none, 1);
 			src[i] = 0;
 		}
-	} while (isolates_anew(&isolation, &tries));
+	} while (!isolation.has_lock && isolates_anew(&isolation, ++tries));
 	return ret;
 }
-#define migrate_device_range	uvm_rust_isolate_range

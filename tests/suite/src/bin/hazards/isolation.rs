@@ -12,36 +12,41 @@ use std::time::{Duration, Instant};
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{
     ensure, skip, stacks, this_program, who_waits, Failure, Forked, Outcome, Pass, Suite,
+    EVICTING_ORDINARY,
 };
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Process, BLOCK, PAGE};
 
-use crate::half_way::ACROSS_POLICIES;
 use crate::held::rm_wants_all;
 use crate::{gpu_writes, start, start_ordinary, WORDS};
 
 /// How long the processes of a test may take in all; they take some seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// How long each has to come to where it would wait, while the thread that moves memory has the va_block.
 const STEP: Duration = Duration::from_millis(700);
 /// How long processes go on in loops.
 const LOOPS: Duration = Duration::from_secs(4);
 
 /// What happens meanwhile, and the value of `uvm_rust_test_copy` that has the thread wait which moves memory.
-const WAYS: [(&str, Option<&str>); 4] = [
+const WAYS: [(&str, Option<&str>); 6] = [
     (
         "RM evicts what mremap() moved there, and a child ends",
         Some("2"),
     ),
     ("a child reads of it, and another one ends", Some("2")),
     ("a child moves the same memory", Some("3")),
+    (
+        "a child moves the same memory, and it is evicted",
+        Some("3"),
+    ),
+    ("a child that waits for it is killed", Some("2")),
     ("children read of it, fork and end, in loops", None),
 ];
 
 pub(crate) fn run(suite: &mut Suite) {
     for (way, value) in WAYS {
         let name = format!("isolation: a va_block migrates while {way}");
-        suite.test(&name, ACROSS_POLICIES, || goes_on(way, value));
+        suite.test(&name, EVICTING_ORDINARY, || goes_on(way, value));
     }
 }
 
@@ -81,7 +86,9 @@ pub(crate) fn child_isolates(way: &str) -> ExitCode {
     let outcome = match WAYS.iter().position(|(name, _)| *name == way) {
         Some(0) => stray(),
         Some(1) => read_by_child(),
-        Some(2) => two_spaces(),
+        Some(2) => two_spaces(false),
+        Some(3) => two_spaces(true),
+        Some(4) => killed(),
         _ => loops(),
     };
     match outcome {
@@ -162,13 +169,70 @@ fn read_by_child() -> Result<(), Failure> {
     all_there(&buffer, 6)
 }
 
-/// A child has a VA space of its own. Either moves a part of what both have, at the same addresses.
-fn two_spaces() -> Result<(), Failure> {
+/// A child has a VA space of its own. Either moves a part of what both have, at the same addresses; or RM evicts what the parent
+/// has on the GPU, and the child as well, to Linux.
+fn two_spaces(evicts: bool) -> Result<(), Failure> {
     let (process, gpu) = start()?;
     let buffer = filled(WORDS, 7)?;
     migrate(&process, &buffer, 32..48, gpu.uuid())?;
+    let (mut here, child) = mover(&buffer)?;
+    let set = waits("3")?;
+    scope(|scope| -> Result<(), Failure> {
+        let moves = scope.spawn(|| -> Result<(), Failure> {
+            if evicts {
+                // The child has its va_block by then, and the page that is evicted may stay.
+                sleep(STEP / 2);
+                rm_wants_all(&gpu)?;
+            } else {
+                migrate(&process, &buffer, 0..16, gpu.uuid())?;
+            }
+            Ok(())
+        });
+        here.write_all(&[1])?;
+        sleep(2 * STEP);
+        drop(set);
+        result_of(moves)??;
+        Ok(())
+    })?;
+    ensure!(child.wait()?.success(), "the child");
+    if !evicts {
+        all_on(&process, &buffer, 0..16, &gpu)?;
+    }
+    all_there(&buffer, 7)?;
+    gpu_writes(&gpu, &buffer, 9)?;
+    all_there(&buffer, 9)
+}
+
+/// The child of [`two_spaces()`] waits for its parent's va_block, and ends when it is to.
+fn killed() -> Result<(), Failure> {
+    /// How long that may take. The parent has its va_block twice as long.
+    const MOST: Duration = Duration::from_secs(5);
+    let (process, gpu) = start()?;
+    let buffer = filled(WORDS, 7)?;
+    migrate(&process, &buffer, 32..48, gpu.uuid())?;
+    let (mut here, child) = mover(&buffer)?;
+    let set = waits("2")?;
+    scope(|scope| -> Result<(), Failure> {
+        let moves = scope.spawn(|| migrate(&process, &buffer, 32..48, Uuid::CPU));
+        sleep(STEP);
+        here.write_all(&[1])?;
+        sleep(STEP);
+        let begin = Instant::now();
+        // This kills it.
+        drop(child);
+        let took = begin.elapsed();
+        drop(set);
+        ensure!(took < MOST, "its end took {took:?}");
+        result_of(moves)??;
+        Ok(())
+    })?;
+    all_there(&buffer, 7)
+}
+
+/// A child that has its va_block, and moves memory when it is told to.
+fn mover(buffer: &Buffer<u64>) -> Result<(UnixStream, Forked), Failure> {
     let (mut here, mut there) = UnixStream::pair()?;
-    let child = Forked::new(|| match moves_too(&buffer, &mut there) {
+    let child = Forked::new(move || match moves_too(buffer, &mut there) {
         Ok(()) => true,
         Err(failure) => {
             println!("# the child: {failure:?}");
@@ -176,23 +240,10 @@ fn two_spaces() -> Result<(), Failure> {
         }
     })?;
     here.read_exact(&mut [0])?;
-    let set = waits("3")?;
-    scope(|scope| -> Result<(), Failure> {
-        let moves = scope.spawn(|| migrate(&process, &buffer, 0..16, gpu.uuid()));
-        here.write_all(&[1])?;
-        sleep(STEP);
-        drop(set);
-        result_of(moves)??;
-        Ok(())
-    })?;
-    ensure!(child.wait()?.success(), "the child");
-    all_on(&process, &buffer, 0..16, &gpu)?;
-    all_there(&buffer, 7)?;
-    gpu_writes(&gpu, &buffer, 9)?;
-    all_there(&buffer, 9)
+    Ok((here, child))
 }
 
-/// The child of [`two_spaces()`].
+/// What [`mover()`] does.
 fn moves_too(buffer: &Buffer<u64>, parent: &mut UnixStream) -> Result<(), Failure> {
     let (process, gpu) = start()?;
     migrate(&process, buffer, 48..64, gpu.uuid())?;
