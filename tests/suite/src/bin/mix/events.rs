@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What happens to all processes, or to some, by the parent's hand and by its own random numbers.
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use oorandom::Rand64;
@@ -29,8 +30,6 @@ enum Lasting<'a> {
     Slow(&'a Group),
     /// RM's client that keeps memory.
     Kept(#[allow(dead_code)] Vgpu),
-    /// All ordinary memory is held.
-    Held(#[allow(dead_code)] SetParameter),
 }
 
 impl Drop for Lasting<'_> {
@@ -38,7 +37,7 @@ impl Drop for Lasting<'_> {
         match self {
             Self::Limit(group) => drop(group.limit("max")),
             Self::Slow(group) => drop(group.slow_from("max")),
-            Self::Kept(_) | Self::Held(_) => {}
+            Self::Kept(_) => {}
         }
     }
 }
@@ -56,6 +55,9 @@ pub(crate) struct Events<'a> {
     /// How many operations there are when the next one comes.
     next: u64,
     lasting: Vec<(Instant, Lasting<'a>)>,
+    /// Who has all ordinary memory held for a while. What needs a GPU's memory for three seconds meanwhile fails, and this thread may
+    /// take longer for what happens next.
+    holder: Option<JoinHandle<()>>,
     /// When the last limit was lifted.
     lifted: Option<Instant>,
 }
@@ -63,6 +65,7 @@ pub(crate) struct Events<'a> {
 impl Drop for Events<'_> {
     /// What was to fail so many times may not have been asked for as often.
     fn drop(&mut self) {
+        self.let_go();
         for kind in [vgpu::INJECT_FAULT_BUFFER_FULL, vgpu::INJECT_PMA_FAILURE] {
             let _ = self.inject(kind, 0, 0);
         }
@@ -90,6 +93,7 @@ impl<'a> Events<'a> {
             possible: has.possible(FIRST_EVENT, &EVENTS, &options.without),
             next: EVERY,
             lasting: Vec::new(),
+            holder: None,
             lifted: None,
         })
     }
@@ -168,6 +172,14 @@ impl<'a> Events<'a> {
         self.lasting.push((Instant::now() + time, what));
     }
 
+    /// Waits until nobody has memory held.
+    fn let_go(&mut self) {
+        if let Some(holder) = self.holder.take() {
+            // It cannot panic, and puts back in any case what it found.
+            let _ = holder.join();
+        }
+    }
+
     fn inject(&self, kind: u32, count: u64, skip: u64) -> Result<u32, Failure> {
         let done = self.device.inject(Inject {
             kind,
@@ -205,10 +217,15 @@ impl<'a> Events<'a> {
             }
             (Event::Keep, _) => self.rm_keeps()?,
             (Event::Held, _) => {
+                let time = self.millis(20, 300);
+                // Two at a time would each put back what it found, and the second one has found the first one's.
+                self.let_go();
                 let set = SetParameter::new("nvidia_uvm", "uvm_rust_test_held", "1")?;
                 let set = set.ok_or("this nvidia-uvm.ko has no parameter uvm_rust_test_held")?;
-                let time = self.millis(20, 300);
-                self.last(time, Lasting::Held(set));
+                self.holder = Some(std::thread::spawn(move || {
+                    std::thread::sleep(time);
+                    drop(set);
+                }));
             }
             (Event::Sleep, _) => {
                 let time = self.millis(20, 200);
