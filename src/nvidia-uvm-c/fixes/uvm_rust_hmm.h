@@ -149,16 +149,34 @@ static inline bool uvm_rust_all_writable(const unsigned long *pfns, uvm_va_block
 	return true;
 }
 
+/* Whether one of the @pages that @asked names is still on a GPU and write-protected, by what Linux said last. */
+static bool uvm_rust_on_gpu(const struct hmm_range *range, unsigned long pages, const unsigned long *asked)
+{
+	unsigned long i;
+
+	for_each_set_bit(i, asked, pages) {
+		unsigned long pfn = range->hmm_pfns[i];
+
+		if ((pfn & (HMM_PFN_VALID | HMM_PFN_WRITE)) == HMM_PFN_VALID &&
+		    is_device_private_page(hmm_pfn_to_page(pfn)))
+			return true;
+	}
+	return false;
+}
+
 /*
  * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has
  * write-protected, a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So
  * whoever asks is told to ask again.
+ *
+ * Linux does not say where a page is that somebody has isolated, and who may put it back. So Linux is first asked for what it
+ * does not know as for a read, for which a page may stay on its GPU.
  */
 static int uvm_rust_range_fault(struct hmm_range *range)
 {
 	const unsigned long write = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE, pages = (range->end - range->start) >> PAGE_SHIFT;
 	unsigned long asked[PAGES_PER_UVM_VA_BLOCK / BITS_PER_LONG] = { 0 };
-	bool on_gpu = false;
+	bool is_unknown = false;
 	int ret;
 
 	if (!uvm_rust_fix_forked || pages > PAGES_PER_UVM_VA_BLOCK)
@@ -172,16 +190,22 @@ static int uvm_rust_range_fault(struct hmm_range *range)
 	}
 	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
 	ret = hmm_range_fault(range);
+	if (!ret && uvm_rust_on_gpu(range, pages, asked))
+		ret = -EBUSY;
 	for (unsigned long i = 0; i < pages; i++) {
-		unsigned long pfn = range->hmm_pfns[i];
+		bool is_known = range->hmm_pfns[i] & HMM_PFN_VALID;
 
-		on_gpu |= test_bit(i, asked) && (pfn & (HMM_PFN_VALID | HMM_PFN_WRITE)) == HMM_PFN_VALID &&
-			  is_device_private_page(hmm_pfn_to_page(pfn));
-		range->hmm_pfns[i] = test_bit(i, asked) ? write : HMM_PFN_REQ_FAULT;
+		is_unknown |= !is_known;
+		range->hmm_pfns[i] = is_known ? 0 : HMM_PFN_REQ_FAULT;
 	}
-	if (ret)
-		return ret;
-	return on_gpu ? -EBUSY : hmm_range_fault(range);
+	if (!ret && is_unknown) {
+		ret = hmm_range_fault(range);
+		if (!ret && uvm_rust_on_gpu(range, pages, asked))
+			ret = -EBUSY;
+	}
+	for (unsigned long i = 0; i < pages; i++)
+		range->hmm_pfns[i] = test_bit(i, asked) ? write : HMM_PFN_REQ_FAULT;
+	return ret ? ret : hmm_range_fault(range);
 }
 
 #define hmm_range_fault uvm_rust_range_fault
