@@ -243,7 +243,7 @@ fn mover(buffer: &Buffer<u64>) -> Result<(UnixStream, Forked), Failure> {
     Ok((here, child))
 }
 
-/// What [`mover()`] does.
+/// What the child of [`mover()`] does, with a GPU of its own.
 fn moves_too(buffer: &Buffer<u64>, parent: &mut UnixStream) -> Result<(), Failure> {
     let (process, gpu) = start()?;
     migrate(&process, buffer, 48..64, gpu.uuid())?;
