@@ -34,6 +34,7 @@
 	fix(cpu_fault, "A CPU fault on ordinary memory does not wait for who unregisters a GPU; 0: each waits for the other")	\
 	fix(nvlink_lock, "A CPU fault that asked for errors of NVLink's has the VA space's lock once, and keeps those GPUs (570 and later); 0: twice, and a process never ends")	\
 	fix(forked, "A GPU gets no page of ordinary memory that a forked process has as well; 0: that process sees what the GPU writes")	\
+	fix(isolation, "Who isolates ordinary memory waits for no va_block with Linux's locks held; 0: three processes wait for each other")	\
 	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing, and fails if it could not duplicate; 0: writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
 	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\
@@ -88,6 +89,9 @@ NV_STATUS uvm_rust_hmm_evict_pfn(unsigned long pfn);
 bool uvm_rust_all_held(void);
 /* For tests: whether copies of ordinary memory to the host fail (uvm_rust_test_copy). */
 bool uvm_rust_test_copy_fails(void);
+/* The same parameter's other values: time for others once pages are isolated, and before they are. Both sleep. */
+void uvm_rust_test_isolated(void);
+void uvm_rust_test_isolates(void);
 /* For tests: time for others to take a chunk that a failed eviction has freed. Sleeps. */
 void uvm_rust_test_freed(void);
 

@@ -13,7 +13,8 @@
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_on_hmm.h"
 
-#ifdef CONFIG_MMU_NOTIFIER
+#if UVM_IS_CONFIG_HMM()
+#include "uvm_rust_isolation.h"
 
 /* Upstream's one table of this kind. Set before the first notifier that needs it. */
 static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
@@ -42,16 +43,20 @@ static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
 static inline bool uvm_rust_hmm_invalidate(struct mmu_interval_notifier *notifier,
 					   const struct mmu_notifier_range *range, unsigned long cur_seq)
 {
-	unsigned int flags;
-	bool done;
+	struct uvm_rust_isolation *isolation = uvm_rust_isolation();
+	bool before = uvm_rust_notifies(isolation, range), done;
+	unsigned int flags = 0;
 
-	if (!uvm_rust_fix_reclaim)
-		return READ_ONCE(uvm_rust_hmm_upstream_ops)->invalidate(notifier, range, cur_seq);
-	flags = memalloc_noreclaim_save();
-	lockdep_off();
+	if (uvm_rust_fix_reclaim) {
+		flags = memalloc_noreclaim_save();
+		lockdep_off();
+	}
 	done = READ_ONCE(uvm_rust_hmm_upstream_ops)->invalidate(notifier, range, cur_seq);
-	lockdep_on();
-	memalloc_noreclaim_restore(flags);
+	if (uvm_rust_fix_reclaim) {
+		lockdep_on();
+		memalloc_noreclaim_restore(flags);
+	}
+	uvm_rust_notified(isolation, before);
 	return done;
 }
 
@@ -144,16 +149,34 @@ static inline bool uvm_rust_all_writable(const unsigned long *pfns, uvm_va_block
 	return true;
 }
 
+/* Whether one of the @pages that @asked names is still on a GPU and write-protected, by what Linux said last. */
+static bool uvm_rust_on_gpu(const struct hmm_range *range, unsigned long pages, const unsigned long *asked)
+{
+	unsigned long i;
+
+	for_each_set_bit(i, asked, pages) {
+		unsigned long pfn = range->hmm_pfns[i];
+
+		if ((pfn & (HMM_PFN_VALID | HMM_PFN_WRITE)) == HMM_PFN_VALID &&
+		    is_device_private_page(hmm_pfn_to_page(pfn)))
+			return true;
+	}
+	return false;
+}
+
 /*
  * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has
  * write-protected, a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So
  * whoever asks is told to ask again.
+ *
+ * Linux does not say where a page is that somebody has isolated, and who may put it back. So Linux is first asked for what it
+ * does not know as for a read, for which a page may stay on its GPU.
  */
 static int uvm_rust_range_fault(struct hmm_range *range)
 {
 	const unsigned long write = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE, pages = (range->end - range->start) >> PAGE_SHIFT;
 	unsigned long asked[PAGES_PER_UVM_VA_BLOCK / BITS_PER_LONG] = { 0 };
-	bool on_gpu = false;
+	bool is_unknown = false;
 	int ret;
 
 	if (!uvm_rust_fix_forked || pages > PAGES_PER_UVM_VA_BLOCK)
@@ -167,16 +190,22 @@ static int uvm_rust_range_fault(struct hmm_range *range)
 	}
 	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
 	ret = hmm_range_fault(range);
+	if (!ret && uvm_rust_on_gpu(range, pages, asked))
+		ret = -EBUSY;
 	for (unsigned long i = 0; i < pages; i++) {
-		unsigned long pfn = range->hmm_pfns[i];
+		bool is_known = range->hmm_pfns[i] & HMM_PFN_VALID;
 
-		on_gpu |= test_bit(i, asked) && (pfn & (HMM_PFN_VALID | HMM_PFN_WRITE)) == HMM_PFN_VALID &&
-			  is_device_private_page(hmm_pfn_to_page(pfn));
-		range->hmm_pfns[i] = test_bit(i, asked) ? write : HMM_PFN_REQ_FAULT;
+		is_unknown |= !is_known;
+		range->hmm_pfns[i] = is_known ? 0 : HMM_PFN_REQ_FAULT;
 	}
-	if (ret)
-		return ret;
-	return on_gpu ? -EBUSY : hmm_range_fault(range);
+	if (!ret && is_unknown) {
+		ret = hmm_range_fault(range);
+		if (!ret && uvm_rust_on_gpu(range, pages, asked))
+			ret = -EBUSY;
+	}
+	for (unsigned long i = 0; i < pages; i++)
+		range->hmm_pfns[i] = test_bit(i, asked) ? write : HMM_PFN_REQ_FAULT;
+	return ret ? ret : hmm_range_fault(range);
 }
 
 #define hmm_range_fault uvm_rust_range_fault
@@ -222,10 +251,40 @@ static inline NV_STATUS uvm_rust_fault_shared(NV_STATUS status)
 	return status == NV_OK ? NV_WARN_MORE_PROCESSING_REQUIRED : status;
 }
 
-/* UVM_MIGRATE begins anew as well. Else it would map the pages that it leaves on the GPU. */
+/*
+ * UVM_MIGRATE begins anew as well. Else it would map the pages that it leaves on the GPU. Upstream begins anew without end, and
+ * holds mmap_lock and the VA space's lock meanwhile; so who is to die does not. Neither does the thread that services faults: it
+ * comes back to the fault, and to those of others before.
+ */
+static inline NV_STATUS uvm_rust_migrate_anew(void)
+{
+	if (fatal_signal_pending(current))
+		return NV_ERR_BUSY_RETRY;
+	return current->flags & PF_KTHREAD ? NV_WARN_MORE_PROCESSING_REQUIRED : NV_ERR_MORE_PROCESSING_REQUIRED;
+}
+
 static inline NV_STATUS uvm_rust_migrate_shared(NV_STATUS status)
 {
-	return status == NV_OK || status == NV_WARN_MORE_PROCESSING_REQUIRED ? NV_ERR_MORE_PROCESSING_REQUIRED : status;
+	return status == NV_OK || status == NV_WARN_MORE_PROCESSING_REQUIRED ? uvm_rust_migrate_anew() : status;
+}
+
+/* --- va_blocks that others have locked -------------------------------------------------- */
+
+static inline bool uvm_rust_gave_up(const struct migrate_vma *args)
+{
+	return !args->npages;
+}
+
+/*
+ * UVM_MIGRATE has isolated nothing, as others had a va_block that it needs: uvm_rust_isolation.h. Upstream would leave the pages
+ * where they are, and say that it has moved them. The va_block's lock is let go, as those others may need it.
+ */
+static inline NV_STATUS uvm_rust_migrate_later(uvm_va_block_t *va_block)
+{
+	uvm_mutex_unlock(&va_block->lock);
+	usleep_range(1000, 2000);
+	uvm_mutex_lock(&va_block->lock);
+	return uvm_rust_migrate_anew();
 }
 
 /* --- copies to the host that fail ---------------------------------------------------- */
@@ -247,9 +306,11 @@ static inline int uvm_rust_migrate_vma_setup(struct migrate_vma *args)
 {
 	if (uvm_rust_fix_copies)
 		memset(args->dst, 0, ((args->end - args->start) >> PAGE_SHIFT) * sizeof(*args->dst));
-	return migrate_vma_setup(args);
+	uvm_rust_test_isolates();
+	return uvm_rust_isolate_vma(args);
 }
 #define migrate_vma_setup uvm_rust_migrate_vma_setup
+#define migrate_device_range uvm_rust_isolate_range
 
 /*
  * Whether a page that is to be moved has no new page: upstream forgets that an allocation
@@ -278,6 +339,8 @@ static NV_STATUS uvm_rust_hmm_make_resident_copy(uvm_va_block_t *va_block, uvm_v
 	unsigned long *src_pfns = context->hmm.src_pfns, *dst_pfns = context->hmm.dst_pfns;
 	NV_STATUS status = NV_OK;
 
+	if (UVM_ID_IS_CPU(to))
+		uvm_rust_test_isolated();
 	if (UVM_ID_IS_CPU(to) &&
 	    (uvm_rust_test_copy_fails() ||
 	     (uvm_rust_fix_copies && uvm_rust_lacks_page(region, mask, src_pfns, dst_pfns))))

@@ -126,14 +126,43 @@ bool uvm_rust_all_held(void)
 	return unlikely(READ_ONCE(uvm_rust_test_held)) && uvm_enable_builtin_tests;
 }
 
-static bool uvm_rust_test_copy;
-module_param(uvm_rust_test_copy, bool, 0600);
+#define TEST_COPY_FAILS		1
+#define TEST_COPY_WAITS		2
+#define TEST_ISOLATING_WAITS	3
+/* How long a test may have others wait, in ms. */
+#define TEST_WAITS_MS		10000
+
+static unsigned int uvm_rust_test_copy;
+module_param(uvm_rust_test_copy, uint, 0600);
 MODULE_PARM_DESC(uvm_rust_test_copy,
-		 "For tests, with uvm_enable_builtin_tests=1: copies of ordinary memory to the host fail (default 0)");
+		 "For tests, with uvm_enable_builtin_tests=1: 1: copies of ordinary memory to the host fail; 2: an eviction or UVM_MIGRATE that has isolated pages for one waits as long as this is so; 3: who is about to isolate pages waits (default 0)");
+
+static bool test_copy_is(unsigned int what)
+{
+	return unlikely(READ_ONCE(uvm_rust_test_copy) == what) && uvm_enable_builtin_tests;
+}
+
+static void wait_while_it_is(unsigned int what)
+{
+	unsigned long until = jiffies + msecs_to_jiffies(TEST_WAITS_MS);
+
+	while (test_copy_is(what) && time_before(jiffies, until))
+		msleep(1);
+}
 
 bool uvm_rust_test_copy_fails(void)
 {
-	return unlikely(READ_ONCE(uvm_rust_test_copy)) && uvm_enable_builtin_tests;
+	return test_copy_is(TEST_COPY_FAILS);
+}
+
+void uvm_rust_test_isolated(void)
+{
+	wait_while_it_is(TEST_COPY_WAITS);
+}
+
+void uvm_rust_test_isolates(void)
+{
+	wait_while_it_is(TEST_ISOLATING_WAITS);
 }
 
 void uvm_rust_test_freed(void)

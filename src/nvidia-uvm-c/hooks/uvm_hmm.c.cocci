@@ -12,9 +12,26 @@ return status;
 ...>
 }
 
-// The same for a page that moves away from a GPU.
-@ remove @
+// Who isolates pages waits for no va_block while Linux's locks are held.
+@ invalidate @
 typedef uvm_va_block_t;
+identifier block, context;
+@@
+hmm_invalidate(uvm_va_block_t *block, ...)
+{
+<...
+  context = uvm_va_block_context_alloc(...);
+  ...
+- uvm_mutex_lock(&block->lock);
++ if (!uvm_rust_lock_to_invalidate(block)) {
++	uvm_va_block_context_free(context);
++	return true;
++ }
+...>
+}
+
+// A page that moves away from a GPU.
+@ remove @
 identifier block, given;
 expression T;
 @@
@@ -40,13 +57,15 @@ UVM_ASSERT(!ret);
 ...>
 }
 
-// The same where a program asks for it.
+// The same where a program asks for it; and nothing is isolated where others have a va_block that is needed.
 @ shared_migrate @
 expression E;
 @@
 uvm_hmm_va_block_migrate_locked(...)
 {
 <...
++ if (uvm_rust_gave_up(args))
++	return uvm_rust_migrate_later(va_block);
 + if (!UVM_ID_IS_CPU(dest_id) && uvm_rust_has_shared(args))
 +	return uvm_rust_migrate_shared(uvm_rust_unshare(va_block, va_block_retry, service_context, region, args));
 E = uvm_hmm_migrate_alloc_and_copy(...);

@@ -84,6 +84,19 @@ pub fn stacks(pid: u32) -> String {
         .join("\n")
 }
 
+/// What the kernel says of all threads that wait for a lock or a device, of whatever process; nothing, if it does not tell.
+pub fn who_waits() -> String {
+    /// By which the kernel begins it in its log.
+    const HEAD: &str = "Show Blocked State";
+    if std::fs::write("/proc/sysrq-trigger", "w").is_err() {
+        return String::new();
+    }
+    let log = Command::new("dmesg").output().map(|output| output.stdout);
+    let log = String::from_utf8_lossy(&log.unwrap_or_default()).into_owned();
+    let from = log.rfind(HEAD).unwrap_or(log.len());
+    log[from..].to_owned()
+}
+
 /// This program's file in memory.
 fn copy_in_memory() -> io::Result<File> {
     // Not by its path, which may lead to a newer build by now, or to none.

@@ -10,6 +10,7 @@ mod held;
 mod inject;
 mod input_uvm;
 mod input_vgpu;
+mod isolation;
 mod lazy;
 mod migrate;
 mod notifier;
@@ -67,6 +68,10 @@ fn main() -> ExitCode {
                 let way = parser.value().and_then(|way| way.string());
                 return forked::child_forks(&way.unwrap_or_default());
             }
+            Some(Long("child-isolates")) => {
+                let way = parser.value().and_then(|way| way.string());
+                return isolation::child_isolates(&way.unwrap_or_default());
+            }
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
                 print!("{HELP}");
@@ -89,6 +94,7 @@ fn main() -> ExitCode {
     lazy::run(&mut suite);
     charge::run(&mut suite);
     forked::run(&mut suite);
+    isolation::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {

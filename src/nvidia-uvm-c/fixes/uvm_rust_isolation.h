@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * How uvm_hmm.c has Linux isolate pages of ordinary memory, to move them: without waiting for another thread's va_block.
+ * Only for uvm_rust_hmm.h.
+ *
+ * Linux isolates a page by replacing all that maps it. Meanwhile it holds the lock of the page, and the one that all
+ * processes have in common that inherited the page by fork() (the rwsem of its anon_vma). It calls the driver for each
+ * va_block that covers a mapping, and upstream waits there for the lock of the va_block. Whoever has that lock may be migrating,
+ * and waits for Linux's: for reading, too, but a reader waits behind a writer, and every fork, exit or munmap() of one of these
+ * processes is a writer. Then all three wait for ever; and two that isolate pages of each other's va_blocks need no third.
+ *
+ * So a thread that isolates only tries the lock. If it fails, the GPUs keep what they map, which is right only as long as
+ * no page moves: all that has been isolated is put back, where it was, and the thread isolates anew. A thread
+ * without a va_block of its own waits in between for the one that it missed, with nothing of Linux's; any other sleeps
+ * for a moment. If it gives up, the caller finds that Linux has isolated no page, as where somebody holds them.
+ *
+ * A huge page that is to be isolated is split first, and what it consists of then may move: to the page of zeros. So the
+ * lock is only tried where the pages are mapped one by one.
+ */
+#include <linux/delay.h>
+#include <linux/list.h>
+#include <linux/migrate.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pgtable.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+
+#include "uvm_thread_context.h"
+#include "uvm_va_block.h"
+
+/* How often a thread isolates anew; one that has a va_block, for which others wait, and which its caller may let go. */
+#define ISOLATE_TRIES		16
+#define ISOLATE_TRIES_LOCKED	4
+
+/* A thread that has Linux isolate pages. It lives on that thread's stack. */
+struct uvm_rust_isolation {
+	/* In isolating, under isolating_lock. */
+	struct list_head list;
+	struct task_struct *thread;
+	/* The thread has the lock of a va_block, and may wait for no other. */
+	bool has_lock;
+	/* The notifier that runs is for a page that is isolated, and may be skipped. */
+	bool may_skip;
+	/* A notifier was skipped. */
+	bool is_missed;
+	/* Its va_block, with a reference, unless the thread has_lock. */
+	uvm_va_block_t *missed;
+};
+
+static LIST_HEAD(isolating);
+static DEFINE_SPINLOCK(isolating_lock);
+
+/* This thread's, or NULL. */
+static struct uvm_rust_isolation *uvm_rust_isolation(void)
+{
+	struct uvm_rust_isolation *isolation, *found = NULL;
+
+	/* This thread's would be seen. */
+	if (list_empty(&isolating))
+		return NULL;
+	spin_lock(&isolating_lock);
+	list_for_each_entry(isolation, &isolating, list) {
+		if (isolation->thread == current)
+			found = isolation;
+	}
+	spin_unlock(&isolating_lock);
+	return found;
+}
+
+/*
+ * Called before a notifier of @range runs. Returns whether its predecessor in this thread might be skipped, for
+ * uvm_rust_notified(): a notifier that reclaims memory calls others.
+ */
+static bool uvm_rust_notifies(struct uvm_rust_isolation *isolation, const struct mmu_notifier_range *range)
+{
+	bool before;
+
+	if (!isolation)
+		return false;
+	before = isolation->may_skip;
+	/* Upstream keeps track of locks by their kind, so that this thread's own va_block would be unlocked to it afterwards. */
+	if (isolation->has_lock)
+		uvm_thread_context_lock_disable_tracking();
+	/* What reclaim or compaction takes, called in the middle, does move. */
+	isolation->may_skip = range->event == MMU_NOTIFY_CLEAR && range->end - range->start == PAGE_SIZE &&
+			      !(current->flags & PF_MEMALLOC);
+	return before;
+}
+
+static void uvm_rust_notified(struct uvm_rust_isolation *isolation, bool before)
+{
+	if (!isolation)
+		return;
+	if (isolation->has_lock)
+		uvm_thread_context_lock_enable_tracking();
+	isolation->may_skip = before;
+}
+
+/*
+ * Called by the hook in hmm_invalidate(). False if somebody else has the lock and the notifier is to be skipped, as this
+ * thread will put the page back.
+ */
+static bool uvm_rust_lock_to_invalidate(uvm_va_block_t *va_block)
+{
+	struct uvm_rust_isolation *isolation = uvm_rust_isolation();
+
+	if (!isolation || !isolation->may_skip) {
+		uvm_mutex_lock(&va_block->lock);
+		return true;
+	}
+	if (uvm_mutex_trylock(&va_block->lock))
+		return true;
+	if (!isolation->has_lock && !isolation->missed) {
+		uvm_va_block_retain(va_block);
+		isolation->missed = va_block;
+	}
+	isolation->is_missed = true;
+	return false;
+}
+
+static void isolation_begins(struct uvm_rust_isolation *isolation)
+{
+	*isolation = (struct uvm_rust_isolation) {
+		.thread = current,
+		.has_lock = uvm_thread_context()->ignore_hmm_invalidate_va_block,
+	};
+	spin_lock(&isolating_lock);
+	list_add(&isolation->list, &isolating);
+	spin_unlock(&isolating_lock);
+}
+
+/* Whether a notifier was skipped, so that all pages have to be put back. */
+static bool isolation_missed(struct uvm_rust_isolation *isolation)
+{
+	spin_lock(&isolating_lock);
+	list_del(&isolation->list);
+	spin_unlock(&isolating_lock);
+	return isolation->is_missed;
+}
+
+/* Called once the pages are put back. False if the @tries so far are enough. */
+static bool isolates_anew(struct uvm_rust_isolation *isolation, unsigned int tries)
+{
+	if (isolation->missed) {
+		uvm_mutex_lock(&isolation->missed->lock);
+		uvm_mutex_unlock(&isolation->missed->lock);
+		uvm_va_block_release(isolation->missed);
+	} else if (tries < ISOLATE_TRIES_LOCKED) {
+		usleep_range(100, 500);
+	}
+	return tries < (isolation->has_lock ? ISOLATE_TRIES_LOCKED : ISOLATE_TRIES);
+}
+
+/*
+ * Is the memory at @address mapped page by page? Its process' mmap_lock, which the caller holds, keeps it so: while it
+ * is held a page table does not give way to a huge page.
+ */
+static bool is_mapped_by_pages(struct mm_struct *mm, unsigned long address)
+{
+	pgd_t *pgd = pgd_offset(mm, address);
+	p4d_t *p4d;
+	pud_t *pud;
+	pmd_t pmd;
+
+	if (!pgd_present(*pgd))
+		return false;
+	p4d = p4d_offset(pgd, address);
+	if (!p4d_present(*p4d))
+		return false;
+	pud = pud_offset(p4d, address);
+	if (!pud_present(*pud) || pud_leaf(*pud))
+		return false;
+	pmd = READ_ONCE(*pmd_offset(pud, address));
+	return pmd_present(pmd) && !pmd_leaf(pmd);
+}
+
+/* As Linux's, for a range that is within 2 MiB. If this thread gives up, @args say that there were no pages. */
+static int uvm_rust_isolate_vma(struct migrate_vma *args)
+{
+	unsigned long pages = (args->end - args->start) >> PAGE_SHIFT;
+	struct uvm_rust_isolation isolation;
+	unsigned int tries = 0;
+	int ret;
+
+	if (!uvm_rust_fix_isolation || !is_mapped_by_pages(args->vma->vm_mm, args->start))
+		return migrate_vma_setup(args);
+	do {
+		isolation_begins(&isolation);
+		ret = migrate_vma_setup(args);
+		if (!isolation_missed(&isolation))
+			return ret;
+		/* Linux puts back what has no new page. */
+		memset(args->dst, 0, pages * sizeof(*args->dst));
+		migrate_vma_finalize(args);
+		memset(args->src, 0, pages * sizeof(*args->src));
+		args->cpages = args->npages = 0;
+	} while (isolates_anew(&isolation, ++tries));
+	return ret;
+}
+
+/* The same for @npages pages of a GPU. An eviction comes back to its pages by itself, and asks for them one by one. */
+static int uvm_rust_isolate_range(unsigned long *src, unsigned long start, unsigned long npages)
+{
+	struct uvm_rust_isolation isolation;
+	unsigned int tries = 0;
+	int ret;
+
+	if (!uvm_rust_fix_isolation)
+		return migrate_device_range(src, start, npages);
+	do {
+		isolation_begins(&isolation);
+		ret = migrate_device_range(src, start, npages);
+		if (!isolation_missed(&isolation))
+			return ret;
+		for (unsigned long i = 0; i < npages; i++) {
+			unsigned long none = 0;
+
+			migrate_device_finalize(src + i, &none, 1);
+			src[i] = 0;
+		}
+	} while (!isolation.has_lock && isolates_anew(&isolation, ++tries));
+	return ret;
+}
