@@ -14,21 +14,21 @@
  * without a va_block of its own waits in between for the one that it missed, with nothing of Linux's; any other sleeps
  * for a moment. If it gives up, the caller finds that Linux has isolated no page, as where somebody holds them.
  *
- * A huge page that is to be isolated is split first, and what it consists of then may move: to the page of zeros. So the
- * lock is only tried where the pages are mapped one by one.
+ * A huge page that is to be isolated is split first, and what it consists of then may move: to the page of zeros. Linux splits
+ * while it still looks for pages. So the lock is only tried once it has looked at all of them.
  */
 #include <linux/delay.h>
 #include <linux/list.h>
 #include <linux/migrate.h>
 #include <linux/mmu_notifier.h>
-#include <linux/pgtable.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/spinlock.h>
 
 #include "uvm_thread_context.h"
 #include "uvm_va_block.h"
 
-/* How often a thread isolates anew; one that has a va_block, for which others wait, and which its caller may let go. */
+/* How often a thread isolates in all; one that has a va_block, for which others wait, and which its caller may let go. */
 #define ISOLATE_TRIES		16
 #define ISOLATE_TRIES_LOCKED	4
 
@@ -37,6 +37,8 @@ struct uvm_rust_isolation {
 	/* In isolating, under isolating_lock. */
 	struct list_head list;
 	struct task_struct *thread;
+	/* What Linux is asked for, or NULL if that is pages of a GPU. */
+	const struct migrate_vma *args;
 	/* The thread has the lock of a va_block, and may wait for no other. */
 	bool has_lock;
 	/* The notifier that runs is for a page that is isolated, and may be skipped. */
@@ -50,7 +52,7 @@ struct uvm_rust_isolation {
 static LIST_HEAD(isolating);
 static DEFINE_SPINLOCK(isolating_lock);
 
-/* This thread's, or NULL. */
+/* This thread's, or NULL. A thread that evicts in the middle of one has begun another, which comes first. */
 static struct uvm_rust_isolation *uvm_rust_isolation(void)
 {
 	struct uvm_rust_isolation *isolation, *found = NULL;
@@ -60,11 +62,19 @@ static struct uvm_rust_isolation *uvm_rust_isolation(void)
 		return NULL;
 	spin_lock(&isolating_lock);
 	list_for_each_entry(isolation, &isolating, list) {
-		if (isolation->thread == current)
+		if (isolation->thread == current) {
 			found = isolation;
+			break;
+		}
 	}
 	spin_unlock(&isolating_lock);
 	return found;
+}
+
+/* Has Linux looked at all pages, so that it now isolates those that it has found? */
+static bool has_found_all(const struct migrate_vma *args)
+{
+	return !args || args->npages == (args->end - args->start) >> PAGE_SHIFT;
 }
 
 /*
@@ -83,7 +93,7 @@ static bool uvm_rust_notifies(struct uvm_rust_isolation *isolation, const struct
 		uvm_thread_context_lock_disable_tracking();
 	/* What reclaim or compaction takes, called in the middle, does move. */
 	isolation->may_skip = range->event == MMU_NOTIFY_CLEAR && range->end - range->start == PAGE_SIZE &&
-			      !(current->flags & PF_MEMALLOC);
+			      has_found_all(isolation->args) && !(current->flags & PF_MEMALLOC);
 	return before;
 }
 
@@ -108,7 +118,8 @@ static bool uvm_rust_lock_to_invalidate(uvm_va_block_t *va_block)
 		uvm_mutex_lock(&va_block->lock);
 		return true;
 	}
-	if (uvm_mutex_trylock(&va_block->lock))
+	/* All pages are put back in any case after the first miss; the sooner, the sooner this thread's va_block is free. */
+	if (!isolation->is_missed && uvm_mutex_trylock(&va_block->lock))
 		return true;
 	if (!isolation->has_lock && !isolation->missed) {
 		uvm_va_block_retain(va_block);
@@ -118,10 +129,11 @@ static bool uvm_rust_lock_to_invalidate(uvm_va_block_t *va_block)
 	return false;
 }
 
-static void isolation_begins(struct uvm_rust_isolation *isolation)
+static void isolation_begins(struct uvm_rust_isolation *isolation, const struct migrate_vma *args)
 {
 	*isolation = (struct uvm_rust_isolation) {
 		.thread = current,
+		.args = args,
 		.has_lock = uvm_thread_context()->ignore_hmm_invalidate_va_block,
 	};
 	spin_lock(&isolating_lock);
@@ -148,30 +160,7 @@ static bool isolates_anew(struct uvm_rust_isolation *isolation, unsigned int tri
 	} else if (tries < ISOLATE_TRIES_LOCKED) {
 		usleep_range(100, 500);
 	}
-	return tries < (isolation->has_lock ? ISOLATE_TRIES_LOCKED : ISOLATE_TRIES);
-}
-
-/*
- * Is the memory at @address mapped page by page? Its process' mmap_lock, which the caller holds, keeps it so: while it
- * is held a page table does not give way to a huge page.
- */
-static bool is_mapped_by_pages(struct mm_struct *mm, unsigned long address)
-{
-	pgd_t *pgd = pgd_offset(mm, address);
-	p4d_t *p4d;
-	pud_t *pud;
-	pmd_t pmd;
-
-	if (!pgd_present(*pgd))
-		return false;
-	p4d = p4d_offset(pgd, address);
-	if (!p4d_present(*p4d))
-		return false;
-	pud = pud_offset(p4d, address);
-	if (!pud_present(*pud) || pud_leaf(*pud))
-		return false;
-	pmd = READ_ONCE(*pmd_offset(pud, address));
-	return pmd_present(pmd) && !pmd_leaf(pmd);
+	return tries < (isolation->has_lock ? ISOLATE_TRIES_LOCKED : ISOLATE_TRIES) && !fatal_signal_pending(current);
 }
 
 /* As Linux's, for a range that is within 2 MiB. If this thread gives up, @args say that there were no pages. */
@@ -182,10 +171,10 @@ static int uvm_rust_isolate_vma(struct migrate_vma *args)
 	unsigned int tries = 0;
 	int ret;
 
-	if (!uvm_rust_fix_isolation || !is_mapped_by_pages(args->vma->vm_mm, args->start))
+	if (!uvm_rust_fix_isolation)
 		return migrate_vma_setup(args);
 	do {
-		isolation_begins(&isolation);
+		isolation_begins(&isolation, args);
 		ret = migrate_vma_setup(args);
 		if (!isolation_missed(&isolation))
 			return ret;
@@ -198,17 +187,20 @@ static int uvm_rust_isolate_vma(struct migrate_vma *args)
 	return ret;
 }
 
-/* The same for @npages pages of a GPU. An eviction comes back to its pages by itself, and asks for them one by one. */
+/*
+ * The same for @npages pages of a GPU. An eviction comes back to its pages by itself, and asks for them one by one: but only with
+ * the fixes held and strays. NVIDIA's lines take a page that is not isolated for one that is gone.
+ */
 static int uvm_rust_isolate_range(unsigned long *src, unsigned long start, unsigned long npages)
 {
 	struct uvm_rust_isolation isolation;
 	unsigned int tries = 0;
 	int ret;
 
-	if (!uvm_rust_fix_isolation)
+	if (!uvm_rust_fix_isolation || !uvm_rust_fix_held || !uvm_rust_fix_strays)
 		return migrate_device_range(src, start, npages);
 	do {
-		isolation_begins(&isolation);
+		isolation_begins(&isolation, NULL);
 		ret = migrate_device_range(src, start, npages);
 		if (!isolation_missed(&isolation))
 			return ret;

@@ -43,6 +43,21 @@ uvm_mmu_chunk_unmap(given, T);
 ...>
 }
 
+// A CPU fault comes again, so that its thread can be killed, and others have the va_block in between.
+@ cpu_fault @
+typedef uvm_processor_id_t;
+identifier ret, args, block, processor;
+@@
+hmm_block_cpu_fault_locked(uvm_processor_id_t processor, ...)
+{
+<...
+ret = migrate_vma_setup_locked(args, block);
+UVM_ASSERT(!ret);
++ if (UVM_ID_IS_CPU(processor) && uvm_rust_gave_up(args))
++	return NV_ERR_BUSY_RETRY;
+...>
+}
+
 // What a forked process has as well does not go to a GPU as it is.
 @ shared_fault @
 identifier ret, args, block;
@@ -65,7 +80,7 @@ uvm_hmm_va_block_migrate_locked(...)
 {
 <...
 + if (uvm_rust_gave_up(args))
-+	return uvm_rust_migrate_later(va_block);
++	return uvm_rust_migrate_later(va_block, va_block_retry);
 + if (!UVM_ID_IS_CPU(dest_id) && uvm_rust_has_shared(args))
 +	return uvm_rust_migrate_shared(uvm_rust_unshare(va_block, va_block_retry, service_context, region, args));
 E = uvm_hmm_migrate_alloc_and_copy(...);
