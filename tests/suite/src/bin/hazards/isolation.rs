@@ -28,19 +28,49 @@ const STEP: Duration = Duration::from_millis(700);
 const LOOPS: Duration = Duration::from_secs(4);
 
 /// What happens meanwhile, and the value of `uvm_rust_test_copy` that has the thread wait which moves memory.
-const WAYS: [(&str, Option<&str>); 6] = [
+const WAYS: [(&str, Option<&str>); 7] = [
     (
         "RM evicts what mremap() moved there, and a child ends",
         Some("2"),
     ),
     ("a child reads of it, and another one ends", Some("2")),
     ("a child moves the same memory", Some("3")),
+    ("a child moves the other half of the same memory", Some("3")),
     (
         "a child moves the same memory, and it is evicted",
         Some("3"),
     ),
     ("a child that waits for it is killed", Some("2")),
     ("children read of it, fork and end, in loops", None),
+];
+
+/// What one of two VA spaces has on its GPU, and what it then moves there. Pages of the va_block.
+struct Part {
+    before: Range<u64>,
+    moves: Range<u64>,
+}
+
+const FEW: [Part; 2] = [
+    Part {
+        before: 32..48,
+        moves: 0..16,
+    },
+    Part {
+        before: 48..64,
+        moves: 16..32,
+    },
+];
+
+/// Each takes longer for its pages than the other one has its va_block free at first.
+const HALVES: [Part; 2] = [
+    Part {
+        before: 0..16,
+        moves: 0..256,
+    },
+    Part {
+        before: 256..272,
+        moves: 256..512,
+    },
 ];
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -86,9 +116,10 @@ pub(crate) fn child_isolates(way: &str) -> ExitCode {
     let outcome = match WAYS.iter().position(|(name, _)| *name == way) {
         Some(0) => stray(),
         Some(1) => read_by_child(),
-        Some(2) => two_spaces(false),
-        Some(3) => two_spaces(true),
-        Some(4) => killed(),
+        Some(2) => two_spaces(false, &FEW),
+        Some(3) => two_spaces(false, &HALVES),
+        Some(4) => two_spaces(true, &FEW),
+        Some(5) => killed(),
         _ => loops(),
     };
     match outcome {
@@ -171,11 +202,11 @@ fn read_by_child() -> Result<(), Failure> {
 
 /// A child has a VA space of its own. Either moves a part of what both have, at the same addresses; or RM evicts what the parent
 /// has on the GPU, and the child as well, to Linux.
-fn two_spaces(evicts: bool) -> Result<(), Failure> {
+fn two_spaces(evicts: bool, [own, childs]: &'static [Part; 2]) -> Result<(), Failure> {
     let (process, gpu) = start()?;
     let buffer = filled(WORDS, 7)?;
-    migrate(&process, &buffer, 32..48, gpu.uuid())?;
-    let (mut here, child) = mover(&buffer)?;
+    migrate(&process, &buffer, own.before.clone(), gpu.uuid())?;
+    let (mut here, child) = mover(&buffer, childs)?;
     let set = waits("3")?;
     scope(|scope| -> Result<(), Failure> {
         let moves = scope.spawn(|| -> Result<(), Failure> {
@@ -184,7 +215,7 @@ fn two_spaces(evicts: bool) -> Result<(), Failure> {
                 sleep(STEP / 2);
                 rm_wants_all(&gpu)?;
             } else {
-                migrate(&process, &buffer, 0..16, gpu.uuid())?;
+                migrate(&process, &buffer, own.moves.clone(), gpu.uuid())?;
             }
             Ok(())
         });
@@ -196,7 +227,7 @@ fn two_spaces(evicts: bool) -> Result<(), Failure> {
     })?;
     ensure!(child.wait()?.success(), "the child");
     if !evicts {
-        all_on(&process, &buffer, 0..16, &gpu)?;
+        all_on(&process, &buffer, own.moves.clone(), &gpu)?;
     }
     all_there(&buffer, 7)?;
     gpu_writes(&gpu, &buffer, 9)?;
@@ -210,7 +241,7 @@ fn killed() -> Result<(), Failure> {
     let (process, gpu) = start()?;
     let buffer = filled(WORDS, 7)?;
     migrate(&process, &buffer, 32..48, gpu.uuid())?;
-    let (mut here, child) = mover(&buffer)?;
+    let (mut here, child) = mover(&buffer, &FEW[1])?;
     let set = waits("2")?;
     scope(|scope| -> Result<(), Failure> {
         let moves = scope.spawn(|| migrate(&process, &buffer, 32..48, Uuid::CPU));
@@ -230,9 +261,9 @@ fn killed() -> Result<(), Failure> {
 }
 
 /// A child that has its va_block, and moves memory when it is told to.
-fn mover(buffer: &Buffer<u64>) -> Result<(UnixStream, Forked), Failure> {
+fn mover(buffer: &Buffer<u64>, part: &'static Part) -> Result<(UnixStream, Forked), Failure> {
     let (mut here, mut there) = UnixStream::pair()?;
-    let child = Forked::new(move || match moves_too(buffer, &mut there) {
+    let child = Forked::new(move || match moves_too(buffer, part, &mut there) {
         Ok(()) => true,
         Err(failure) => {
             println!("# the child: {failure:?}");
@@ -244,13 +275,13 @@ fn mover(buffer: &Buffer<u64>) -> Result<(UnixStream, Forked), Failure> {
 }
 
 /// What the child of [`mover()`] does, with a GPU of its own.
-fn moves_too(buffer: &Buffer<u64>, parent: &mut UnixStream) -> Result<(), Failure> {
+fn moves_too(buffer: &Buffer<u64>, part: &Part, parent: &mut UnixStream) -> Result<(), Failure> {
     let (process, gpu) = start()?;
-    migrate(&process, buffer, 48..64, gpu.uuid())?;
+    migrate(&process, buffer, part.before.clone(), gpu.uuid())?;
     parent.write_all(&[1])?;
     parent.read_exact(&mut [0])?;
-    migrate(&process, buffer, 16..32, gpu.uuid())?;
-    all_on(&process, buffer, 16..32, &gpu)?;
+    migrate(&process, buffer, part.moves.clone(), gpu.uuid())?;
+    all_on(&process, buffer, part.moves.clone(), &gpu)?;
     all_there(buffer, 7)?;
     gpu_writes(&gpu, buffer, 8)?;
     all_there(buffer, 8)
