@@ -86,7 +86,8 @@ fn all_is_needed(what: &str, source: &str, models: &[(&str, Model)], harmless: &
             false => "NOT FOUND",
         };
         println!(
-            "mutant: {what}, {}: {}",
+            "mutant: {what}, line {}, {}: {}",
+            change.0.line(),
             name.replace(": ", " "),
             by.map_or(none, |(_, name, _)| name)
         );

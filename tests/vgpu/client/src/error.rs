@@ -28,6 +28,8 @@ impl NvStatus {
     pub const INVALID_STATE: Self = Self(0x40);
     /// Not offered by this driver or GPU.
     pub const NOT_SUPPORTED: Self = Self(0x56);
+    /// Linux has changed pages of ordinary memory meanwhile, so that not all were moved.
+    pub const MORE_PROCESSING: Self = Self(0x1_0005);
     /// Done already; for UVM_MIGRATE: user space is to move the pages.
     pub const NOTHING_TO_DO: Self = Self(0x1_0006);
 

@@ -15,7 +15,7 @@ use uvm_suite::{
     EVICTING_ORDINARY,
 };
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{Buffer, Gpu, Process, BLOCK, PAGE};
+use vgpu_client::{Buffer, Gpu, NvStatus, Process, BLOCK, PAGE};
 
 use crate::held::rm_wants_all;
 use crate::{gpu_writes, start, start_ordinary, WORDS};
@@ -360,6 +360,7 @@ fn filled(len: usize, first: u64) -> Result<Buffer<u64>, Failure> {
     Ok(buffer)
 }
 
+/// UVM_MIGRATE, again for as long as the driver says that Linux has changed the pages meanwhile: NVIDIA's lines tell that to who calls.
 fn migrate(
     process: &Process,
     buffer: &Buffer<u64>,
@@ -367,7 +368,12 @@ fn migrate(
     to: Uuid,
 ) -> vgpu_client::Result<()> {
     let first = buffer.address() + pages.start * PAGE;
-    process.migrate(first, (pages.end - pages.start) * PAGE, to)
+    loop {
+        match process.migrate(first, (pages.end - pages.start) * PAGE, to) {
+            Err(error) if error.status() == Some(NvStatus::MORE_PROCESSING) => {}
+            other => return other,
+        }
+    }
 }
 
 fn all_there(buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {
