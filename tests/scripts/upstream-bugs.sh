@@ -52,7 +52,7 @@ check "a test that did not run is never what was to be seen"
 check "a base's facts say what is to be seen there"
 
 # The list of bugs: each line is whole, and names one test that there is.
-names=$(grep -hoE '^ +"[^"]+",$' "$top"/tests/suite/src/bin/hazards/*.rs)
+names=$(grep -hoE '(^ +"[^"]+",$|^ +\("[^"]+",)' "$top"/tests/suite/src/bin/hazards/*.rs)
 of_discard=$(grep -hoE '(^ +|both\(suite, )"[^"]+",' "$top"/tests/suite/src/bin/discard/*.rs)
 of_flash=$(grep -hoE '^ +"[^"]+",$' "$top"/tests/suite/src/bin/flash/*.rs)
 for each in "${bugs[@]}"; do

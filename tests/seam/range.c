@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Whether Linux is asked for pages as for a write that it has write-protected on a GPU: uvm_rust_range_fault() as it is in
+ * Whether Linux is asked for pages as for a write that it has write-protected on a GPU: uvm_rust_range_fault() and uvm_rust_on_gpu() as they are in
  * uvm_rust_hmm.h, of which the rest is not compiled here. Here are Linux's hmm_range_fault() and its page tables.
  */
 #include <stdbool.h>
@@ -16,6 +16,7 @@
 #define HMM_PFN_REQ_FAULT		HMM_PFN_VALID
 #define HMM_PFN_REQ_WRITE		HMM_PFN_WRITE
 #define ON_GPU				1
+#define for_each_set_bit(bit, bits, n)	for (bit = 0; bit < (n); bit++) if (test_bit(bit, bits))
 #define hmm_pfn_to_page(pfn)		(pfn)
 #define is_device_private_page(page)	((page) & ON_GPU)
 
@@ -38,6 +39,8 @@ static unsigned long there[PAGES_PER_UVM_VA_BLOCK], asked[PAGES_PER_UVM_VA_BLOCK
 static int calls, fails;
 /* It called the driver, as for a CPU fault. */
 static bool recursed;
+/* Somebody has isolated the last page, and puts it back where it was once Linux is asked for it. */
+static bool isolated;
 
 static int hmm_range_fault(struct hmm_range *range)
 {
@@ -45,6 +48,13 @@ static int hmm_range_fault(struct hmm_range *range)
 		return -14;
 	for (unsigned long i = 0; i < (range->end - range->start) >> PAGE_SHIFT; i++) {
 		asked[i] = range->hmm_pfns[i];
+		if (i == 2 && isolated) {
+			isolated = !asked[i];
+			if (isolated) {
+				range->hmm_pfns[i] = 0;
+				continue;
+			}
+		}
 		if ((asked[i] & HMM_PFN_REQ_WRITE) && !(there[i] & HMM_PFN_WRITE)) {
 			recursed |= there[i] & ON_GPU;
 			there[i] = HMM_PFN_VALID | HMM_PFN_WRITE;
@@ -91,6 +101,11 @@ int main(void)
 	say("so is one that is not there", fault(0, write) == 0 && asked[2] == write && pfns[2]);
 	say("one on a GPU that is protected is not, and may be later", fault(HMM_PFN_VALID | ON_GPU, write) == -EBUSY &&
 	    !recursed && pfns[0] == write && pfns[1] == read && pfns[2] == write);
+	isolated = true;
+	say("nor is one that somebody has isolated, and puts back there", fault(HMM_PFN_VALID | ON_GPU, write) == -EBUSY &&
+	    !recursed && !isolated && pfns[0] == write && pfns[1] == read && pfns[2] == write);
+	isolated = true;
+	say("one that is put back on the host is", fault(HMM_PFN_VALID, write) == 0 && asked[2] == write && asked[0] == write);
 	say("one on a GPU that may be written to is", fault(HMM_PFN_VALID | HMM_PFN_WRITE | ON_GPU, write) == 0 && asked[2] == write);
 	say("so is one on a GPU that is only read", fault(HMM_PFN_VALID | ON_GPU, read) == 0 && !recursed && asked[2] == read);
 	fails = 1;

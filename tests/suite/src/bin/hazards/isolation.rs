@@ -202,11 +202,11 @@ fn read_by_child() -> Result<(), Failure> {
 
 /// A child has a VA space of its own. Either moves a part of what both have, at the same addresses; or RM evicts what the parent
 /// has on the GPU, and the child as well, to Linux.
-fn two_spaces(evicts: bool, [own, childs]: &'static [Part; 2]) -> Result<(), Failure> {
+fn two_spaces(evicts: bool, [own, theirs]: &'static [Part; 2]) -> Result<(), Failure> {
     let (process, gpu) = start()?;
     let buffer = filled(WORDS, 7)?;
     migrate(&process, &buffer, own.before.clone(), gpu.uuid())?;
-    let (mut here, child) = mover(&buffer, childs)?;
+    let (mut here, child) = mover(&buffer, theirs)?;
     let set = waits("3")?;
     scope(|scope| -> Result<(), Failure> {
         let moves = scope.spawn(|| -> Result<(), Failure> {
