@@ -144,7 +144,7 @@ impl Suite {
             Err(Failure(why)) => {
                 self.failed += 1;
                 println!("not ok {number} - {suite}: {name} # {seconds:.1} s");
-                why.lines().for_each(|line| println!("#   {line}"));
+                say(&why);
             }
         }
         let _ = std::io::stdout().flush();
@@ -176,4 +176,9 @@ impl Suite {
         }
         ExitCode::SUCCESS
     }
+}
+
+/// Prints what explains a result, as comments of TAP below it.
+pub fn say(text: &str) {
+    text.lines().for_each(|line| println!("#   {line}"));
 }

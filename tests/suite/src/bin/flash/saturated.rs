@@ -103,22 +103,23 @@ pub(crate) fn is_on() -> bool {
 /// Whether nothing of the buffer's blocks is in memory, by their first pages.
 fn is_away(rig: &Rig, buffer: &Buffer<u64>) -> Result<bool, Failure> {
     for block in 0..buffer.len() / WORDS {
-        let at = buffer.address() + block as u64 * BLOCK;
-        if !rig.process.residency(at)?.resident.is_empty() {
+        if !is_nowhere(rig, buffer, block)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
+fn is_nowhere(rig: &Rig, buffer: &Buffer<u64>, block: usize) -> Result<bool, Failure> {
+    let at = buffer.address() + block as u64 * BLOCK;
+    Ok(rig.process.residency(at)?.resident.is_empty())
+}
+
 /// Looks at one block after the other, each when it is asked.
 fn look_when_asked(rig: &Rig, wanted: &Buffer<u64>, asked: Receiver<()>) -> Done {
     for (block, ()) in asked.iter().enumerate() {
-        let residency = rig
-            .process
-            .residency(wanted.address() + block as u64 * BLOCK)?;
         ensure!(
-            residency.resident.is_empty(),
+            is_nowhere(rig, wanted, block)?,
             "block {block} is not on the device"
         );
         look(rig, wanted, block, WANTED)?;

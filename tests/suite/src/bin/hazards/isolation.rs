@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{
-    ensure, skip, stacks, this_program, who_waits, Failure, Forked, Outcome, Pass, Suite,
+    ensure, say, skip, stacks, this_program, who_waits, Failure, Forked, Outcome, Pass, Suite,
     EVICTING_ORDINARY,
 };
 use vgpu_client::uvm::Uuid;
@@ -21,27 +21,52 @@ use crate::held::rm_wants_all;
 use crate::{gpu_writes, start, start_ordinary, WORDS};
 
 /// How long the processes of a test may take in all; they take some seconds.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long each has to come to where it would wait, while the thread that moves memory has the va_block.
 const STEP: Duration = Duration::from_millis(700);
+/// How long the end of a process may take that is killed. Who has the va_block has it twice as long.
+const MOST: Duration = Duration::from_secs(5);
 /// How long processes go on in loops.
 const LOOPS: Duration = Duration::from_secs(4);
 
-/// What happens meanwhile, and the value of `uvm_rust_test_copy` that has the thread wait which moves memory.
-const WAYS: [(&str, Option<&str>); 7] = [
+/// What happens meanwhile, the value of `uvm_rust_test_copy` that has the thread wait which moves memory, and what does it.
+type Way = (
+    &'static str,
+    Option<&'static str>,
+    fn() -> Result<(), Failure>,
+);
+
+const WAYS: [Way; 8] = [
     (
         "RM evicts what mremap() moved there, and a child ends",
         Some("2"),
+        stray,
     ),
-    ("a child reads of it, and another one ends", Some("2")),
-    ("a child moves the same memory", Some("3")),
-    ("a child moves the other half of the same memory", Some("3")),
+    (
+        "a child reads of it, and another one ends",
+        Some("2"),
+        read_by_child,
+    ),
+    ("a child moves the same memory", Some("3"), || {
+        two_spaces(false, &FEW)
+    }),
+    (
+        "a child moves the other half of the same memory",
+        Some("3"),
+        || two_spaces(false, &HALVES),
+    ),
     (
         "a child moves the same memory, and it is evicted",
         Some("3"),
+        || two_spaces(true, &FEW),
     ),
-    ("a child that waits for it is killed", Some("2")),
-    ("children read of it, fork and end, in loops", None),
+    ("a child that waits for it is killed", Some("2"), killed),
+    (
+        "its process' parent, which reads of the same memory, is killed",
+        Some("2"),
+        killed_reader,
+    ),
+    ("children read of it, fork and end, in loops", None, loops),
 ];
 
 /// What one of two VA spaces has on its GPU, and what it then moves there. Pages of the va_block.
@@ -74,7 +99,7 @@ const HALVES: [Part; 2] = [
 ];
 
 pub(crate) fn run(suite: &mut Suite) {
-    for (way, value) in WAYS {
+    for (way, value, _) in WAYS {
         let name = format!("isolation: a va_block migrates while {way}");
         suite.test(&name, EVICTING_ORDINARY, || goes_on(way, value));
     }
@@ -107,21 +132,10 @@ fn goes_on(way: &str, value: Option<&str>) -> Outcome {
     std::process::exit(1);
 }
 
-fn say(text: &str) {
-    text.lines().for_each(|line| println!("#   {line}"));
-}
-
 /// Run by the test above.
 pub(crate) fn child_isolates(way: &str) -> ExitCode {
-    let outcome = match WAYS.iter().position(|(name, _)| *name == way) {
-        Some(0) => stray(),
-        Some(1) => read_by_child(),
-        Some(2) => two_spaces(false, &FEW),
-        Some(3) => two_spaces(false, &HALVES),
-        Some(4) => two_spaces(true, &FEW),
-        Some(5) => killed(),
-        _ => loops(),
-    };
+    let way = WAYS.iter().find(|(name, ..)| *name == way);
+    let outcome = way.map_or(Err("no such way".into()), |(.., does)| does());
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -236,8 +250,6 @@ fn two_spaces(evicts: bool, [own, theirs]: &'static [Part; 2]) -> Result<(), Fai
 
 /// The child of [`two_spaces()`] waits for its parent's va_block, and ends when it is to.
 fn killed() -> Result<(), Failure> {
-    /// How long that may take. The parent has its va_block twice as long.
-    const MOST: Duration = Duration::from_secs(5);
     let (process, gpu) = start()?;
     let buffer = filled(WORDS, 7)?;
     migrate(&process, &buffer, 32..48, gpu.uuid())?;
@@ -260,18 +272,61 @@ fn killed() -> Result<(), Failure> {
     all_there(&buffer, 7)
 }
 
+/// A process faults on memory that it has on its GPU, and that its child inherited, which has its own va_block there. While it
+/// waits for that one it can be killed.
+fn killed_reader() -> Result<(), Failure> {
+    let buffer = filled(WORDS, 7)?;
+    let (mut here, mut there) = UnixStream::pair()?;
+    let reader = told(|| reads_behind_child(&buffer, &mut there))?;
+    here.read_exact(&mut [0])?;
+    let set = waits("2")?;
+    here.write_all(&[1])?;
+    sleep(3 * STEP);
+    let begin = Instant::now();
+    drop(reader);
+    let took = begin.elapsed();
+    drop(set);
+    ensure!(took < MOST, "its end took {took:?}");
+    all_there(&buffer, 7)
+}
+
+fn reads_behind_child(buffer: &Buffer<u64>, parent: &mut UnixStream) -> Result<(), Failure> {
+    let (process, gpu) = start()?;
+    migrate(&process, buffer, 0..16, gpu.uuid())?;
+    let (mut here, mut there) = UnixStream::pair()?;
+    let _child = told(|| {
+        let (process, gpu) = start()?;
+        migrate(&process, buffer, 48..64, gpu.uuid())?;
+        there.write_all(&[1])?;
+        there.read_exact(&mut [0])?;
+        Ok(migrate(&process, buffer, 48..64, Uuid::CPU)?)
+    })?;
+    here.read_exact(&mut [0])?;
+    parent.write_all(&[1])?;
+    parent.read_exact(&mut [0])?;
+    here.write_all(&[1])?;
+    sleep(STEP);
+    let seen = buffer.get(0);
+    Err(format!("it read {seen} while its child had the va_block").into())
+}
+
 /// A child that has its va_block, and moves memory when it is told to.
 fn mover(buffer: &Buffer<u64>, part: &'static Part) -> Result<(UnixStream, Forked), Failure> {
     let (mut here, mut there) = UnixStream::pair()?;
-    let child = Forked::new(move || match moves_too(buffer, part, &mut there) {
+    let child = told(|| moves_too(buffer, part, &mut there))?;
+    here.read_exact(&mut [0])?;
+    Ok((here, child))
+}
+
+/// A child that does this, and says why if it fails.
+fn told(does: impl FnOnce() -> Result<(), Failure>) -> std::io::Result<Forked> {
+    Forked::new(|| match does() {
         Ok(()) => true,
         Err(failure) => {
             println!("# the child: {failure:?}");
             false
         }
-    })?;
-    here.read_exact(&mut [0])?;
-    Ok((here, child))
+    })
 }
 
 /// What the child of [`mover()`] does, with a GPU of its own.

@@ -151,14 +151,12 @@ impl<'a> Events<'a> {
         }
     }
 
-    fn is_limited(&self) -> bool {
-        let mut all = self.lasting.iter();
-        all.any(|(_, what)| matches!(what, Lasting::Limit(_)))
+    fn lasts(&self, which: impl Fn(&Lasting<'_>) -> bool) -> bool {
+        self.lasting.iter().any(|(_, what)| which(what))
     }
 
-    fn is_held(&self) -> bool {
-        let mut all = self.lasting.iter();
-        all.any(|(_, what)| matches!(what, Lasting::Held(_)))
+    fn is_limited(&self) -> bool {
+        self.lasts(|what| matches!(what, Lasting::Limit(_)))
     }
 
     /// Evictions find ordinary memory again. What this thread waits for may need that, and nobody else lifts it.
@@ -221,7 +219,7 @@ impl<'a> Events<'a> {
                 self.rm_keeps()?;
             }
             // Each would set back what it has found, and the first of two that overlap ends before the second.
-            (Event::Held, _) if self.is_held() => {}
+            (Event::Held, _) if self.lasts(|what| matches!(what, Lasting::Held(_))) => {}
             (Event::Held, _) => {
                 let set = SetParameter::new("nvidia_uvm", TEST_HELD, "1")?;
                 let set = set.ok_or(format!("this nvidia-uvm.ko has no parameter {TEST_HELD}"))?;

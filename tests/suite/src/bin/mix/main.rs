@@ -49,7 +49,7 @@ pub(crate) struct Options {
 pub(crate) struct Post {
     /// Its number, from 0.
     pub(crate) number: usize,
-    /// How many processes had this number before.
+    /// Which of the processes that have this number one after the other, from 1.
     pub(crate) life: u16,
     /// The path by which it opens the board.
     pub(crate) board: String,

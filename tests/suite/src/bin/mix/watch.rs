@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{stacks, who_waits};
+use uvm_suite::{say, stacks, who_waits};
 
 use crate::board::{Board, Record};
 use crate::deeds::name;
@@ -73,13 +73,13 @@ fn tell(n: usize, record: &Record, since: Duration) {
     } = record;
     println!("# process {n} (PID {pid}, life {life}) has done {deed}, its number {index}, for {since:.0?}");
     println!("# where it is in the kernel:");
-    stacks(*pid).lines().for_each(|line| println!("#   {line}"));
+    say(&stacks(*pid));
     println!("# who waits, of all processes:");
-    who_waits().lines().for_each(|line| println!("#   {line}"));
+    say(&who_waits());
     for path in TOLD {
         if let Ok(text) = fs::read_to_string(path) {
             println!("# {path}:");
-            text.lines().for_each(|line| println!("#   {line}"));
+            say(&text);
         }
     }
 }

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Who isolates pages, and misses a va_block: uvm_rust_isolation.h as it is, but for the headers that it includes. Here are
+ * Linux's migrate_vma_setup() and migrate_device_range(), which call notifiers, and upstream's lock of a va_block.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PAGE_SHIFT		12
+#define PAGE_SIZE		(1ul << PAGE_SHIFT)
+#define PF_MEMALLOC		1
+#define MMU_NOTIFY_UNMAP	0
+#define MMU_NOTIFY_CLEAR	1
+#define PAGES			4
+
+struct task_struct { unsigned int flags; };
+struct migrate_vma { unsigned long *src, *dst, cpages, npages, start, end; };
+struct mmu_notifier_range { int event; unsigned long start, end; };
+typedef struct { int lock, references; bool is_others; } uvm_va_block_t;
+struct context { void *ignore_hmm_invalidate_va_block; };
+struct list_head { struct list_head *next, *prev; };
+
+#define LIST_HEAD(name)		struct list_head name = { &name, &name }
+#define DEFINE_SPINLOCK(name)	int name
+#define spin_lock(lock)		((void)(lock))
+#define spin_unlock(lock)	((void)(lock))
+#define list_empty(head)	((head)->next == (head))
+/* Its list comes first. */
+#define list_for_each_entry(at, head, list) \
+	for (at = (void *)(head)->next; (void *)at != (head); at = (void *)at->list.next)
+
+static void list_add(struct list_head *new, struct list_head *head)
+{
+	*new = (struct list_head) { head->next, head };
+	head->next->prev = new;
+	head->next = new;
+}
+
+static void list_del(struct list_head *entry)
+{
+	entry->next->prev = entry->prev;
+	entry->prev->next = entry->next;
+}
+
+static struct task_struct this_thread, *current = &this_thread;
+static struct context context;
+static bool uvm_rust_fix_isolation = true, uvm_rust_fix_held = true, uvm_rust_fix_strays = true;
+static uvm_va_block_t first, second;
+/* How often this thread slept, waited for a lock, only tried one, and isolated; and after how many of these it is to die. */
+static int slept, waited, tried, isolated, dies_after;
+static int tracking;
+
+static struct context *uvm_thread_context(void) { return &context; }
+static void uvm_thread_context_lock_disable_tracking(void) { tracking--; }
+static void uvm_thread_context_lock_enable_tracking(void) { tracking++; }
+static void usleep_range(int min, int max) { slept += min < max; }
+static bool fatal_signal_pending(struct task_struct *thread) { return thread == current && dies_after && isolated >= dies_after; }
+static void uvm_va_block_retain(uvm_va_block_t *block) { block->references++; }
+static void uvm_va_block_release(uvm_va_block_t *block) { block->references--; }
+static void uvm_mutex_lock(int *lock) { waited++; ++*lock; }
+static void uvm_mutex_unlock(int *lock) { --*lock; }
+
+static bool uvm_mutex_trylock(int *lock)
+{
+	tried++;
+	if (((uvm_va_block_t *)lock)->is_others)
+		return false;
+	++*lock;
+	return true;
+}
+
+static int migrate_vma_setup(struct migrate_vma *args);
+static void migrate_vma_finalize(struct migrate_vma *args);
+static int migrate_device_range(unsigned long *src, unsigned long start, unsigned long npages);
+static void migrate_device_finalize(unsigned long *src, unsigned long *dst, unsigned long npages);
+
+#include "isolation.h"
+
+/* What Linux calls the driver for, of which page, and of how many. */
+static struct mmu_notifier_range calls = { MMU_NOTIFY_CLEAR, 0, PAGE_SIZE };
+/* Called in the middle of the first notifier. */
+static void (*within)(void);
+static unsigned long back;
+/* The second va_block is free from this isolation on. */
+static int free_from;
+static bool looks_on;
+
+/* As hmm_invalidate() does it, in Linux's notifier of a va_block. */
+static void notifier(uvm_va_block_t *block)
+{
+	struct uvm_rust_isolation *isolation = uvm_rust_isolation();
+	bool before = uvm_rust_notifies(isolation, &calls);
+	void (*inner)(void) = within;
+
+	within = NULL;
+	if (inner)
+		inner();
+	if (uvm_rust_lock_to_invalidate(block))
+		uvm_mutex_unlock(&block->lock);
+	uvm_rust_notified(isolation, before);
+}
+
+static void isolate(unsigned long *src, unsigned long npages)
+{
+	isolated++;
+	second.is_others = !free_from || isolated < free_from;
+	for (unsigned long i = 0; i < npages; i++) {
+		src[i] = 7;
+		notifier(i == 1 ? &second : &first);
+	}
+}
+
+static int migrate_vma_setup(struct migrate_vma *args)
+{
+	args->cpages = args->npages = looks_on ? PAGES - 1 : PAGES;
+	isolate(args->src, PAGES);
+	args->npages = PAGES;
+	return 0;
+}
+
+static void migrate_device_finalize(unsigned long *src, unsigned long *dst, unsigned long npages)
+{
+	for (unsigned long i = 0; i < npages; i++)
+		back += src[i] == 7 && !dst[i];
+}
+
+static void migrate_vma_finalize(struct migrate_vma *args)
+{
+	migrate_device_finalize(args->src, args->dst, args->npages);
+}
+
+static int migrate_device_range(unsigned long *src, unsigned long start, unsigned long npages)
+{
+	(void)start;
+	isolate(src, npages);
+	return 0;
+}
+
+static int number, failed;
+static unsigned long src[PAGES], dst[PAGES];
+static struct migrate_vma args;
+
+static void say(const char *name, bool holds)
+{
+	holds &= list_empty(&isolating) && !tracking && !first.references && !second.references && !first.lock && !second.lock;
+	failed |= !holds;
+	printf("%s %d - isolation: %s\n", holds ? "ok" : "not ok", ++number, name);
+}
+
+static void begin(bool has_lock)
+{
+	slept = waited = tried = isolated = 0;
+	back = 0;
+	context.ignore_hmm_invalidate_va_block = has_lock ? &first : NULL;
+	memset(dst, 9, sizeof(dst));
+	args = (struct migrate_vma) { src, dst, 0, 0, 0, PAGES * PAGE_SIZE };
+}
+
+static unsigned long vma(bool has_lock)
+{
+	begin(has_lock);
+	uvm_rust_isolate_vma(&args);
+	return args.npages;
+}
+
+static unsigned long range(bool has_lock)
+{
+	unsigned long there = 0;
+
+	begin(has_lock);
+	uvm_rust_isolate_range(src, 0, PAGES);
+	for (int i = 0; i < PAGES; i++)
+		there += src[i] == 7;
+	return there;
+}
+
+/* An eviction in the middle of a notifier. It has a va_block, misses the second one, and marks itself alone. */
+static bool is_told_apart;
+
+static void evicts(void)
+{
+	struct uvm_rust_isolation *around = uvm_rust_isolation();
+	unsigned long pages[2];
+
+	free_from = 0;
+	context.ignore_hmm_invalidate_va_block = &first;
+	uvm_rust_isolate_range(pages, 0, 2);
+	context.ignore_hmm_invalidate_va_block = NULL;
+	is_told_apart = !pages[0] && !pages[1] && !around->is_missed && uvm_rust_isolation() == around;
+	second.is_others = false;
+}
+
+/* Reclaim in the middle of a notifier, which takes another page. */
+static void reclaims(void)
+{
+	this_thread.flags = PF_MEMALLOC;
+	notifier(&first);
+	this_thread.flags = 0;
+}
+
+int main(void)
+{
+	printf("TAP version 13\n");
+	free_from = 1;
+	say("nobody has the va_blocks: all is isolated, once", vma(true) == PAGES && isolated == 1 && !back && tried == PAGES && !waited);
+	free_from = 3;
+	say("who has a va_block sleeps, and isolates anew", vma(true) == PAGES && isolated == 3 && back == 2 * PAGES && slept == 2 && !waited);
+	say("who has none waits for the one that it missed", vma(false) == PAGES && isolated == 3 && !slept && waited == 2);
+	say("after a miss no other va_block is tried", (vma(true), tried) == 2 * 2 + PAGES);
+	free_from = 0;
+	say("who has a va_block gives up after four tries, with no page", vma(true) == 0 && isolated == 4 && slept == 3 && args.cpages == 0 &&
+	    back == 4 * PAGES && !src[0] && !dst[0]);
+	say("who has none after sixteen", vma(false) == 0 && isolated == 16 && waited == 16);
+	dies_after = 2;
+	say("who is to die at once", vma(false) == 0 && isolated == 2);
+	dies_after = 0;
+	say("an eviction that has a va_block tries once", range(true) == 0 && isolated == 1 && back == PAGES && !slept);
+	free_from = 2;
+	say("one that has none as the others", range(false) == PAGES && isolated == 2 && waited == 1);
+
+	free_from = 0;
+	calls.event = MMU_NOTIFY_UNMAP;
+	say("no notifier is skipped of what munmap() takes", vma(true) == PAGES && !tried && waited == PAGES);
+	calls = (struct mmu_notifier_range) { MMU_NOTIFY_CLEAR, 0, 2 * PAGE_SIZE };
+	say("none is of more than a page", vma(true) == PAGES && !tried && waited == PAGES);
+	calls.end = PAGE_SIZE;
+	looks_on = true;
+	say("none is while Linux looks for pages", vma(true) == PAGES && !tried && waited == PAGES);
+	looks_on = false;
+	this_thread.flags = PF_MEMALLOC;
+	say("none is of what reclaim takes", vma(true) == PAGES && !tried && waited == PAGES);
+	this_thread.flags = 0;
+	within = reclaims;
+	say("the one in whose middle that is may be", vma(true) == 0 && waited == 1);
+
+	free_from = 1;
+	within = evicts;
+	say("an eviction within is marked, and not the isolation around it", vma(false) == PAGES && is_told_apart);
+
+	free_from = 0;
+	uvm_rust_fix_held = false;
+	say("without held an eviction waits", range(true) == PAGES && !tried && waited == PAGES);
+	uvm_rust_fix_held = true;
+	uvm_rust_fix_strays = false;
+	say("without strays, too", range(true) == PAGES && !tried && waited == PAGES);
+	uvm_rust_fix_strays = true;
+	uvm_rust_fix_isolation = false;
+	say("without the mend all wait", vma(true) == PAGES && range(true) == PAGES && !tried && waited == PAGES);
+	printf("1..%d\n", number);
+	return failed;
+}
