@@ -99,7 +99,7 @@ answers() {
 answers "where a GPU fault enters Rust" docs/architecture.md '`uvm_rust_fault_service` in `src/uvm_rust/ffi/fault.rs` is where the fault enters Rust'
 grep -q 'extern "C" fn uvm_rust_fault_service' "$TOP/src/uvm_rust/ffi/fault.rs"
 check "and so it does"
-answers "which lock guards the used queue" docs/architecture.md '| Which lock guards the used queue? | [discard and eviction](#discard-and-eviction): `list_lock`, a spinlock in the physical memory manager (PMM) of each GPU'
+answers "which lock guards the used queue" docs/evict.md 'The queues of a GPU change under `list_lock`, a spinlock in the physical memory manager (PMM) of each GPU'
 grep -q '`pmm->list_lock`, a spinlock' "$TOP/src/uvm_rust/policy/evict.rs"
 check "and so it does"
 answers "how an eviction policy is added" docs/your-first-policy.md 'src/uvm_rust/policy/evict/policies/mru.rs'
@@ -109,4 +109,7 @@ check "and so it is, and a test sees the signal"
 answers "how one of NVIDIA's tests is run by its name" docs/testing.md 'ladder --only UVM_TEST_PAGE_TREE'
 grep -rq 'PAGE_TREE "UVM_TEST_PAGE_TREE"' "$TOP/tests/vgpu/client/src"
 check "and there is one of that name"
+# It shows the whole at a glance, and other pages have the rest.
+[ "$(wc -l <"$TOP/docs/architecture.md")" -le 140 ]
+check "docs/architecture.md is one page, of 140 lines at most"
 done_testing
