@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What the walk of a discard asks of C (uvm_rust_discard.c): that each operation is the one that
- * Rust takes it for. Here are upstream and Rust.
+ * Rust takes it for. Upstream and Rust are made up here.
  */
 #include <stdlib.h>
 #include <string.h>

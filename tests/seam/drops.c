@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What becomes of pages that are dropped: uvm_seam_block_drop() as it is in uvm_rust_va_block.h, of which the rest is not
- * compiled here. Here is upstream.
+ * compiled here. Upstream is made up.
  */
 #define PAGES	64
 

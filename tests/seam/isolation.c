@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Who isolates pages, and misses a va_block: uvm_rust_isolation.h as it is, but for the headers that it includes. Here are
- * Linux's migrate_vma_setup() and migrate_device_range(), which call notifiers, and upstream's lock of a va_block.
+ * Who isolates pages, and misses a va_block: uvm_rust_isolation.h as it is, but for the headers that it includes. Made
+ * up are Linux's migrate_vma_setup() and migrate_device_range(), which call notifiers, and upstream's lock of a va_block.
  */
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Which locks the thread waits for that maps what was evicted, and what it does without them: uvm_rust_mappings.h as it
- * is, with GPUs that fault and with one that cannot. Here are upstream and Linux.
+ * is, with GPUs that fault and with one that cannot. Upstream and Linux are made up here.
  */
 #define SEAM_VA_SPACE_FIELDS	int lock; bool non_faultable;
 #define SEAM_VA_BLOCK_FIELDS	int references, eviction_mappings_q_item; bool queued;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees, which GPUs a CPU fault keeps
- * while it asks RM about them, what a discard leaves that fails, and what UVM_MIGRATE says of two moves. Here is upstream.
+ * while it asks RM about them, what a discard leaves that fails, and what UVM_MIGRATE says of two moves. Upstream is
+ * made up here.
  */
 #include <stdbool.h>
 #include <stdint.h>

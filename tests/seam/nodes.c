@@ -2,7 +2,7 @@
 /*
  * Which of a page's memories on the host the SSD tier takes, where NUMA nodes have one each: that where the page is resident.
  * And whether somebody holds it, while others map and unmap what they have of the same folio.
- * uvm_rust_flash_block.h as it is. Here are upstream and Linux, before 6.10 with OLD_LINUX.
+ * uvm_rust_flash_block.h as it is. Upstream and Linux are made up here; with OLD_LINUX that is a Linux before 6.10.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * A page of device memory leads to its chunk, the chunk to its va_block, and that to its VA space. A va_block gives
- * the chunk up and is freed, while others go that way. Here are upstream and the fix `nobody`.
+ * the chunk up and is freed, while others go that way. Upstream and the fix `nobody` are made up here.
  */
 #include "pages.h"
 

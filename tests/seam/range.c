@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Whether Linux is asked for pages as for a write that it has write-protected on a GPU: uvm_rust_range_fault() and uvm_rust_on_gpu() as they are in
- * uvm_rust_hmm.h, of which the rest is not compiled here. Here are Linux's hmm_range_fault() and its page tables.
+ * uvm_rust_hmm.h, of which the rest is not compiled here. Linux's hmm_range_fault() and its page tables are made up.
  */
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /*
  * Which pages of ordinary memory an eviction takes to the host by way of Linux: those whose chunk names a va_block that
  * has not got it. uvm_rust_pmm_fixes.h as it is, where a chunk knows its place in a va_block, and, with STALE, where
- * a split and mremap() leave it as it was. Here are upstream and Linux.
+ * a split and mremap() leave it as it was. Upstream and Linux are made up here.
  */
 #include <string.h>
 

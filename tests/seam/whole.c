@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Where upstream discards by itself and all of ours is in it: where a root chunk goes of which upstream says that
- * it is discarded. Here are upstream and Rust.
+ * it is discarded. Upstream and Rust are made up here.
  */
 #include <string.h>
 

@@ -49,7 +49,7 @@
 //! in host memory that somebody holds without a mapping ([`Plan::keep`]): what direct I/O writes there causes no fault.
 //!
 //! Locking: the state belongs to a va_block and is protected by its lock. Only
-//! [`BlockState::track`] and [`BlockState::split`] allocate.
+//! [`BlockState::track`], [`BlockState::split`] and [`BlockState::upper`] allocate.
 //!
 //! [`discard`] walks the va_blocks of an address range and does to each what its [`Plan`]
 //! says (walk.rs); the rest of this module is about one block.

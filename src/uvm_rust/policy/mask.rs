@@ -57,8 +57,8 @@ impl Region {
         self.first == self.outer
     }
 
-    /// The part of it that consists of whole granules of `1 << shift` pages, of which one begins `before` pages (at most
-    /// 512) before the first page of the va_block.
+    /// The part of the region that consists of whole granules of `1 << shift` pages; more than 512 pages count as 512. One
+    /// granule begins `before` pages (at most 512) before the first page of the va_block.
     pub const fn shrink(self, shift: u32, before: u16) -> Self {
         let granule = 1u16 << if shift > 9 { 9 } else { shift };
         let first = (self.first + before).next_multiple_of(granule) - before;
@@ -113,7 +113,7 @@ impl PageMask {
         while first < r.outer {
             let end = r.outer.min((first / 64 + 1) * 64);
             if let Some(w) = self.0.get_mut(first as usize / 64) {
-                // 1 to 64 bits.
+                // The run has 1 to 64 bits in this word.
                 *w |= (u64::MAX >> (64 - (end - first))) << (first % 64);
             }
             first = end;
@@ -150,7 +150,7 @@ impl PageMask {
         let word = |i: usize| self.0.get(i).copied().unwrap_or(0);
         Self(core::array::from_fn(|i| {
             let low = word(i + words) >> bits;
-            // A shift by 64 would be undefined; those bits are not there anyway.
+            // A shift by 64 bits overflows, and no bits of the next word are needed then.
             let high = if bits == 0 {
                 0
             } else {
@@ -177,7 +177,7 @@ impl PageMask {
         self.runs().flat_map(|r| r.first..r.outer)
     }
 
-    /// The first page from `from` on that is in the set, or that is not.
+    /// The first page from `from` on that is in the set; without `present`, the first that is not.
     #[inline]
     pub fn next(&self, from: u16, present: bool) -> Option<u16> {
         let flip = if present { 0 } else { u64::MAX };

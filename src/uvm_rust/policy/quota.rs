@@ -20,7 +20,7 @@
 //!
 //! # A protected share
 //!
-//! A process that holds no more than its low gives up nothing while somebody else has more than his
+//! A process that holds no more than its low gives up no used chunk to others while somebody else has more than its own low
 //! ([`super::evict::RootChunks::protect`]). What is protected from a process is room for the others: so a low may be lowered by
 //! anybody, as a maximum may, and is raised by an administrator alone.
 //!
@@ -29,7 +29,7 @@
 //! What counts is what the process holds, whatever is in it, from its allocation until it is free or evicted
 //! ([`super::stats::held`]). Chunks that are split may be several processes', and nobody's quota counts them.
 //!
-//! Locking: none. The count of what a process holds has its own lock.
+//! Locking: none. A quota is two atomics, and the count of what a process holds is read without a lock.
 
 use super::evict;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -6,10 +6,10 @@
 //! meaning of each number is that of `struct uvm_rust_stats` in
 //! `include/uapi/uvm_rust_ioctl.h`.
 //!
-//! Locking: none. Every counter is an atomic that is only ever added to, with
-//! relaxed ordering, so that counting never orders or delays the work it
-//! counts. A snapshot taken during work may therefore show one counter before
-//! and another after an event.
+//! Locking: none. Every counter is an atomic that is added to with relaxed ordering, so
+//! that counting neither orders nor delays the work that it counts. A snapshot that is
+//! taken meanwhile may show one counter before an event and another after it.
+//! [`Counters::reset`] alone sets counters back.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -111,7 +111,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All counts are 0 again. Nobody counts meanwhile.
+    /// Sets all counts to 0. The caller sees to it that nobody counts meanwhile.
     pub fn reset(&self) {
         let traffic = self.traffic.iter().flatten();
         let traffic = traffic.flat_map(|t| [&t.bytes, &t.pages]);

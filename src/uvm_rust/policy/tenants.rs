@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Tenants: whom limits are for that several descriptors have together.
+//! Tenants: whom the limits are for that several open files have together.
 //!
-//! A tenant is a user within a memory cgroup, from the first VA space that is one of its to the
-//! last. Not a process: descriptors outlive the children that set them up, each of which would
-//! bring limits of its own. Not a user alone: containers have users of the same number. Who may
-//! make memory cgroups may make tenants.
+//! A tenant is a user within a memory cgroup. It is known as long as it has a VA space. A tenant is not a process: open
+//! files outlive the children that set them up, and each child would bring limits of its own. Nor is a tenant a user
+//! alone, since containers have users of the same number. Whoever may make memory cgroups may make tenants.
 //!
-//! Locking: none here. All of it is under one lock.
+//! Locking: none here. The caller has one lock for all tenants.
 
 use crate::mem::{OutOfMemory, TryVec};
 
@@ -36,19 +35,19 @@ impl<T: Clone> Tenants<T> {
         Self(TryVec::new())
     }
 
-    /// The tenant that this is, with one holder more; `None` if nobody holds it.
+    /// Adds a holder to the tenant `who`, and returns what there is of it; `None` if nobody holds it.
     pub fn hold(&mut self, who: Who) -> Option<T> {
         let known = self.0.iter_mut().find(|known| known.who == who)?;
         known.holders += 1;
         Some(known.tenant.clone())
     }
 
-    /// Makes `tenant` the one that this is, with one holder. If it is known, as another thread
-    /// was first, the one that is known has one holder more instead. Returns whichever it is.
+    /// Makes `tenant` what there is of the tenant `who`, with one holder. If another thread was first, the one that is
+    /// known gets the holder instead. Returns whichever it is.
     ///
     /// # Errors
     ///
-    /// There is no memory, and nobody holds it.
+    /// There is no memory for a tenant that nobody holds yet.
     pub fn add(&mut self, who: Who, tenant: &T) -> Result<T, OutOfMemory> {
         if let Some(known) = self.hold(who) {
             return Ok(known);

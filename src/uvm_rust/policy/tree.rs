@@ -20,9 +20,9 @@ const WORDS: usize = PAGES as usize / 64;
 pub struct Shape {
     /// The pages that may be prefetched.
     pub max: Region,
-    /// The leaf of the first of them, so that nodes are aligned to big pages.
+    /// The leaf of the first of these pages. It is not 0 where the nodes would not be aligned to big pages otherwise.
     pub offset: u16,
-    /// Number of leaves, `offset` included; 1..=512.
+    /// The number of leaves, 1 to 512, with the `offset` leaves that have no page.
     pub leaves: u16,
 }
 
@@ -33,9 +33,9 @@ struct Ranks<'a> {
     before: [u16; WORDS + 1],
 }
 
-/// Adds to `leaves` what faults are taken for: whole big pages of `granule` pages within
-/// `big`, and the rest of `shape.max` on either side as one piece each; all of it if `big`
-/// is empty. A piece in which a page thrashes is left as it is.
+/// Adds to `leaves` the pieces of `shape.max` that have a faulted page and none that thrashes. The pieces are the big
+/// pages of `granule` pages within `big`, and the rest on either side of `big`. Without big pages `big` ends at page 0, as
+/// upstream has it, and all of `shape.max` is one piece.
 pub fn grow(
     leaves: &mut PageMask,
     shape: Shape,
@@ -72,8 +72,9 @@ pub fn grow(
     piece(big.outer(), max.outer());
 }
 
-/// What comes along with the pages of `faulted` in `within`, they themselves included.
-/// `leaves`: what is resident or about to be, from leaf 0 on. `threshold`: in percent.
+/// What comes along with the pages of `faulted` in `within`, they themselves included. `leaves` has the pages that are
+/// resident or about to be, the first page of `shape.max` at leaf `shape.offset`. A node is taken if more than `threshold`
+/// percent of its leaves are there.
 pub fn prefetch(
     leaves: &PageMask,
     shape: Shape,
@@ -135,7 +136,7 @@ impl<'a> Ranks<'a> {
         Self { words, before }
     }
 
-    /// How many are below `leaf`, at most 512.
+    /// How many pages of the set are below `leaf`, which is at most 512.
     fn rank(&self, leaf: u16) -> u16 {
         let (word, bit) = (usize::from(leaf / 64), leaf % 64);
         let before = self.before.get(word).copied().unwrap_or(0);
@@ -145,7 +146,7 @@ impl<'a> Ranks<'a> {
         }
     }
 
-    /// How many are from `first` to `outer` - 1.
+    /// How many pages of the set are from `first` to `outer` - 1.
     fn count(&self, first: u16, outer: u16) -> u16 {
         let within = outer.saturating_sub(first);
         match self.words.get(usize::from(first / 64)) {
@@ -157,8 +158,8 @@ impl<'a> Ranks<'a> {
         }
     }
 
-    /// First and last leaf + 1 of the largest node above `leaf` that is fuller than
-    /// `threshold`.
+    /// The first leaf of the largest node above `leaf` that is fuller than `threshold` percent, and the leaf after its
+    /// last one.
     fn largest_node(&self, leaf: u16, leaves: u16, threshold: u32) -> Option<(u16, u16)> {
         let leaves = leaves.min(PAGES);
         let mut size = leaves.next_power_of_two();

@@ -3,15 +3,19 @@
 //! themselves.
 //!
 //! - `ladder`: NVIDIA's own tests, step by step, and what they do not reach.
-//! - `hazards`: fatal faults, injected errors, bad input.
-//! - `storms`: loading, registering and killing, a hundred times each.
+//! - `hazards`: fatal faults, injected errors, NVIDIA's bugs that ours mends, bad input.
+//! - `storms`: loading, registering and killing, again and again.
 //! - `loops`: fault storms that end alike under either fault service loop.
-//! - `policy`: what each eviction policy makes of a scan.
+//! - `contend`: one va_block that CPU threads and GPU kernels write to at the same time.
+//! - `discard`: a test for each sentence of the UvmDiscard paper.
+//! - `policy`: eviction policies, quotas, and programs that take turns.
+//! - `flash`: the SSD tier, with failing devices.
+//! - `library`: the crate `uvmrust` on the real driver.
 //! - `random`: a random program, checked against a model.
 //! - `mix`: several of these at a time, beside kills, limits and injected failures.
 //! - `demo`: the program of `make demo`.
 //!
-//! Each prints TAP and a last line `# N passed, N failed, N skipped`, and exits
+//! Each but `demo` prints TAP and a last line `# N passed, N failed, N skipped`, and exits
 //! with 1 if anything failed.
 
 mod fork;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! Page tables of two versions: 2 (Volta to GA100) with 49 bits, and 3 (Hopper) with 57.
+//! Page tables of two versions: 2 (Volta to GA100) with 49 bits, and 3 (Hopper and Blackwell) with 57.
 //!
 //! | level | VA bits | entries | bytes |
 //! |---|---|---|---|

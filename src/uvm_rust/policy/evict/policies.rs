@@ -20,7 +20,7 @@ use super::{Chunk, Holder, Queue};
 use crate::mem::OutOfMemory;
 use core::iter::Take;
 
-/// Used chunks that are looked at, at most, each time that one is chosen.
+/// How many used chunks are looked at, at most, each time that one is chosen.
 pub(super) const REACH: usize = 64;
 
 /// How many blocks a process may need at once: 64 for one instruction of a warp, whose 32 lanes access two blocks each,
@@ -64,8 +64,8 @@ pub trait Policy: Sized {
         false
     }
 
-    /// Memory comes to the GPU for `holder`: as its kernels fault on it or it asks for it, or as the prefetcher has
-    /// `predicted` it, which is told after the former.
+    /// Memory comes to the GPU for `holder`: its kernels fault on it, or it asks for it. Of memory that the prefetcher
+    /// brings this is told too, and after that the same with `predicted`.
     fn brings(&mut self, holder: Holder, predicted: bool) {
         let _ = (holder, predicted);
     }

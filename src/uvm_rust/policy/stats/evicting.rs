@@ -10,7 +10,8 @@
 //! So an eviction whose end is never reported, because its va_block died meanwhile, holds no place for long. An
 //! eviction that has lost its place is credited with all bytes that were copied since it began, by whatever eviction.
 //!
-//! Locking: none. An eviction's place is written by its own thread, and by one that takes the place.
+//! Locking: none. The places are atomics. A place is written by the thread of its eviction, and by the thread that takes
+//! the place for another one.
 
 use super::returns::mix;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -19,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 const PLACES: usize = 16;
 /// Bits of a place's number.
 const SHIFT: u32 = PLACES.trailing_zeros();
-/// An address, without the bits in a block, is of this block.
+/// How many bits of an address are within a block.
 const BLOCK_SHIFT: u32 = 21;
 
 /// An eviction under way.

@@ -4,8 +4,9 @@
 //! `Documentation/gpu/drm-usage-stats.rst`: a key and a value a line. Keys that this document does not know begin
 //! with the driver's name.
 //!
-//! A value is the one that `UVM_RUST_GET_STATS` or `UVM_RUST_FLASH_GET_STATS` gives at this moment; bytes have no
-//! unit behind them.
+//! Counts of events and of copied bytes are those that `UVM_RUST_GET_STATS` gives at this moment, and a tenant's bytes on
+//! the SSD those of `UVM_RUST_FLASH_GET_STATS`. Where a VA space's pages are is told here alone. Bytes have no unit behind
+//! them.
 
 use super::places::Places;
 use super::returns::mix;
@@ -23,7 +24,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// `name` is what Linux calls the device. Of a longer one the end is lost.
+    /// Takes the `name` by which Linux calls the device. Of a name that is too long the end is lost.
     pub fn new(name: &[u8]) -> Self {
         let mut bytes = [0; ADDRESS_MAX];
         for (to, from) in bytes.iter_mut().zip(name) {
@@ -98,7 +99,7 @@ pub fn show(
     if let Some(address) = gpus.clone().and_then(only_address) {
         writeln!(out, "drm-pdev:\t{address}")?;
     }
-    // Readers take it for the device's that is named, too.
+    // Readers take these for the memory of the device that `drm-pdev` names, so they are there only for one device.
     for (key, of) in [
         ("resident", (|told| told.held) as fn(Told) -> Option<u64>),
         ("purgeable", |told| told.discarded),
@@ -123,13 +124,14 @@ pub fn show(
     Ok(())
 }
 
-/// The address that all have; `None` if two differ or there is none, as the key for it takes one.
+/// The address that all GPUs have; `None` if two differ, or if there is no GPU. The key for it takes one address.
 fn only_address(mut gpus: impl Iterator<Item = Told>) -> Option<Address> {
     let address = gpus.next()?.address;
     gpus.all(|told| told.address == address).then_some(address)
 }
 
-/// How many bytes these are `of` the only device; `None` if that is not known, or there are several.
+/// The sum of what `of` says of each GPU, if all are parts of one device; `None` if it does not know one of them, or there
+/// are several devices.
 fn sum_of_one(
     mut gpus: impl Iterator<Item = Told> + Clone,
     of: fn(Told) -> Option<u64>,

@@ -9,7 +9,8 @@
 //! (`RootChunks::resident_of`), and is held until the eviction has succeeded, as the chunk may stay.
 //!
 //! Locking: who calls [`Held::give`] serialises these calls; in the driver that is the PMM's `list_lock`, a
-//! spinlock. [`Held::bytes`] and [`Held::chunks`] take none. All take constant time, and only [`Held::new`] allocates.
+//! spinlock. [`Held::bytes`], [`Held::discarded_bytes`] and [`Held::chunks`] are called without a lock. All take constant
+//! time, and only [`Held::new`] allocates.
 
 use crate::mem::{OutOfMemory, TryVec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -18,8 +19,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 const CHUNK: u64 = 2 << 20;
 /// "No place", for a chunk that is nobody's.
 const NOWHERE: u32 = u32::MAX;
-/// How many places a process may have its count in. With half of the places taken at most, one in 2^64 rows of them
-/// is taken whole.
+/// How many places there are in which the count of one process may be. At most half of all places are taken, so only one
+/// row of so many in 2^64 has all of its places taken.
 const REACH: usize = 64;
 
 /// The counts of a process. A process that holds no chunk makes room for another.

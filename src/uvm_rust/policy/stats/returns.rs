@@ -11,12 +11,12 @@
 //! are copied. Blocks are known by their addresses, and forgotten when memory there is freed: what takes its place is new.
 //! Where several allocations share the 2 MiB of a block, the first that is freed has all of it forgotten.
 //!
-//! Locking: none. Places are atomics. Two threads that take one place at the same time lose one of two evictions.
+//! Locking: none. The places are atomics. If two threads take one place at the same time, one of their evictions is lost.
 
 use crate::mem::{OutOfMemory, TryVec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Places among which a block has one.
+/// How many places there are in which a block may be.
 const WAYS: usize = 4;
 /// How many bits of an address are within a block.
 const BLOCK_SHIFT: u32 = 21;

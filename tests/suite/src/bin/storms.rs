@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Storms: the same thing a hundred times, and processes killed in the middle of
+//! Storms: the same thing again and again, and processes killed in the middle of
 //! faults, evictions and migrations. Afterwards no memory is missing, nothing
 //! hangs, and the kernel log is clean.
 //!

@@ -16,7 +16,7 @@ use super::PDE_FAULT;
 use crate::emu::bits::field;
 use crate::emu::machine::Loc;
 
-/// Version 3, of which Hopper is.
+/// Version 3, which Hopper and Blackwell have.
 pub(super) struct V3;
 
 /// The kind of ordinary memory, the only one here.

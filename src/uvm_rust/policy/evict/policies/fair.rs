@@ -29,8 +29,8 @@ use super::super::holders::list_of;
 use super::{first_of_one, lru, spared, Chunk, Holder, OutOfMemory, Policy, Used, REACH};
 use crate::mem::TryVec;
 
-/// Numbers for processes. Each that has chunks has one of its own, until there are more: any beyond take that of
-/// another for the chunks that they use from then on, and these two have one share.
+/// How many processes with chunks can have a number of their own. A further process takes another's number for the chunks
+/// that it uses from then on, and these two have one share.
 const PROCESSES: usize = 64;
 
 /// A process that has used chunks, if `count` is not 0.

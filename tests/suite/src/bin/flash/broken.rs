@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A device with bad sectors, which QEMU's blkdebug makes, and one that is pulled out.
-//! It is another one than the other tests', given by `--bad-device`; scripts/ssd.sh says
-//! which of its sectors are bad.
+//! `--bad-device` names it, and the other tests do not use it. scripts/ssd.sh says which of its
+//! sectors are bad.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What the eviction policy that the driver was loaded with (`uvm_rust_evict_policy`) makes of a
-//! program that goes through half as much memory again as the GPU has, round after round.
+//! program that goes through half as much memory again as the GPU has, round after round. In place
+//! of that, by option: processes that share the GPU, have a maximum or a low, or take turns.
 
 mod low;
 mod programs;

@@ -23,12 +23,12 @@ struct Program {
     holder: Holder,
     /// The number of its last turn; 0 if it had none.
     turn: u64,
-    /// How many turns before that the one before was; 0 if there was none.
+    /// How many turns its last turn was behind the one before; 0 if it had no more than one.
     period: u64,
     /// Kernels that it has announced in its last turn, and in the one before; 0 if there was none.
     kernels: u32,
     kernels_before: u32,
-    /// It brings memory, and not because its turn was announced: its kernels run all the same.
+    /// Memory comes for it outside of its turn, and not by prediction: so its kernels run all the same.
     strays: bool,
     /// How many used chunks the policy has on the list of its number.
     chunks: u32,
