@@ -85,7 +85,7 @@ FIXTURE_TEARDOWN(library)
 #define SKIP_WITHOUT_DISCARD()							\
 	do {									\
 		if (UvmRustBackend() == UVMRUST_BACKEND_NONE)			\
-			SKIP(return, "this driver can not discard");		\
+			SKIP(return, "this driver cannot discard");		\
 	} while (0)
 
 /* Writes value + index to every word, on the GPU if it can run programs. */

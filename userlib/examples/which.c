@@ -39,7 +39,7 @@ int main(void)
 	if (!code)
 		code = set_current(context);
 	if (code) {
-		snprintf(line, sizeof(line), "CUDA can not be initialised (CUresult %d): "
+		snprintf(line, sizeof(line), "CUDA cannot be initialised (CUresult %d): "
 			 "is a GPU there, and its driver loaded?", code);
 		return none(line);
 	}
@@ -49,7 +49,7 @@ int main(void)
 		return 0;
 	}
 	get_version(&version);
-	snprintf(line, sizeof(line), "the driver, of CUDA %d.%d, can not discard: %s", version / 1000,
+	snprintf(line, sizeof(line), "the driver, of CUDA %d.%d, cannot discard: %s", version / 1000,
 		 version % 1000 / 10, uvmrust_strerror(UVMRUST_ENOTSUPPORTED));
 	return none(line);
 }

@@ -323,7 +323,7 @@ static void replay(void)
 }
 
 /*
- * What can not become a node is refused, and the capture goes on. `which`: d, discards; p,
+ * What cannot become a node is refused, and the capture goes on. `which`: d, discards; p,
  * prefetches.
  */
 static void no_nodes(const char *which)

@@ -74,7 +74,7 @@ static void refused(void)
 	EXPECT(uvmrust_stream_error() == 0);
 }
 
-/* A prefetch that can not be done when the stream comes there, whoever does it. Of CUDA's own nobody is told. */
+/* A prefetch that cannot be done when the stream comes there, whoever does it. Of CUDA's own nobody is told. */
 static void later(void)
 {
 	lazy();

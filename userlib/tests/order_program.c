@@ -3,7 +3,7 @@
  * Whether what the GPU writes behind a discard is kept, on a real GPU: each way to discard, with
  * waits of the program and without, of memory on the GPU and on the host, then read after a
  * move to the host, or by the GPU where it is. It reads nothing between the discard and
- * the write: native_program.c does, and so can not see a write that is lost. A line each:
+ * the write: native_program.c does, and so cannot see a write that is lost. A line each:
  *
  *   ok - WAY, on the GPU, no wait, moved to the host: all words are what was written
  *   not ok - ...: of N words A are what was written, B the GPU's and C the host's of before

@@ -107,7 +107,7 @@ static void many(void)
 	EXPECT(UvmRustStreamError() == 0);
 }
 
-/* What can not be part of a graph is refused, and the capture goes on. */
+/* What cannot be part of a graph is refused, and the capture goes on. */
 static void refused(int discards_too, int prefetches_too)
 {
 	void *stream, *graph, *a = managed(LENGTH), *g = NULL, *h = NULL;
@@ -329,7 +329,7 @@ static void failed_free(void)
 	write_words(b, 5);
 	MUST(cuStreamSynchronize(streams[0]));
 	EXPECT(all_words(b, LENGTH, 5));
-	/* If CUDA can not even wait, nobody gets the buffer. */
+	/* If CUDA cannot even wait, nobody gets the buffer. */
 	stub_fail("cuLaunchHostFunc", by_cuda ? 1 : 2);
 	stub_fail("cuStreamSynchronize", 1);
 	EXPECT(uvmrust_buffer_free(b, streams[0]) == UVMRUST_EDRIVER);
@@ -405,7 +405,7 @@ static int survives(void *p, uint64_t value)
 }
 
 /*
- * NVIDIA's driver can not unmap what it discards, for want of memory, and leaves it discarded lazily:
+ * NVIDIA's driver cannot unmap what it discards, for want of memory, and leaves it discarded lazily:
  * what is written behind the failed discard is kept all the same.
  */
 static void not_unmapped(void)
@@ -565,7 +565,7 @@ static void body(void)
 	put(stream, a, LENGTH, 1);
 	EXPECT(cuStreamEndCapture(stream, &graph) == 0);
 	MUST(cuGraphDestroy(graph));
-	/* A graph that can not own what a node needs. */
+	/* A graph that cannot own what a node needs. */
 	MUST(cuStreamBeginCapture_v2(stream, 0));
 	stub_fail("cuGraphRetainUserObject refused", 1);
 	EXPECT(uvmrust_discard_async(a, LENGTH, 0, stream) == UVMRUST_ECAPTURE);

@@ -39,7 +39,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A tensor's name that is no key: its allocation can not be known again.
+/// A tensor's name that is no key: its allocation cannot be known again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey;
 

@@ -131,7 +131,7 @@ impl Bench {
         .with_segments()
     }
 
-    /// Tells channels where segments are, if their entries can not.
+    /// Tells channels where segments are, if their entries cannot.
     fn with_segments(mut self) -> Self {
         let base = self.va >> 40;
         if base == 0 {

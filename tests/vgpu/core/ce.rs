@@ -238,7 +238,7 @@ impl Channel {
         }
     }
 
-    /// Refuses a scrub of what can not be scrubbed: all but pages of vidmem, by physical addresses.
+    /// Refuses a scrub of what cannot be scrubbed: all but pages of vidmem, by physical addresses.
     #[cold]
     #[inline(never)]
     fn check_scrub(&self, launch: u32, transfer: u32) -> Result<(), Trouble> {

@@ -229,7 +229,7 @@ static int submit(struct client *c, void __user *arg)
 	ops = copy_ops(&s);
 	if (IS_ERR(ops))
 		return PTR_ERR(ops);
-	/* A kernel can not be taken back: see that its fence can be told. */
+	/* A kernel cannot be taken back: see that its fence can be told. */
 	err = copy_out(arg, &s, sizeof(s), size);
 	if (!err)
 		err = vgpu_rs_submit(g->rs, c->h_client, s.h_channel, ops, s.op_count,

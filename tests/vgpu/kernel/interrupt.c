@@ -18,7 +18,7 @@
 /* The index in GET; above it are bits that UVM writes to clear something. */
 #define FAULT_GET_INDEX 0xfffffU
 
-/* Guards uvm: held while UVM's top half runs, so that UVM can not go meanwhile. */
+/* Guards uvm: held while UVM's top half runs, so that UVM cannot go meanwhile. */
 static DEFINE_MUTEX(ops_lock);
 static struct vgpu_uvm uvm;
 

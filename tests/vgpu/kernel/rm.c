@@ -58,7 +58,7 @@ NV_STATUS vgpu_to_nv(int err)
 	}
 }
 
-/* UVM can not be told, and did not expect it: people should know. */
+/* UVM cannot be told, and did not expect it: people should know. */
 void vgpu_expect_ok(struct vgpu *g, const char *what, int err)
 {
 	if (err)

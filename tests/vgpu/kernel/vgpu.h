@@ -20,7 +20,7 @@
  * @rs:          the emulator; has a mutex of its own inside
  * @registers:   its register page, shared with UVM; see vgpu_rs.h
  * @evict_lock:  guards the four fields after it. Held for reading while UVM's
- *               eviction callbacks run, so that UVM can not take them away
+ *               eviction callbacks run, so that UVM cannot take them away
  *               meanwhile. Outside of all of UVM's locks and of the mutex of @rs
  * @pma_stats:   what UVM reads at any time; written after each change
  * @emulator:    executes what UVM and users queued
@@ -72,7 +72,7 @@ static inline u32 *vgpu_register(struct vgpu *g, u32 offset)
 	return g->registers + offset;
 }
 
-/* rm.c: an error of the emulator's as UVM knows it, and one it can not be told. */
+/* rm.c: an error of the emulator's as UVM knows it, and one it cannot be told. */
 NV_STATUS vgpu_to_nv(int err);
 void vgpu_expect_ok(struct vgpu *g, const char *what, int err);
 

@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn what_a_kernel_was_given_stays_until_it_ran() {
         // s[2] is worthless until it is written, and s[0] once it is read, but one
-        // can not take the other's place.
+        // cannot take the other's place.
         let (mut p, s) = start(2, &[2, 2]);
         p.launch(&[s[1].write()]);
         p.launch(&[s[2].write(), s[0].read()]);

@@ -72,7 +72,7 @@ pub unsafe extern "C" fn uvmrust_buffer_alloc(
     };
     *out = range.base as *mut c_void;
     match uuid {
-        // Advice: what can not be moved is there all the same.
+        // Advice: what cannot be moved is there all the same.
         Some(uuid) => to_gpu(range, *uuid).map_or(0, |ticket| ticket.0 as i64),
         None => 0,
     }
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn uvmrust_buffer_free(buffer: *mut c_void, stream: Stream
 /// Why a buffer was not freed.
 struct NotFreed {
     why: Error,
-    /// Nothing that was queued for it is still to come. Where CUDA can not even wait for
+    /// Nothing that was queued for it is still to come. Where CUDA cannot even wait for
     /// that, the buffer stays in `leaving` for good: a discard would hit its next owner.
     buffer_is_usable: bool,
 }

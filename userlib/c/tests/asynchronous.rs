@@ -112,7 +112,7 @@ fn each_is_done_at_each_launch_of_a_graph() {
 
 #[test]
 fn what_can_not_be_a_node_is_refused_and_breaks_no_capture() {
-    // CUDA has no node for a discard; and an old one can not own the ranges of either.
+    // CUDA has no node for a discard; and an old one cannot own the ranges of either.
     run("no-nodes-d", CUDA13, "old", &[]);
     run("no-nodes-dp", CUDA13, "", &[]);
     run("no-nodes-dp", CUDA11, "ours", &[]);

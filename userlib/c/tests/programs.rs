@@ -56,7 +56,7 @@ fn a_captured_discard_is_done_at_each_launch() {
 fn what_no_graph_can_hold_is_refused_and_breaks_no_capture() {
     let cuda13 = stub("refused13", "-DSTUB");
     streams(&cuda13, "ours", "refused");
-    // CUDA has no node for a discard, and an old one can not own the ranges.
+    // CUDA has no node for a discard, and an old one cannot own the ranges.
     streams(&cuda13, "old", "discards-refused");
     let flags = "-DSTUB_NO_USER_OBJECTS";
     streams(&stub("refused11", flags), "native", "all-refused");

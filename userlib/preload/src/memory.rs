@@ -304,7 +304,7 @@ pub(crate) fn forget_gone(real: &Real) {
     with(|managed| managed.retain(|&base| id_of(&real.cuda, base) != Asked::Nothing));
 }
 
-/// Frees, after all that is in `stream`, memory that CUDA can not free in a stream's
+/// Frees, after all that is in `stream`, memory that CUDA cannot free in a stream's
 /// order, being managed: so it waits for the stream, in its context. What is not ours `call` frees, CUDA's own;
 /// also while the stream is being captured, where CUDA knows best (a graph frees only what it has
 /// allocated) and a wait would break the capture.

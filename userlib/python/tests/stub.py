@@ -74,7 +74,7 @@ def environment(folder, driver, library, **more):
 
 
 def run_each(file, arguments):
-    """Runs `file` on each driver; the exit status, or a reason printed if that can not be."""
+    """Runs `file` on each driver; the exit status, or a reason printed if that cannot be."""
     if not shutil.which("cc"):
         print(f"skipped: {os.path.basename(file)} # no C compiler for the stub")
         return 0

@@ -313,7 +313,7 @@ print(cuda.stub_violations(), uvmrust.torch.stats(0)['short'], uvmrust.stats()['
         said = self.said(self.HALF, LENGTH)
         self.assertEqual(said, ["0", "False", str(LENGTH)])
 
-    # CUDA may find later that it can not prefetch, and tells nobody. Its own discard is no lazy one.
+    # CUDA may find later that it cannot prefetch, and tells nobody. Its own discard is no lazy one.
     @stub.only_on("uvm-rust", "native", "cuda")
     def test_what_a_success_may_leave_discarded_is_prefetched_too(self):
         said = self.said("uvmrust.discard_and_prefetch(tensor)", LENGTH)

@@ -40,7 +40,7 @@ def discard(*memory, lazy=False, stream=None):
     wrong. An error that shows only when the stream gets there is raised by `check()`.
 
     Raises `Error` for memory that is not managed, or a stream that is being captured into
-    a graph which can not hold it; ValueError for a view whose bytes lie between others';
+    a graph which cannot hold it; ValueError for a view whose bytes lie between others';
     TypeError for what is no memory of a GPU, or has no stream.
     """
     groups = _memory.by_stream([_memory.to_discard(m) for m in memory], stream)

@@ -52,7 +52,7 @@ def _device_of(obj):
             if int(kind) in _DLPACK_CUDA:
                 return int(device)
         device = getattr(obj, "device_id", None)
-    except Exception:  # Whatever the library raises that can not tell: cuda.core asks CUDA.
+    except Exception:  # Whatever the library raises that cannot tell: cuda.core asks CUDA.
         return None
     return device if isinstance(device, int) and device >= 0 else None
 

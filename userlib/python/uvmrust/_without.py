@@ -22,7 +22,7 @@ def leave_out(torch):
 
 def _benchmark(torch):
     """cuDNN's search for the fastest algorithm asks how large the largest free block is, which a
-    pluggable allocator can not say (`get_available_workspace` of
+    pluggable allocator cannot say (`get_available_workspace` of
     aten/src/ATen/native/cudnn/Conv_v8.cpp). So that is never on."""
     own = getattr(torch._C, "_set_cudnn_benchmark", None)
     if own is None:

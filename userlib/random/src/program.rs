@@ -359,7 +359,7 @@ impl Program<'_> {
     }
 
     /// Sees to it that all earlier uses of a buffer come before what is put into `stream`.
-    /// `false`: it can not be done now.
+    /// `false`: it cannot be done now.
     fn wait_for_uses(&mut self, buffer: usize, stream: usize, writes: bool) -> bool {
         let Some(used) = &self.buffers[buffer] else {
             return false;

@@ -223,7 +223,7 @@ impl Descriptor for Open {
     }
 
     fn register(&mut self, gpu: Uuid) -> io::Result<()> {
-        // Where it can not be opened, UVM says what it thinks of that.
+        // Where it cannot be opened, UVM says what it thinks of that.
         let node = gpus::minor(&self.root, gpu).and_then(|minor| {
             let path = self.root.path(&format!("/dev/nvidia{minor}"));
             let mut open = OpenOptions::new();

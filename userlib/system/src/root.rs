@@ -70,7 +70,7 @@ impl Root {
         text.lines().next().map(|line| line.trim().to_owned())
     }
 
-    /// The names in a folder, in order; none if it can not be read.
+    /// The names in a folder, in order; none if it cannot be read.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = self.noticed(std::fs::read_dir(self.path(path)));
         let entries = entries.into_iter().flatten();

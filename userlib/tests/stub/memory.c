@@ -78,11 +78,11 @@ static struct {
 
 /*
  * The `nth` call of this function from now on, 1 for the next, fails: for want of memory, as
- * "UVM_MIGRATE" does, or, of "UVM_DISCARD", as it does where a GPU can not fault. "UVM_DISCARD unmap" is
- * one that has noted the discard and can not unmap, and leaves it so (580.142 to 595.45.04,
+ * "UVM_MIGRATE" does, or, of "UVM_DISCARD", as it does where a GPU cannot fault. "UVM_DISCARD unmap" is
+ * one that has noted the discard and cannot unmap, and leaves it so (580.142 to 595.45.04,
  * uvm_va_block.c, va_block_discard_locked). "cuStreamWaitEvent captured" is a wait before which another
  * thread has begun a capture that forbids it, "cuMemPrefetchAsync captured" such a prefetch, and
- * "cuMemPrefetchAsync later" one that CUDA takes and can not do. Any call can fail: "this
+ * "cuMemPrefetchAsync later" one that CUDA takes and cannot do. Any call can fail: "this
  * function may also return error codes from previous, asynchronous launches" (Driver API).
  */
 EXPORT void stub_fail(const char *function, unsigned int nth)

@@ -271,7 +271,7 @@ fn told(result: io::Result<()>, gpu: Uuid) -> Result<(), String> {
     result.map_err(|error| match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => "Nothing is counted: uvm_rust_stats=0.".into(),
         Some(libc::ENODEV) => format!("{gpu} does not count."),
-        _ => format!("{gpu} can not be asked: {error}."),
+        _ => format!("{gpu} cannot be asked: {error}."),
     })
 }
 

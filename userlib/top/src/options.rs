@@ -22,7 +22,7 @@ everybody with the module parameter uvm_rust_stats_public=1.
   --listen [ADDR:]PORT  serve the counts to Prometheus, at /metrics; without an address
                       on 127.0.0.1. Whoever can connect sees them.
   --help              this text
-Keys: q ends, arrows scroll, p pauses, ? says what can not be shown.
+Keys: q ends, arrows scroll, p pauses, ? says what cannot be shown.
 Exit status: 0; 1 if it fails, 2 if the command line is wrong.
 ";
 

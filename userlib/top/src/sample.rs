@@ -26,7 +26,7 @@ pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) driver: Option<Driver>,
     pub(crate) module: Option<Module>,
-    /// Why the device can not be asked.
+    /// Why the device cannot be asked.
     pub(crate) device: Option<NodeError>,
     pub(crate) gpus: Vec<GpuSample>,
     pub(crate) ssd: Option<SsdSample>,

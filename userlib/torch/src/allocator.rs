@@ -19,7 +19,7 @@
 //! their graph goes: they get memory that nobody has had, and keep it.
 //!
 //! A block that other streams have used waits for them when it is freed: its own stream does, which
-//! PyTorch's allocator does not ask of it. If that can not
+//! PyTorch's allocator does not ask of it. If that cannot
 //! be put into a stream, since one is being captured, the block waits to be freed. A graph's
 //! block, whose stream is not known, waits until the others are seen to be done. So does one that
 //! the default streams of other GPUs may use: these may wait, as by NCCL, for what is behind the
@@ -125,7 +125,7 @@ impl<D: Device + Copy> Allocator<D> {
     /// Does what [`crate::uvmrust_torch_malloc`] describes.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]: there is none; any other: CUDA can not tell, since it does not work.
+    /// [`Error::NoMemory`]: there is none; any other: CUDA cannot tell, since it does not work.
     pub fn try_malloc(&self, size: usize, queue: Queue) -> Result<u64> {
         let length = rounded(size).ok_or(Error::NoMemory);
         let base = length.and_then(|length| self.given(size, length, queue));
@@ -277,7 +277,7 @@ impl<D: Device + Copy> Allocator<D> {
     }
 
     /// Waits until nothing that the pool's stream has to do uses its memory any more, a discard of
-    /// ours for one. `false`: that can not be waited for now.
+    /// ours for one. `false`: that cannot be waited for now.
     fn is_done(&self, pool: Pool) -> bool {
         match pool.owner {
             Owner::Stream => self.device.drain(pool.queue).is_ok(),

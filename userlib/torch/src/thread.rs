@@ -50,7 +50,7 @@ pub(crate) struct Task(libc::c_long);
 
 impl Task {
     pub(crate) fn current() -> Self {
-        // SAFETY: takes nothing, and can not fail.
+        // SAFETY: takes nothing, and cannot fail.
         Self(unsafe { libc::syscall(libc::SYS_gettid) })
     }
 

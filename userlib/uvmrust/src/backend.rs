@@ -189,7 +189,7 @@ impl<S: Sys> Uvm<S> {
     }
 
     /// Whether this process may use what the library knows: not if it is the child of a
-    /// `fork` and has its parent's descriptor of UVM. CUDA can not be used there either.
+    /// `fork` and has its parent's descriptor of UVM. CUDA cannot be used there either.
     /// A descriptor that the child gives to [`Uvm::use_fd`] is its own.
     ///
     /// # Errors
@@ -272,7 +272,7 @@ impl<S: Sys> Uvm<S> {
     /// discarded before a driver says that, it is [`Error::Driver`].
     ///
     /// Any other error may leave ranges lazily discarded: prefetch all of them before they are used. Of
-    /// NVIDIA's driver, which does that where it can not unmap, such a range is brought to the host
+    /// NVIDIA's driver, which does that where it cannot unmap, such a range is brought to the host
     /// here, so that this matters after an eager discard only where memory is short for both.
     /// After a success of [`Mode::Eager`] nothing of the ranges stays lazily discarded: that driver's
     /// call is made twice, since the first does not unmap all where a page is read-duplicated. It may

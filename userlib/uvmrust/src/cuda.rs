@@ -300,8 +300,8 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Error::Capture`]: into one that is invalid already; or the stream is the legacy
-    /// default stream, which can not be used while a blocking stream of its context is
-    /// being captured; or this CUDA can not tell the graph.
+    /// default stream, which cannot be used while a blocking stream of its context is
+    /// being captured; or this CUDA cannot tell the graph.
     ///
     /// # Safety
     /// As for [`Cuda::prefetch`].
@@ -366,7 +366,7 @@ impl Cuda {
     /// anything that was made of it can use it any more. `destroy` calls nothing of CUDA.
     ///
     /// # Errors
-    /// [`Error::Capture`]: this CUDA can not. The data is still the caller's.
+    /// [`Error::Capture`]: this CUDA cannot. The data is still the caller's.
     ///
     /// # Safety
     /// `graph` is one; `data` is good for `destroy`, once, from any thread.

@@ -29,7 +29,7 @@ pub enum Error {
     /// error that this library does not know, or refused a batch of which it had done some.
     Driver = -8,
     /// The stream is being captured, or its use would break a capture that is under
-    /// way, and what was asked for can not become part of a graph. Nothing has
+    /// way, and what was asked for cannot become part of a graph. Nothing has
     /// changed, and the capture goes on.
     Capture = -9,
     /// The driver took no call for as long as [`crate::Linux`] waits: it stayed busy,
@@ -106,7 +106,7 @@ impl Error {
     }
 
     /// The result of an rmStatus of NVIDIA's discard, which refuses a process that uses a
-    /// GPU that can not fault by the status INVALID_DEVICE (580.105.08, `UvmDiscard`:
+    /// GPU that cannot fault by the status INVALID_DEVICE (580.105.08, `UvmDiscard`:
     /// "Calling this API while a non-fault-capable GPU is registered, will result in the
     /// API returning an error").
     pub(crate) fn check_discard(status: u32) -> crate::Result<()> {

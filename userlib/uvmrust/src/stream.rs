@@ -25,7 +25,7 @@
 //! them. They would break the capture: "a small number of APIs that enqueue asynchronous
 //! operations into streams are not currently supported in graphs and will return an error if
 //! called with a stream which is being captured" (CUDA Programming Guide, Prohibited and
-//! Unhandled Operations). What a graph can not do is refused instead.
+//! Unhandled Operations). What a graph cannot do is refused instead.
 
 use core::ffi::c_int;
 
@@ -147,13 +147,13 @@ impl Uvm {
     /// Those of [`Uvm::discard_async`] and [`Uvm::prefetch_batch_async`]. With
     /// [`Error::Invalid`], [`Error::NotSupported`], [`Error::NoDevice`] and [`Error::Capture`]
     /// nothing has changed. After any other, and after an error that is told by
-    /// [`Uvm::take_stream_error`], the contents are gone. What can not be prefetched is discarded again
+    /// [`Uvm::take_stream_error`], the contents are gone. What cannot be prefetched is discarded again
     /// there, [`Mode::Eager`], so that what comes behind in the stream is kept. Where that fails
     /// too, some ranges stay lazily discarded: prefetch all of them before they are used.
     ///
     /// Where UVM's descriptor is known, a GPU that this process does not use is an error that
     /// [`Uvm::take_stream_error`] tells. The prefetch is CUDA's to a part of a GPU (MIG), and where CUDA 13 does
-    /// both. One that CUDA can not do after all, nobody is told of; what comes behind in the stream is kept
+    /// both. One that CUDA cannot do after all, nobody is told of; what comes behind in the stream is kept
     /// there too.
     ///
     /// # Safety

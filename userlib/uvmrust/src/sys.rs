@@ -259,7 +259,7 @@ impl File {
         (fd >= 0).then_some(Self(fd))
     }
 
-    /// How many bytes it has read; 0 at the end, or if it can not.
+    /// How many bytes it has read; 0 at the end, or if it cannot.
     fn read(&self, buffer: &mut [u8]) -> usize {
         // SAFETY: the buffer is writable for its length.
         let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };

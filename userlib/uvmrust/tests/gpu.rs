@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! On a real GPU, with whatever driver is there. Allocates 8 MiB. Skips where there
-//! is no GPU, or a driver that can not discard.
+//! is no GPU, or a driver that cannot discard.
 
 #![allow(clippy::unwrap_used)]
 
@@ -69,7 +69,7 @@ fn what_is_written_after_a_discard_is_kept() {
     let uvm = Uvm::process();
     println!("backend: {:?}", uvm.backend());
     if uvm.backend() == Backend::None {
-        return skipped("this driver can not discard (580 or later can, or ours)");
+        return skipped("this driver cannot discard (580 or later can, or ours)");
     }
     let mut base = 0;
     let alloc = cuda.mem_alloc_managed().unwrap();

@@ -37,7 +37,7 @@ impl<M: Machine> Gpu<M> {
         self.channels.len() + self.hw.users.len()
     }
 
-    /// One step, of the first by rank who can go on; false if nobody can. Whoever can not
+    /// One step, of the first by rank who can go on; false if nobody can. Whoever cannot
     /// is left as he was.
     fn step(&mut self, schedule: &Schedule, budget: &mut Budget) -> bool {
         let mut below = u64::MAX;

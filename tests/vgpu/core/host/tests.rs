@@ -66,7 +66,7 @@ impl Bench {
             va,
             put: 0,
         };
-        // What an entry can not say of its segment's address.
+        // What an entry cannot say of its segment's address.
         if let base @ 1.. = va >> 40 {
             bench.entry(4 << 32 | base << 8);
         }

@@ -429,7 +429,7 @@ pub fn selftests(setting: &Setting) -> Vec<Part> {
             &format!("{discard} --leaks"),
         ),
         Part::vm("rust/library", &[rust, "VIDMEM=64M"], &library),
-        // There it says that it can not, in C as in Rust.
+        // There it says that it cannot, in C as in Rust.
         Part::vm(
             "upstream/library",
             &["DRIVER=upstream", "VIDMEM=64M"],

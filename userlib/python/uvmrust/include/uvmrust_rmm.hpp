@@ -144,7 +144,7 @@ private:
 
 		if (cudaStreamSynchronize(cudaStreamLegacy) != cudaSuccess) {
 			uvmrust_torch_free(p, bytes, device_, cudaStreamLegacy);
-			throw rmm::bad_alloc("uvmrust: the default stream can not be waited for");
+			throw rmm::bad_alloc("uvmrust: the default stream cannot be waited for");
 		}
 		return p;
 	}

@@ -89,7 +89,7 @@ const PARAMETERS: &[Parameter] = &[
     parameter(
         "uvm_rust_test_held",
         0,
-        "for tests: memory can not be evicted",
+        "for tests: memory cannot be evicted",
         true,
     ),
     parameter(
@@ -101,7 +101,7 @@ const PARAMETERS: &[Parameter] = &[
     parameter(
         "uvm_global_oversubscription",
         1,
-        "managed memory can not be larger than the GPU's",
+        "managed memory cannot be larger than the GPU's",
         true,
     ),
     parameter(

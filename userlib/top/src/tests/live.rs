@@ -175,7 +175,7 @@ fn errors_are_said() {
     for (error, says) in [
         (libc::EOPNOTSUPP, "uvm_rust_stats=0"),
         (libc::ENODEV, "does not count"),
-        (libc::EIO, "can not be asked"),
+        (libc::EIO, "cannot be asked"),
     ] {
         let mut machine = Machine::new("errors");
         machine.registered(1);

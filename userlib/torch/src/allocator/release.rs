@@ -106,7 +106,7 @@ impl<D: Device> State<D> {
             || (enqueues && captured(&pool.queue))
             || (lazy && self.may_be_launched(pool))
         {
-            // Who frees it later may be another thread, which can not wait for this one's stream.
+            // Who frees it later may be another thread, which cannot wait for this one's stream.
             let marks = if of_another {
                 Vec::new()
             } else {
@@ -150,7 +150,7 @@ impl<D: Device> State<D> {
         self.defer(base, block, marks);
     }
 
-    /// Marks where some of the others that use a block are now. Those that can not be asked are tried
+    /// Marks where some of the others that use a block are now. Those that cannot be asked are tried
     /// again later, a thread's own stream by that thread, or with its device ([`Self::take_unnamed`]).
     fn marks(&self, block: &mut Used, of: impl Fn(&Queue) -> bool) -> Vec<(Queue, Mark)> {
         let mut marks = Vec::new();

@@ -385,7 +385,7 @@ fn other_streams_are_waited_for_before_the_discard() {
     let base = a.malloc(LARGE, S).unwrap();
     a.record_stream(base, T.stream);
     log.no_wait.set(true);
-    // It can not be waited for in the stream: it is asked later.
+    // It cannot be waited for in the stream: it is asked later.
     log.take();
     a.free(base);
     assert_eq!(log.take(), [Marked(T)]);

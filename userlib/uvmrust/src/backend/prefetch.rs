@@ -143,7 +143,7 @@ impl<S: Sys> Uvm<S> {
         }
     }
 
-    /// Brings to the host what uvm-rust's discard can not discard eagerly, since a migration ends a lazy
+    /// Brings to the host what uvm-rust's discard cannot discard eagerly, since a migration ends a lazy
     /// discard too. Where the discard is NVIDIA's, with its driver or with ours, that is done already
     /// ([`Uvm::discard_batch`]).
     fn move_out(&self, ranges: &[Range]) {

@@ -28,7 +28,7 @@ enum File {
     Other,
     /// UVM's device, on which UVM_INITIALIZE has not been called.
     Fresh,
-    /// NVIDIA's driver before 580, which can not discard.
+    /// NVIDIA's driver before 580, which cannot discard.
     Old,
     /// NVIDIA's from 580 on.
     Native,
@@ -309,7 +309,7 @@ fn a_descriptor_that_is_not_initialised_yet_is_asked_again() {
     assert_eq!(uvm.backend(), Backend::Native);
 }
 
-/// NVIDIA's discard refuses a process that uses a GPU that can not fault; its migrate
+/// NVIDIA's discard refuses a process that uses a GPU that cannot fault; its migrate
 /// refuses a GPU that the process does not use.
 #[test]
 fn an_invalid_device_is_another_thing_to_each_call() {

@@ -300,7 +300,7 @@ fn random_captures_share_nothing_and_are_left_alone() {
                 let before = a.stats().reused;
                 let base = a.malloc(size as usize, queue).unwrap();
                 reused += u64::from(captured) * (a.stats().reused - before);
-                // Where two captures are new, a single thread can not tell them apart.
+                // Where two captures are new, a single thread cannot tell them apart.
                 let owner = a.lock(0).heap.taken(base).unwrap().0.owner;
                 let pool = match owner {
                     Owner::Graph(pool) => Some(pool),

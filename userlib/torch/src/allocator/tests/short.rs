@@ -242,7 +242,7 @@ fn nothing_is_discarded_once_a_prefetch_has_failed() {
     assert_eq!(discards.count(), 1);
 }
 
-/// What can not be used any more does not stand before what can.
+/// What cannot be used any more does not stand before what can.
 #[test]
 fn after_a_failed_prefetch_memory_is_used_again_as_without() {
     let log = Log::default();

@@ -87,7 +87,7 @@ fn the_threads_default_streams_are_ordered_by_the_legacy_one() {
     assert_eq!(a.malloc(LARGE, own), Some(base));
     assert_eq!(log.take(), [Prefetch(base, legacy), Wait(own, legacy)]);
     a.free(base);
-    // It can not be made to wait: another block.
+    // It cannot be made to wait: another block.
     log.no_wait.set(true);
     assert_ne!(a.malloc(LARGE, own), Some(base));
     log.no_wait.set(false);
