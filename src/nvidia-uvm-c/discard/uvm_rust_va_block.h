@@ -158,10 +158,8 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 
 void uvm_rust_drop_leaving(uvm_va_block_t *block, uvm_gpu_t *gpu)
 {
-	while (block->uvm_rust &&
-	       uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id))) ==
-	       NV_ERR_MORE_PROCESSING_REQUIRED)
-		continue;
+	if (block->uvm_rust)
+		uvm_rust_block_drop_leaving(block, &block->uvm_rust, uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id)));
 }
 
 bool uvm_rust_is_nowhere(uvm_va_block_t *block, __u32 page)

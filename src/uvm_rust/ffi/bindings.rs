@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3f37638fee9c75c7.
+// Of headers and options 86ba587d35430a7e.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -759,6 +759,13 @@ unsafe extern "C" {
         block: *mut uvm_rust_block,
         leaving: *const uvm_rust_mask,
     ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_drop_leaving(
+        of: *mut uvm_va_block_struct,
+        block: *mut *mut uvm_rust_block,
+        resident: *const uvm_rust_mask,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_zeroing(
