@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 86ba587d35430a7e.
+// Of headers and options 82116b6af861ba24.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -92,6 +92,9 @@ pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
 pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
 pub const UVM_RUST_CHUNK_STAYS: u32 = 5;
+pub const UVM_RUST_QUOTA_OTHER: u32 = 0;
+pub const UVM_RUST_QUOTA_COUNTS: u32 = 1;
+pub const UVM_RUST_QUOTA_FULL: u32 = 2;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
@@ -1017,8 +1020,10 @@ unsafe extern "C" {
         space: *mut uvm_seam_space,
         gpu: *mut uvm_gpu_struct,
         index: __u32,
+        is_root: bool,
         evict: bool,
-    ) -> bool;
+        frees: bool,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_quota_end(
@@ -1055,21 +1060,17 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_reclaim_begin(gpu: __u32, thread: __u64) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_wait_for_memory(
+    pub fn uvm_rust_alloc(
         alloc: *mut uvm_seam_alloc,
         gpu: __u32,
         thread: __u64,
-        gains: __u32,
+        evicts: bool,
+        for_users: bool,
+        frees: bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_guesses(thread: __u64) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool, got: *mut bool) -> __u32;
+    pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
