@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 82116b6af861ba24.
+// Of headers and options 9392bb2d9f527ea2.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -1119,9 +1119,10 @@ pub struct uvm_rust_fault_params {
     pub max_batches: __u32,
     pub max_throttled: __u32,
     pub has_prefetch_switch: __u8,
-    pub in_test: __u8,
+    pub simulated: __u8,
     pub coalesce: __u8,
     pub cancels_by_address: __u8,
+    pub partitioned: __u8,
 }
 unsafe extern "C" {
     pub fn uvm_rust_fault_create(parent: __u32, params: *const uvm_rust_fault_params) -> bool;
@@ -1144,10 +1145,6 @@ pub struct uvm_seam_fault {
     pub throttled: *mut bool,
     pub prefetches_are_on: *mut bool,
     pub fatal_space: *mut *mut uvm_va_space_struct,
-    pub va_space: *mut uvm_va_space_struct,
-    pub gpu_va_space: *mut uvm_gpu_va_space_struct,
-    pub mm: *mut mm_struct,
-    pub state: *mut uvm_rust_space,
 }
 impl Default for uvm_seam_fault {
     fn default() -> Self {
@@ -1202,7 +1199,7 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_for(fault: *mut uvm_seam_fault, at: __u32) -> __u32;
+    pub fn uvm_seam_fault_is_written(fault: *mut uvm_seam_fault, at: __u32) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_set_get(fault: *mut uvm_seam_fault, get: __u32);
@@ -1215,7 +1212,11 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel_channel(fault: *mut uvm_seam_fault, entry: __u32) -> __u32;
+    pub fn uvm_seam_fault_cancel_channel(
+        fault: *mut uvm_seam_fault,
+        entry: __u32,
+        targeted: bool,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_publish(
@@ -1242,20 +1243,35 @@ unsafe extern "C" {
         by_kernel: ::core::ffi::c_int,
     ) -> ::core::ffi::c_int;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_entered {
+    pub space: *mut uvm_seam_space,
+    pub mm: *mut mm_struct,
+    pub gpu_va_space: *mut uvm_gpu_va_space_struct,
+    pub gpu: *mut uvm_gpu_struct,
+    pub state: *mut uvm_rust_space,
+}
+impl Default for uvm_seam_entered {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 unsafe extern "C" {
     pub fn uvm_seam_fault_enter(
         fault: *mut uvm_seam_fault,
-        space: *mut uvm_seam_space,
-        mm: *mut mm_struct,
+        in_: *mut uvm_seam_entered,
         to_cancel: bool,
-    ) -> *mut uvm_gpu_struct;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
+    );
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_service(
         fault: *mut uvm_seam_fault,
+        in_: *const uvm_seam_entered,
         first: __u32,
         per_block: bool,
         in_place: bool,
@@ -1266,10 +1282,19 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_found_fatal(fault: *mut uvm_seam_fault, first: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_invalidate(fault: *mut uvm_seam_fault) -> __u32;
+    pub fn uvm_seam_fault_invalidate(
+        fault: *mut uvm_seam_fault,
+        in_: *const uvm_seam_entered,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel(fault: *mut uvm_seam_fault, at: __u32, reason: __u32) -> __u32;
+    pub fn uvm_seam_fault_is_fatal(fault: *mut uvm_seam_fault, at: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel(fault: *mut uvm_seam_fault, at: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_refuse(fault: *mut uvm_seam_fault, at: __u32, reason: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
@@ -1284,7 +1309,10 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_settle(fault: *mut uvm_seam_fault) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault, reason: __u32) -> __u32;
+    pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_refuse_utlbs(fault: *mut uvm_seam_fault, reason: __u32);
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

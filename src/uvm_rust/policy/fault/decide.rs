@@ -60,6 +60,17 @@ pub fn goes_on(params: &Params, batches: u32, throttled: u32) -> bool {
     batches < params.max_batches && throttled < params.max_throttled
 }
 
+/// For how many milliseconds an entry is waited for that PUT says is there, and that the GPU has not written. A GPU writes it
+/// within microseconds, or never: then it is broken. Upstream waits for ever, with the service lock.
+pub const UNWRITTEN_MS: u64 = 30_000;
+
+/// Whether such an entry is waited for any longer, after so many milliseconds. If not, the call ends by an error, which is
+/// logged, and sends the replay that it owes for the entries before. The next call waits as long again; between the two others
+/// have the service lock, as they need to stop using the GPU.
+pub fn waits_for_entry(waited_ms: u64) -> bool {
+    waited_ms < UNWRITTEN_MS
+}
+
 /// What follows a batch of `entries` entries, `duplicates` of which needed no work.
 ///
 /// A flush may discard entries that came after the batch was read. This saves work if most of them are duplicates;

@@ -232,6 +232,12 @@ fn what_is_not_sound_is_found() {
 }
 
 #[test]
+fn an_entry_that_the_gpu_does_not_write_is_waited_for_for_a_while() {
+    assert!(waits_for_entry(0) && waits_for_entry(UNWRITTEN_MS - 1));
+    assert!(!waits_for_entry(UNWRITTEN_MS) && !waits_for_entry(u64::MAX));
+}
+
+#[test]
 fn batch_stops() {
     let p = params();
     assert!(goes_on(&p, 19, 4));
