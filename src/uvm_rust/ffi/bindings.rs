@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 9392bb2d9f527ea2.
+// Of headers and options 70cf9c9be0cd0b9c.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -98,7 +98,6 @@ pub const UVM_RUST_QUOTA_FULL: u32 = 2;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
-pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __s32 = ::core::ffi::c_int;
@@ -1353,7 +1352,11 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: __u32) -> bool;
+    pub fn uvm_rust_flash_may_only_read(
+        block: *mut uvm_rust_flash_block,
+        page: __u32,
+        some_cannot_fault: bool,
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_add_stored(block: *mut uvm_rust_flash_block, pages: *mut uvm_rust_mask);
@@ -1453,7 +1456,8 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_pages_new(of: *mut *mut page, order: __u32, account: bool) -> bool;
+    pub fn uvm_seam_pages_new(of: *mut *mut page, order: __u32, account: bool, waits: bool)
+        -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_pages_put(of: *mut *mut page, pages: __u32);
@@ -1573,10 +1577,10 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_create() -> *mut uvm_seam_prefetch;
+    pub fn uvm_seam_prefetch_create(copies: __u32) -> *mut uvm_seam_prefetch;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch, copies: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_gpu(
@@ -1619,6 +1623,7 @@ unsafe extern "C" {
         call: *mut uvm_seam_prefetch,
         block: *mut uvm_va_block_struct,
         gpu: *mut uvm_gpu_struct,
+        map: bool,
         copy: __u32,
         first: __u16,
         outer: __u16,
