@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 70cf9c9be0cd0b9c.
+// Of headers and options 5e0d4cc7fb790ec1.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -398,6 +398,11 @@ unsafe extern "C" {
     pub static mut uvm_rust_flash_copies: bool;
 }
 #[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct dentry {
+    _unused: [u8; 0],
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct file {
     _unused: [u8; 0],
@@ -499,6 +504,7 @@ pub struct uvm_rust_mask {
 }
 unsafe extern "C" {
     pub fn uvm_rust_gpu_create(
+        index: __u32,
         root_chunks: __u32,
         counted: bool,
         address: *const ::core::ffi::c_char,
@@ -615,6 +621,12 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_fdinfo(seq: *mut seq_file, filp: *mut file);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_gpu_file(index: __u32) -> *mut dentry;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_gpu_file_remove(file: *mut dentry);
 }
 unsafe extern "C" {
     pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;
