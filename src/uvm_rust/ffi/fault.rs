@@ -174,7 +174,7 @@ impl Counts<'_> {
 
 /// The GPU of a call, for the loop in Rust.
 pub(crate) struct FaultGpu<'a> {
-    /// As in [`Call`].
+    /// C's part of the GPU, as [`Call`] has it.
     c: &'a mut uvm_seam_fault,
     pub(crate) counts: Counts<'a>,
     met: &'a mut Met,

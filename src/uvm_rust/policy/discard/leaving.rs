@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A GPU leaves a VA space: what it has of a va_block goes to the host, but for what is discarded, which is dropped.
+//! A GPU leaves a VA space. What it has of a va_block goes to the host, but for what is discarded, which is dropped.
 
-/// How often the pages of one va_block are dropped anew, because the block's lock was let go on the way. It is let go for the
-/// memory of a page table, which then stays with the block; a block of 2 MiB has three tables at most on each of 32 GPUs.
+/// How often the pages of one va_block are dropped anew because the block's lock was let go on the way. It is let go for the
+/// memory of a page table, which then stays with the block. A block of 2 MiB has three tables at most on each of 32 GPUs.
 /// Other threads take little away meanwhile, as the VA space's lock is held for writing.
 pub const TRIES: u32 = 128;
 
-/// Calls `once` until it does not let the block's lock go, [`TRIES`] times at most. `once` drops what is discarded by then,
-/// and returns whether it let the lock go; after that nothing which was known of the block holds.
+/// Calls `once` until it does not let the block's lock go, [`TRIES`] times at most. `once` drops what is discarded by then. It
+/// returns whether it let the lock go; after that nothing holds which was known of the block.
 ///
-/// Returns false if no try came to its end. What was not dropped by then is moved with the rest: that costs a copy of
-/// discarded pages, which stay discarded or become live, and loses nothing.
+/// Returns false if no try came to its end. What was not dropped by then is moved with the rest. That costs a copy of
+/// discarded pages, and loses nothing.
 pub fn drop_leaving(mut once: impl FnMut() -> bool) -> bool {
     (0..TRIES).any(|_| !once())
 }

@@ -119,7 +119,7 @@ impl Asks {
 /// Why a try to allocate found no memory, which the caller of the allocation is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// There is none.
+    /// There is none, as far as upstream can see.
     Gone,
     /// Chunks are pinned, or being evicted: the caller is to call again, at once. Upstream says so from 580.142 on.
     Again,
@@ -128,9 +128,9 @@ pub enum Lack {
 /// How a try to allocate ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// There was memory.
+    /// The allocation has its memory.
     Got,
-    /// There was none.
+    /// There was no memory, for this reason.
     Lacks(Lack),
 }
 
