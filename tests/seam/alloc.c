@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What an allocation of a chunk says that found no memory: uvm_rust_pmm_gpu.h as it is, between upstream and Rust, which
- * are here. From 580.142 on upstream says that it is to be called again, at once, and its callers call until it says
- * something else.
+ * What Rust is told of an allocation of a chunk, and what upstream is asked for: uvm_rust_pmm_gpu.h as it is, between
+ * upstream and Rust, which are here. Who waits for memory, and what the caller hears, is Rust's (policy/evict/wait.rs).
  */
 #define SEAM_CHUNK_FIELDS	int type; bool is_zero; void *parent;
 #include "shim.h"
@@ -44,27 +43,30 @@ bool uvm_rust_chunk_is_leaving(__u32 gpu, __u32 chunk) { return false; }
 __u32 uvm_rust_queues_choose(__u32 gpu, uvm_gpu_t *of, struct uvm_seam_space *space) { return UVM_RUST_NO_CHUNK; }
 bool uvm_rust_gpu_is_known(__u32 index) { return true; }
 
-/* What upstream says, first and then; whether the thread guesses; what the wait comes to; how many tries evict. */
-static NV_STATUS says, says_then, waited;
-static bool guesses;
-static int tries, evicting, waits;
+/* What upstream says, and what it was asked for; what Rust was told, and what it says. */
+static NV_STATUS says, answer;
+static int asked_type, asked_flags, tries;
+static bool evicts, for_users, frees, tries_to_evict;
 
 static NV_STATUS alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
 			     uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk)
 {
-	evicting += flags == UVM_PMM_ALLOC_FLAGS_EVICT;
-	return tries++ ? says_then : says;
+	asked_type = type;
+	asked_flags = flags;
+	tries++;
+	if (chunk_size == UVM_CHUNK_SIZE_MAX && pmm->root_chunks.count == 7)
+		*chunk = (uvm_gpu_chunk_t *)&says;
+	return says;
 }
 
-__u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread) { return 5; }
-bool uvm_rust_guesses(__u64 thread) { return guesses; }
-
-__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains)
+/* What Rust is: it tries once, and then says what it likes. */
+__u32 uvm_rust_alloc(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, bool may_evict, bool of_users, bool of_who_frees)
 {
-	bool got = true;
-
-	waits += gains == 5 && uvm_seam_alloc_try(alloc, true, &got) == NV_OK && !got;
-	return waited;
+	evicts = may_evict;
+	for_users = of_users;
+	frees = of_who_frees;
+	answer = uvm_seam_alloc_try(alloc, tries_to_evict);
+	return gpu == 0 && thread ? NV_ERR_INVALID_DEVICE : NV_OK;
 }
 
 static int number, failed;
@@ -75,39 +77,36 @@ static void say(const char *name, bool holds)
 	printf("%s %d - an allocation: %s\n", holds ? "ok" : "not ok", ++number, name);
 }
 
-static NV_STATUS allocate(NV_STATUS first, NV_STATUS then, bool guess, uvm_pmm_alloc_flags_t flags)
+/* Whether all that upstream and Rust are told of an allocation is so. */
+static bool allocates(uvm_pmm_gpu_memory_type_t type, uvm_pmm_alloc_flags_t flags, bool to_evict)
 {
-	static uvm_gpu_t gpu = { .id = { 1 } };
+	static uvm_gpu_t gpu = { .id = { 1 }, .pmm.root_chunks.count = 7 };
 	uvm_gpu_chunk_t *chunk = NULL;
+	NV_STATUS status;
 
-	says = first;
-	says_then = then;
-	guesses = guess;
-	tries = evicting = waits = 0;
-	return uvm_rust_alloc_chunk(&gpu.pmm, UVM_PMM_GPU_MEMORY_TYPE_USER, UVM_CHUNK_SIZE_MAX, flags, &chunk);
+	tries = 0;
+	tries_to_evict = to_evict;
+	status = uvm_rust_alloc_chunk(&gpu.pmm, type, UVM_CHUNK_SIZE_MAX, flags, &chunk);
+	return status == NV_ERR_INVALID_DEVICE && tries == 1 && chunk == (void *)&says && asked_type == (int)type &&
+	       evicts == (flags == UVM_PMM_ALLOC_FLAGS_EVICT) && for_users == (type == UVM_PMM_GPU_MEMORY_TYPE_USER);
 }
 
 int main(void)
 {
-	const uvm_pmm_alloc_flags_t evict = UVM_PMM_ALLOC_FLAGS_EVICT;
-	const NV_STATUS again = NV_ERR_MORE_PROCESSING_REQUIRED, none = NV_ERR_NO_MEMORY;
+	const uvm_pmm_gpu_memory_type_t user = UVM_PMM_GPU_MEMORY_TYPE_USER, kernel = UVM_PMM_GPU_MEMORY_TYPE_KERNEL;
+	const uvm_pmm_alloc_flags_t none = UVM_PMM_ALLOC_FLAGS_NONE, evict = UVM_PMM_ALLOC_FLAGS_EVICT;
 
 	printf("TAP version 13\n");
-	say("what is found at once is not waited for", allocate(NV_OK, NV_OK, false, evict) == NV_OK && tries == 1 && !waits);
-	waited = none;
-	say("where memory is still on its way, who needs it is told to call again",
-	    allocate(none, again, false, evict) == again && waits == 1 && evicting == 2);
-	say("or that there is none, as upstream said last", allocate(again, none, false, evict) == none && waits == 1);
-	say("who guesses is told that there is none, and so does not call again at once",
-	    allocate(again, again, true, evict) == none && waits == 1);
-	waited = NV_OK;
-	say("memory that came meanwhile is memory", allocate(again, none, true, evict) == NV_OK);
-	waited = NV_ERR_INVALID_DEVICE;
-	say("and what goes wrong goes wrong", allocate(again, again, false, evict) == NV_ERR_INVALID_DEVICE);
-	say("who may not evict does not wait",
-	    allocate(again, again, false, UVM_PMM_ALLOC_FLAGS_NONE) == again && tries == 1 && !waits);
+	says = NV_ERR_MORE_PROCESSING_REQUIRED;
+	say("is Rust's to try and to answer, and evicts as its caller said",
+	    allocates(user, evict, true) && asked_flags == evict && !frees);
+	say("Rust hears what upstream says", answer == NV_ERR_MORE_PROCESSING_REQUIRED);
+	says = NV_OK;
+	say("nothing is evicted if Rust says so", allocates(user, evict, false) && asked_flags == none && answer == NV_OK);
+	say("or if the caller does", allocates(user, none, true) && asked_flags == none);
+	say("the kernel's own memory is told from programs'", allocates(kernel, evict, true) && asked_flags == evict);
 	thread_flags = PF_MEMALLOC;
-	say("nor does who frees memory of Linux's", allocate(none, again, false, evict) == none && tries == 1 && !waits);
+	say("and who frees memory of Linux's from others", allocates(user, evict, true) && frees);
 	printf("1..%d\n", number);
 	return failed;
 }

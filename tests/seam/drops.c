@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What becomes of pages that are dropped: uvm_seam_block_drop() as it is in uvm_rust_va_block.h, of which the rest is not
- * compiled here. Upstream is made up.
+ * What becomes of pages that are dropped: uvm_seam_block_drop() as it is in uvm_rust_va_block.h, and uvm_rust_drop_leaving(),
+ * which has Rust drop pages. The rest of that file is not compiled here. Here are upstream and Rust.
  */
 #define PAGES	64
 
@@ -9,7 +9,7 @@ typedef struct { unsigned long word; } uvm_page_mask_t;
 
 #define SEAM_VA_SPACE_FIELDS
 #define SEAM_VA_BLOCK_FIELDS	struct { uvm_page_mask_t resident; } cpu; uvm_page_mask_t read_duplicated_pages; \
-				NvU32 resident, evicted_gpus;
+				NvU32 resident, evicted_gpus; struct uvm_rust_block *uvm_rust;
 #define SEAM_GPU_STATE_FIELDS	uvm_page_mask_t resident, evicted;
 #include "shim.h"
 
@@ -29,6 +29,7 @@ static bool uvm_page_mask_andnot(uvm_page_mask_t *to, const uvm_page_mask_t *of,
 
 static uvm_va_block_t va_block;
 static uvm_va_block_gpu_state_t state;
+static uvm_gpu_t gpu = { .id = { 1 } };
 /* What the host's memory is said to have that its preferred location has not; and how often that was said of pages. */
 static uvm_page_mask_t dirty;
 static int marked;
@@ -44,6 +45,18 @@ static void uvm_va_block_mark_cpu_dirty(uvm_va_block_t *block)
 {
 	dirty.word |= block->cpu.resident.word;
 	marked++;
+}
+
+#define uvm_rust_resident_mask(block, id)	(&state.resident)
+#define uvm_rust_mask(mask)			((const struct uvm_rust_mask *)(mask))
+/* How often Rust was asked to drop what leaves, and whether by the places of what the block has. */
+static int asked;
+static bool by_places;
+
+void uvm_rust_block_drop_leaving(uvm_va_block_t *block, struct uvm_rust_block **place, const struct uvm_rust_mask *resident)
+{
+	asked++;
+	by_places = block == &va_block && place == &va_block.uvm_rust && (void *)resident == &state.resident;
 }
 
 #include "drop.h"
@@ -80,6 +93,11 @@ int main(void)
 	say("those that only a GPU has cost nothing there", marked == 0 && state.resident.word == 0 && va_block.resident == 1);
 	drop(0xff, ~0ul);
 	say("nobody has a block of which all is dropped", va_block.resident == 0 && va_block.evicted_gpus == 0 && marked == 1);
+	uvm_rust_drop_leaving(&va_block, &gpu);
+	say("of a block that was never discarded nothing is dropped as its GPU leaves", !asked);
+	va_block.uvm_rust = (struct uvm_rust_block *)&va_block;
+	uvm_rust_drop_leaving(&va_block, &gpu);
+	say("of another Rust drops what it finds there each time it looks", asked == 1 && by_places);
 	printf("1..%d\n", number);
 	return failed;
 }

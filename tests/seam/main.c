@@ -88,8 +88,24 @@ static void use(const void *made_by_make)
 static struct object *places[UVM_ID_MAX_GPUS];
 static uvm_gpu_t gpu;
 
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted, const char *address) { return make(); }
-void uvm_rust_gpu_destroy(struct uvm_rust_gpu *state) { destroy(state); }
+static struct dentry *the_file;
+
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 index, __u32 root_chunks, bool counted, const char *address)
+{
+	void *object = make();
+
+	if (object)
+		the_file = uvm_seam_gpu_file(index);
+	return object;
+}
+
+void uvm_rust_gpu_destroy(struct uvm_rust_gpu *state)
+{
+	uvm_seam_gpu_file_remove(the_file);
+	the_file = NULL;
+	destroy(state);
+}
+
 bool uvm_rust_gpu_is_known(__u32 index) { return places[index]; }
 
 struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *state)
@@ -138,7 +154,9 @@ static struct dentry file;
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
 				   const void *fops)
 {
-	file.data = data;
+	if (strcmp(name, "gpu-1") || data != (void *)0 || mode != 0400)
+		explore_wrong("its file has another name, or shows another GPU");
+	file.data = &file;
 	return &file;
 }
 
@@ -179,7 +197,7 @@ static void begin(void)
 static void end(void)
 {
 	uvm_perf_heuristics_remove_gpu(&gpu);
-	if (alive)
+	if (alive || file.data)
 		explore_wrong("something of the GPU is left");
 }
 

@@ -19,6 +19,7 @@ struct dentry *debugfs_create_dir(const char *name, struct dentry *parent) { ret
 struct dentry *debugfs_create_file(const char *name, unsigned int mode, struct dentry *parent, void *data,
 				   const void *fops) { return NULL; }
 void debugfs_remove(struct dentry *file) { }
+uvm_gpu_id_t uvm_gpu_id_from_index(NvU32 index) { return (uvm_gpu_id_t){ index + 1 }; }
 
 void uvm_mutex_lock(uvm_mutex_t *lock) { }
 void uvm_mutex_unlock(uvm_mutex_t *lock) { }
@@ -98,7 +99,7 @@ void uvm_perf_heuristics_register_gpu__c(uvm_va_space_t *va_space, uvm_gpu_t *gp
 void nv_kthread_q_flush(nv_kthread_q_t *q) { }
 NV_STATUS uvm_perf_heuristics_add_gpu__c(uvm_gpu_t *gpu) { return NV_OK; }
 void uvm_perf_heuristics_remove_gpu__c(uvm_gpu_t *gpu) { }
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, bool counted, const char *address) { return NULL; }
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 index, __u32 root_chunks, bool counted, const char *address) { return NULL; }
 void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu) { }
 struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu) { return NULL; }
 bool uvm_rust_gpu_is_known(__u32 index) { return false; }

@@ -173,7 +173,7 @@ void uvm_rust_flash_add_stored(struct uvm_rust_flash_block *block, struct uvm_ru
 __u32 uvm_rust_flash_before_populate(struct uvm_va_block_struct *block, struct uvm_seam_context *context, struct uvm_gpu_struct *to,
 				     __u32 cause, bool shared, const struct uvm_rust_mask *wanted) { return NV_OK; }
 void uvm_rust_flash_maps(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *of, bool writes) { }
-bool uvm_rust_flash_is_copied(struct uvm_rust_flash_block *block, __u32 page) { return false; }
+bool uvm_rust_flash_may_only_read(struct uvm_rust_flash_block *block, __u32 page, bool some_cannot_fault) { return false; }
 
 static uvm_va_block_t va_block;
 static int number, failed;

@@ -10,12 +10,12 @@
 /* --- statistics: called by C --------------------------------------------- */
 
 /*
- * Rust's state of a GPU, from uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu():
- * its statistics, and the queues of its root chunks, of which there are @root_chunks.
+ * Rust's state of the GPU with number @index, from uvm_perf_heuristics_add_gpu() to uvm_perf_heuristics_remove_gpu():
+ * its statistics, with their file in debugfs, and the queues of its root chunks, of which there are @root_chunks.
  * @counted: whether it has statistics. @address: of its PCI device, read within the call. Returns NULL if
- * there is no memory.
+ * there is no memory. Callers hold g_uvm_global.global_lock.
  */
-struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 root_chunks, _Bool counted, const char *address);
+struct uvm_rust_gpu *uvm_rust_gpu_create(__u32 index, __u32 root_chunks, _Bool counted, const char *address);
 void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
 
 /*
@@ -27,7 +27,7 @@ void uvm_rust_gpu_destroy(struct uvm_rust_gpu *gpu);
  *   - with the GPU retained, as VA spaces do in which it is registered: upstream tells us
  *     when nobody retains it any more;
  *   - in the GPU's bottom half, which upstream has stopped by then;
- *   - in the file of debugfs that shows it, which is removed before.
+ *   - in the file of debugfs that shows it, which uvm_rust_gpu_destroy() removes first.
  */
 struct uvm_rust_gpu *uvm_rust_gpu_install(__u32 index, struct uvm_rust_gpu *gpu);
 
@@ -118,6 +118,10 @@ void uvm_rust_show_fdinfo(struct seq_file *seq, struct file *filp);
 void uvm_rust_fdinfo(struct seq_file *seq, struct file *filp);
 
 /* --- called by Rust ------------------------------------------------------- */
+
+/* The file in debugfs that calls uvm_rust_gpu_show() with @index. The second waits for its readers. */
+struct dentry *uvm_seam_gpu_file(__u32 index);
+void uvm_seam_gpu_file_remove(struct dentry *file);
 
 /* The VA space of a file descriptor; NULL if it was not initialised. */
 struct uvm_seam_space *uvm_seam_space_of(struct file *filp);

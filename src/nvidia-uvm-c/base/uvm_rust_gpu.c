@@ -15,15 +15,26 @@
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_on_lists.h"
 
-/* Under g_uvm_global.global_lock. */
-static struct dentry *gpu_files[UVM_ID_MAX_GPUS];
-
 static int gpu_show(struct seq_file *seq, void *unused)
 {
 	uvm_rust_gpu_show((uintptr_t)seq->private, seq);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(gpu);
+
+struct dentry *uvm_seam_gpu_file(__u32 index)
+{
+	char name[sizeof("gpu-") + 8];
+
+	snprintf(name, sizeof(name), "gpu-%u", uvm_id_value(uvm_gpu_id_from_index(index)));
+	return debugfs_create_file(name, 0400, uvm_rust_debug_dir, (void *)(uintptr_t)index, &gpu_fops);
+}
+
+void uvm_seam_gpu_file_remove(struct dentry *file)
+{
+	/* Waits for readers. It may be none, or what its making failed with. */
+	debugfs_remove(file);
+}
 
 /* Returns what was there. Caller holds g_uvm_global.global_lock. */
 static struct uvm_rust_gpu *install(uvm_gpu_t *gpu, struct uvm_rust_gpu *state)
@@ -39,32 +50,22 @@ UVM_RUST_C_BODY(uvm_perf_heuristics_remove_gpu);
 
 NV_STATUS uvm_perf_heuristics_add_gpu(uvm_gpu_t *gpu)
 {
-	__u32 index = uvm_id_gpu_index(gpu->id);
-	char name[sizeof("gpu-") + 8];
 	NV_STATUS status = uvm_perf_heuristics_add_gpu__c(gpu);
 	struct uvm_rust_gpu *state;
 
 	if (status != NV_OK)
 		return status;
-	state = uvm_rust_gpu_create(gpu->pmm.root_chunks.count, uvm_rust_counts(gpu), pci_name(gpu->parent->pci_dev));
+	state = uvm_rust_gpu_create(uvm_id_gpu_index(gpu->id), gpu->pmm.root_chunks.count, uvm_rust_counts(gpu),
+				    pci_name(gpu->parent->pci_dev));
 	if (!state)
 		return NV_ERR_NO_MEMORY;
 	state = install(gpu, state);
 	UVM_ASSERT(!state);
-	if (uvm_rust_stats && uvm_rust_counts(gpu)) {
-		snprintf(name, sizeof(name), "gpu-%u", uvm_id_value(gpu->id));
-		gpu_files[index] = debugfs_create_file(name, 0400, uvm_rust_debug_dir, (void *)(uintptr_t)index, &gpu_fops);
-	}
 	return NV_OK;
 }
 
 void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 {
-	__u32 index = uvm_id_gpu_index(gpu->id);
-
-	/* Waits for readers. */
-	debugfs_remove(gpu_files[index]);
-	gpu_files[index] = NULL;
 	/*
 	 * The chunks of ordinary memory that the last process has let go are freed by a thread of
 	 * upstream's. uvm_pmm_gpu_deinit() asserts that no chunk is left, and waits for that thread
@@ -74,7 +75,7 @@ void uvm_perf_heuristics_remove_gpu(uvm_gpu_t *gpu)
 	if (uvm_rust_fix_lazy && gpu->pmm.initialized)
 		nv_kthread_q_flush(&gpu->parent->lazy_free_q);
 	/* Upstream removes a GPU also when it failed to come, and perhaps before its PMM was made. */
-	if (uvm_rust_gpu_is_known(index))
+	if (uvm_rust_gpu_is_known(uvm_id_gpu_index(gpu->id)))
 		uvm_rust_gpu_destroy(install(gpu, NULL));
 	uvm_perf_heuristics_remove_gpu__c(gpu);
 }

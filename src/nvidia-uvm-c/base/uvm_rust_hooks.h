@@ -91,7 +91,7 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 
 /*
  * The same of all that @block has on @gpu, before that leaves the VA space, whose lock is held in write mode: so what is
- * there stays known while the block's is let go. What cannot be dropped is moved with the rest.
+ * there stays known while the block's is let go. What cannot be dropped, or not in so many tries, is moved with the rest.
  */
 void uvm_rust_drop_leaving(uvm_va_block_t *block, uvm_gpu_t *gpu);
 

@@ -9,6 +9,7 @@
 
 #include "uvm_rust_params_ffi.h"
 
+struct dentry;
 struct file;
 struct seq_file;
 struct mem_cgroup;

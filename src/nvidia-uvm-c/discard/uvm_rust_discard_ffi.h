@@ -28,6 +28,13 @@ __u32 uvm_rust_block_drop_stale(struct uvm_va_block_struct *of, struct uvm_seam_
 				const struct uvm_rust_mask *resident_at_destination);
 __u32 uvm_rust_block_drop_needless(struct uvm_va_block_struct *of, struct uvm_rust_block *block,
 				   const struct uvm_rust_mask *leaving);
+/*
+ * The second of all that is @resident on a GPU that leaves the VA space, whose lock is held in write mode, and again if
+ * the block's lock was let go (policy/discard/leaving.rs). @block, where the va_block has its state, and @resident, which is
+ * its own mask, are read before each try.
+ */
+void uvm_rust_block_drop_leaving(struct uvm_va_block_struct *of, struct uvm_rust_block **block,
+				 const struct uvm_rust_mask *resident);
 
 /* These fill @out and return whether it names a page. */
 /* Of a chunk, which has pages @first to @outer - 1. */

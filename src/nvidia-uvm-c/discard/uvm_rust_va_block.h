@@ -34,21 +34,21 @@ static bool skip_preparing(uvm_va_block_t *block)
 }
 
 /*
- * In block_alloc_gpu_chunk(): a chunk for @block, whose VA space evicts its own first if it is at its maximum. The caller
- * holds the VA space's lock, and with EVICT no va_block's. Smaller chunks may share a root chunk with others', and count
- * for nobody. Who frees memory of Linux's evicts nothing.
+ * In block_alloc_gpu_chunk(): a chunk for @block, as the quota of its VA space lets it have one. The caller holds the VA
+ * space's lock, and with EVICT no va_block's.
  */
 static NV_STATUS alloc_within_max(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_chunk_size_t size,
 				  uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk, uvm_tracker_t *tracker)
 {
-	void *space = size == UVM_CHUNK_SIZE_MAX ? uvm_va_block_get_va_space_maybe_dead(block) : NULL;
-	bool counted = space && !(current->flags & PF_MEMALLOC);
-	NV_STATUS status = NV_ERR_NO_MEMORY;
+	void *space = uvm_va_block_get_va_space_maybe_dead(block);
+	__u32 index = uvm_id_gpu_index(gpu->id);
+	__u32 quota = uvm_rust_quota_begin(space, gpu, index, size == UVM_CHUNK_SIZE_MAX, flags & UVM_PMM_ALLOC_FLAGS_EVICT,
+					   current->flags & PF_MEMALLOC);
+	NV_STATUS status = quota == UVM_RUST_QUOTA_FULL ? NV_ERR_NO_MEMORY :
+			   uvm_pmm_gpu_alloc_user(&gpu->pmm, 1, size, flags, chunk, tracker);
 
-	if (!counted || uvm_rust_quota_begin(space, gpu, uvm_id_gpu_index(gpu->id), flags & UVM_PMM_ALLOC_FLAGS_EVICT))
-		status = uvm_pmm_gpu_alloc_user(&gpu->pmm, 1, size, flags, chunk, tracker);
-	if (counted && status == NV_OK)
-		uvm_rust_quota_end(space, gpu, uvm_id_gpu_index(gpu->id), uvm_rust_root_index(*chunk));
+	if (quota == UVM_RUST_QUOTA_COUNTS && status == NV_OK)
+		uvm_rust_quota_end(space, gpu, index, uvm_rust_root_index(*chunk));
 	return status;
 }
 #define uvm_pmm_gpu_alloc_user(pmm, n, ...) alloc_within_max(block, gpu, __VA_ARGS__)
@@ -158,10 +158,8 @@ NV_STATUS uvm_rust_drop_needless(uvm_va_block_t *block, uvm_gpu_t *gpu, uvm_gpu_
 
 void uvm_rust_drop_leaving(uvm_va_block_t *block, uvm_gpu_t *gpu)
 {
-	while (block->uvm_rust &&
-	       uvm_rust_block_drop_needless(block, block->uvm_rust, uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id))) ==
-	       NV_ERR_MORE_PROCESSING_REQUIRED)
-		continue;
+	if (block->uvm_rust)
+		uvm_rust_block_drop_leaving(block, &block->uvm_rust, uvm_rust_mask(uvm_rust_resident_mask(block, gpu->id)));
 }
 
 bool uvm_rust_is_nowhere(uvm_va_block_t *block, __u32 page)

@@ -57,12 +57,16 @@ _Bool uvm_seam_chunk_evictable(struct uvm_gpu_struct *gpu, __u32 chunk);
 /* --- quotas: called by C (policy/quota.rs) ------------------------------------------------ */
 
 /*
- * A va_block of @space wants a root chunk of @gpu, which has number @index. With @evict, a VA space at its maximum evicts
- * chunks of its own first, which sleeps, and the answer is always true: whatever comes of that, the caller allocates.
- * Without, false at the maximum: the caller is to try with eviction, as if there were no memory. Caller holds the VA
- * space's lock, and with @evict no va_block's.
+ * A va_block of @space, or of none, wants a chunk of @gpu, which has number @index: a root chunk (@is_root) or a smaller one.
+ * Its thread @frees memory of Linux's, or not. Returns what becomes of it. With @evict, a VA space at its maximum evicts
+ * chunks of its own first, which sleeps, and is never full: whatever comes of that, the caller allocates. Without, it is full
+ * at the maximum: the caller is to try with eviction. Caller holds the VA space's lock, and with @evict no va_block's.
  */
-_Bool uvm_rust_quota_begin(struct uvm_seam_space *space, struct uvm_gpu_struct *gpu, __u32 index, _Bool evict);
+#define UVM_RUST_QUOTA_OTHER	0	/* it is allocated, and counts for nobody */
+#define UVM_RUST_QUOTA_COUNTS	1	/* it is allocated, and uvm_rust_quota_end() told if it is there */
+#define UVM_RUST_QUOTA_FULL	2	/* as if there were no memory */
+__u32 uvm_rust_quota_begin(struct uvm_seam_space *space, struct uvm_gpu_struct *gpu, __u32 index, _Bool is_root, _Bool evict,
+			   _Bool frees);
 
 /* That allocation has got root chunk @chunk, which is pinned, and @space's from now on. */
 void uvm_rust_quota_end(struct uvm_seam_space *space, struct uvm_gpu_struct *gpu, __u32 index, __u32 chunk);
@@ -94,22 +98,18 @@ void uvm_rust_rm_call_ended(__u32 gpu, _Bool got);
  */
 __u32 uvm_rust_eviction_ended(struct uvm_gpu_struct *of, __u32 gpu, __u32 chunk, __u32 status, __u64 thread);
 
-/* @thread is about to try to allocate. Returns the @gains for uvm_rust_wait_for_memory(). */
-__u32 uvm_rust_reclaim_begin(__u32 gpu, __u64 thread);
-
 /*
- * Goes on with an allocation whose first try found no memory, by way of uvm_seam_alloc_try().
- * @gains: what uvm_rust_reclaim_begin() gave before that try.
- * Returns an NV_STATUS; NV_ERR_NO_MEMORY if there is none. Sleeps, but not in a thread that allocates for a prefetch.
+ * An allocation of a chunk on the GPU with index @gpu, by way of uvm_seam_alloc_try(): one that may evict (@evicts), and
+ * asks for memory of programs' (@for_users), waits if there is none, unless its thread @frees memory of Linux's. Returns
+ * what upstream says, but for who does not need the memory it is NV_ERR_NO_MEMORY that there is none. Sleeps if it
+ * @evicts, but not in a thread that allocates for a prefetch.
  */
-__u32 uvm_rust_wait_for_memory(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, __u32 gains);
-/* Does @thread take only what memory there is, as a prefetch does? */
-_Bool uvm_rust_guesses(__u64 thread);
+__u32 uvm_rust_alloc(struct uvm_seam_alloc *alloc, __u32 gpu, __u64 thread, _Bool evicts, _Bool for_users, _Bool frees);
 
-/* --- no memory on a GPU: called by Rust, within uvm_rust_wait_for_memory() ------------ */
+/* --- no memory on a GPU: called by Rust ------------------------------------------------ */
 
-/* Returns an NV_STATUS; NV_OK with @got false if there is no memory. */
-__u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict, _Bool *got);
+/* Within uvm_rust_alloc(): tries it, and evicts for it if the allocation may, unless not to @evict. Returns an NV_STATUS. */
+__u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, _Bool evict);
 
 /* How many 2 MiB chunks PMA has left. Takes no lock, so the number may be old. */
 __u64 uvm_seam_pma_free(struct uvm_gpu_struct *gpu);

@@ -69,50 +69,22 @@ struct uvm_seam_alloc {
 	uvm_chunk_size_t chunk_size;
 	uvm_pmm_alloc_flags_t flags;
 	uvm_gpu_chunk_t **chunk;
-	/* What the last try with eviction came to that found no memory. */
-	NV_STATUS lack;
 };
 
-/* From 580.142 on upstream says of chunks that are pinned, or being evicted, that it is to be called again, at once. */
-static bool uvm_rust_no_memory(NV_STATUS status)
+__u32 uvm_seam_alloc_try(struct uvm_seam_alloc *of, bool evict)
 {
-	return status == NV_ERR_NO_MEMORY || status == NV_ERR_MORE_PROCESSING_REQUIRED;
+	return alloc_chunk(of->pmm, of->type, of->chunk_size, evict ? of->flags : of->flags & ~UVM_PMM_ALLOC_FLAGS_EVICT,
+			   of->chunk);
 }
 
-__u32 uvm_seam_alloc_try(struct uvm_seam_alloc *alloc, bool evict, bool *got)
-{
-	uvm_pmm_alloc_flags_t flags = evict ? alloc->flags : alloc->flags & ~UVM_PMM_ALLOC_FLAGS_EVICT;
-	NV_STATUS status = alloc_chunk(alloc->pmm, alloc->type, alloc->chunk_size, flags, alloc->chunk);
-
-	*got = status == NV_OK;
-	if (evict && uvm_rust_no_memory(status))
-		alloc->lack = status;
-	return uvm_rust_no_memory(status) ? NV_OK : status;
-}
-
-/*
- * Upstream's, and again while it finds no memory because others are evicting what there is
- * (policy/evict/wait.rs).
- *
- * Not for the kernel's own memory, which may lie elsewhere, nor for who frees memory of Linux's.
- */
+/* Upstream's, by way of Rust, which decides who waits for memory that others are evicting. */
 static NV_STATUS uvm_rust_alloc_chunk(uvm_pmm_gpu_t *pmm, uvm_pmm_gpu_memory_type_t type, uvm_chunk_size_t chunk_size,
 				      uvm_pmm_alloc_flags_t flags, uvm_gpu_chunk_t **chunk_out)
 {
-	struct uvm_seam_alloc alloc;
-	NV_STATUS status;
-	__u32 gains;
+	struct uvm_seam_alloc alloc = { pmm, type, chunk_size, flags, chunk_out };
 
-	if (!(flags & UVM_PMM_ALLOC_FLAGS_EVICT) || !uvm_rust_type_is_user(type) || (current->flags & PF_MEMALLOC))
-		return alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-	gains = uvm_rust_reclaim_begin(uvm_rust_gpu_index(pmm), (uintptr_t)current);
-	status = alloc_chunk(pmm, type, chunk_size, flags, chunk_out);
-	if (likely(!uvm_rust_no_memory(status)))
-		return status;
-	alloc = (struct uvm_seam_alloc){ pmm, type, chunk_size, flags, chunk_out, status };
-	status = uvm_rust_wait_for_memory(&alloc, uvm_rust_gpu_index(pmm), (uintptr_t)current, gains);
-	/* A caller that takes only what memory there is (uvm_rust_guesses()) is not told to call again at once. */
-	return status == NV_ERR_NO_MEMORY && !uvm_rust_guesses((uintptr_t)current) ? alloc.lack : status;
+	return uvm_rust_alloc(&alloc, uvm_rust_gpu_index(pmm), (uintptr_t)current, flags & UVM_PMM_ALLOC_FLAGS_EVICT,
+			      uvm_rust_type_is_user(type), current->flags & PF_MEMALLOC);
 }
 
 /* --- the queues ---------------------------------------------------------------------- */

@@ -73,9 +73,10 @@ NV_STATUS uvm_parent_gpu_fault_buffer_init(uvm_parent_gpu_t *parent_gpu)
 		.max_batches = uvm_perf_fault_max_batches_per_service,
 		.max_throttled = uvm_perf_fault_max_throttle_per_service,
 		.has_prefetch_switch = uvm_rust_can_switch_prefetch(parent_gpu),
-		.in_test = uvm_enable_builtin_tests && parent_gpu->rm_info.isSimulated,
+		.simulated = parent_gpu->rm_info.isSimulated,
 		.coalesce = uvm_perf_fault_coalesce != 0,
 		.cancels_by_address = uvm_rust_cancels_by_address(parent_gpu),
+		.partitioned = parent_gpu->smc.enabled,
 	};
 	BUILD_BUG_ON(UVM_PARENT_ID_MAX_GPUS > UVM_RUST_MAX_GPUS);
 	if (uvm_rust_fault_create(uvm_parent_id_gpu_index(parent_gpu->id), &params))
@@ -91,7 +92,6 @@ void uvm_parent_gpu_fault_buffer_deinit(uvm_parent_gpu_t *parent_gpu)
 	uvm_parent_gpu_fault_buffer_deinit__c(parent_gpu);
 }
 
-/* The rest of the loop's state is Rust's. */
 static void service(uvm_gpu_t *gpu)
 {
 	uvm_rust_ring_t *ring = &uvm_rust_fault_buffer(gpu->parent)->replayable;
@@ -155,13 +155,11 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 {
 	uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
 	const struct uvm_fault_buffer_hal_struct *hal = parent_gpu->fault_buffer_hal;
-	uvm_rust_ring_t *ring = ring_of(f);
-	uvm_fault_service_batch_context_t *batch = f->batch;
 	NV_STATUS status = NV_OK;
 	__u32 i;
 
 	for (i = 0; i < n && hal->entry_is_valid(parent_gpu, at); i++) {
-		uvm_fault_buffer_entry_t *e = &batch->fault_cache[entry + i];
+		uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry + i];
 
 		/* Nothing of the entry is read before its valid bit. */
 		smp_mb__after_atomic();
@@ -172,11 +170,7 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 			break;
 		entry_init(e);
 
-		/* Only ever rises: upstream's cancel for Pascal resets the uTLBs up to it. */
-		UVM_ASSERT(e->fault_source.utlb_id < ring->utlb_count);
-		if (e->fault_source.utlb_id > batch->max_utlb_id)
-			batch->max_utlb_id = e->fault_source.utlb_id;
-
+		UVM_ASSERT(e->fault_source.utlb_id < ring_of(f)->utlb_count);
 		out[i] = (struct uvm_rust_fault) {
 			.address = e->fault_address,
 			.who = who(e),
@@ -187,23 +181,16 @@ __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *f, __u32 at, __u32 n, __u32 en
 			.accesses = uvm_fault_access_type_mask_bit(e->fault_access_type),
 			.fatal = e->is_fatal,
 		};
-		at = at + 1 == ring->max_faults ? 0 : at + 1;
+		at = at + 1 == f->ring ? 0 : at + 1;
 	}
 	*got = i;
 	/* Once more, and reported then, if others came before. */
 	return i ? NV_OK : status;
 }
 
-__u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *f, __u32 at)
+bool uvm_seam_fault_is_written(struct uvm_seam_fault *f, __u32 at)
 {
-	uvm_parent_gpu_t *parent_gpu = f->gpu->parent;
-	uvm_spin_loop_t spin;
-
-	UVM_SPIN_WHILE(!parent_gpu->fault_buffer_hal->entry_is_valid(parent_gpu, at), &spin) {
-		if (uvm_global_get_status() != NV_OK)
-			return uvm_global_get_status();
-	}
-	return NV_OK;
+	return f->gpu->parent->fault_buffer_hal->entry_is_valid(f->gpu->parent, at);
 }
 
 void uvm_seam_fault_set_get(struct uvm_seam_fault *f, __u32 get)
@@ -222,12 +209,12 @@ __u32 uvm_seam_fault_translate(struct uvm_seam_fault *f, __u32 entry, __u64 *spa
 	return status;
 }
 
-__u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *f, __u32 entry)
+__u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *f, __u32 entry, bool targeted)
 {
 	uvm_fault_buffer_entry_t *e = &f->batch->fault_cache[entry];
 
 	/* There is no page directory to aim at: cancel all of the channel group's. */
-	if (f->gpu->parent->smc.enabled)
+	if (targeted)
 		return push_cancel_on_gpu_targeted(f->gpu, e->instance_ptr, e->fault_source.gpc_id,
 						   e->fault_source.client_id, &f->batch->tracker);
 	return push_cancel_on_gpu_global(f->gpu, e->instance_ptr, &f->batch->tracker);
@@ -280,32 +267,25 @@ struct task_struct *uvm_seam_heeds_alarm(bool heeds)
 	return current;
 }
 
-uvm_gpu_t *uvm_seam_fault_enter(struct uvm_seam_fault *f, struct uvm_seam_space *space, struct mm_struct *mm, bool to_cancel)
+void uvm_seam_fault_enter(struct uvm_seam_fault *f, struct uvm_seam_entered *in, bool to_cancel)
 {
-	uvm_va_space_t *va_space = f->va_space = (uvm_va_space_t *)space;
+	uvm_va_space_t *va_space = (uvm_va_space_t *)in->space;
 
-	f->mm = mm;
 	/* Without an mm only managed memory can be serviced. */
 	if (!to_cancel)
-		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), mm);
+		uvm_va_block_context_init(uvm_rust_block_context(&ring_of(f)->block_service_context), in->mm);
 	/* The end of the VA space clears this pointer, with the VA space's lock held for writing. */
-	f->state = va_space->uvm_rust;
+	in->state = va_space->uvm_rust;
 	/* Without partitions a parent has one GPU, and need not look for it among eight. */
-	f->gpu_va_space = f->gpu->parent->smc.enabled ? uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu) :
-			  va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
-	return f->gpu_va_space ? f->gpu_va_space->gpu : NULL;
+	in->gpu_va_space = f->gpu->parent->smc.enabled ? uvm_rust_base_gpu_va_space_of_part(va_space, f->gpu) :
+			   va_space->gpu_va_spaces[uvm_id_gpu_index(f->gpu->id)];
+	in->gpu = in->gpu_va_space ? in->gpu_va_space->gpu : NULL;
 }
 
-void uvm_seam_fault_leave(struct uvm_seam_fault *f)
+__u32 uvm_seam_fault_service(struct uvm_seam_fault *f, const struct uvm_seam_entered *in, __u32 first, bool per_block,
+			     bool in_place, __u32 *faults)
 {
-	uvm_va_space_up_read(f->va_space);
-	uvm_va_space_mm_release_unlock(f->va_space, f->mm);
-}
-
-__u32 uvm_seam_fault_service(struct uvm_seam_fault *f, __u32 first, bool per_block, bool in_place,
-			     __u32 *faults)
-{
-	return service_fault_batch_dispatch(f->va_space, f->gpu_va_space, f->batch, first, faults, per_block,
+	return service_fault_batch_dispatch((uvm_va_space_t *)in->space, in->gpu_va_space, f->batch, first, faults, per_block,
 					    !in_place);
 }
 
@@ -314,12 +294,12 @@ void uvm_seam_fault_found_fatal(struct uvm_seam_fault *f, __u32 first)
 	f->batch->utlbs[f->batch->ordered_fault_cache[first]->fault_source.utlb_id].has_fatal_faults = true;
 }
 
-__u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *f)
+__u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *f, const struct uvm_seam_entered *in)
 {
 	uvm_ats_fault_invalidate_t *of = &ring_of(f)->ats_invalidate;
 
 	/* As upstream's own function asks first, which is not in line. */
-	return of->tlb_batch_pending ? uvm_ats_invalidate_tlbs(f->gpu_va_space, of, &f->batch->tracker) : NV_OK;
+	return of->tlb_batch_pending ? uvm_ats_invalidate_tlbs(in->gpu_va_space, of, &f->batch->tracker) : NV_OK;
 }
 
 /* --- replays and cancels --------------------------------------------------------- */
@@ -348,22 +328,34 @@ __u32 uvm_seam_fault_settle(struct uvm_seam_fault *f)
 	return hw_fault_buffer_flush_locked(f->gpu->parent, HW_FAULT_BUFFER_FLUSH_MODE_MOVE);
 }
 
-__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *f, __u32 at, __u32 reason)
+bool uvm_seam_fault_is_fatal(struct uvm_seam_fault *f, __u32 at)
+{
+	return f->batch->ordered_fault_cache[at]->is_fatal;
+}
+
+__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *f, __u32 at)
 {
 	uvm_fault_buffer_entry_t *e = f->batch->ordered_fault_cache[at];
 
-	if (e->is_fatal)
-		return uvm_rust_base_cancel_va(f->gpu, e, e->replayable.cancel_va_mode);
-	if (reason == NV_OK)
-		return NV_OK;
+	return uvm_rust_base_cancel_va(f->gpu, e, e->replayable.cancel_va_mode);
+}
+
+__u32 uvm_seam_fault_refuse(struct uvm_seam_fault *f, __u32 at, __u32 reason)
+{
+	uvm_fault_buffer_entry_t *e = f->batch->ordered_fault_cache[at];
+
 	e->fatal_reason = uvm_tools_status_to_fatal_fault_reason(reason);
 	return uvm_rust_base_cancel_va(f->gpu, e, UVM_FAULT_CANCEL_VA_MODE_ALL);
 }
 
-__u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *f, __u32 reason)
+__u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *f)
 {
-	if (reason == NV_OK)
-		return cancel_faults_precise_tlb(f->gpu, f->batch);
+	/* Upstream counts, from entry to entry, up to which uTLB there may be notes of faults. Here any may have some. */
+	f->batch->max_utlb_id = ring_of(f)->utlb_count - 1;
+	return cancel_faults_precise_tlb(f->gpu, f->batch);
+}
+
+void uvm_seam_fault_refuse_utlbs(struct uvm_seam_fault *f, __u32 reason)
+{
 	uvm_rust_base_cancel_batch_tlb(f->gpu, f->batch, uvm_tools_status_to_fatal_fault_reason(reason));
-	return NV_OK;
 }

@@ -38,11 +38,13 @@ struct uvm_rust_fault_params {
 	__u32 update_put_percent;
 	__u32 max_batches;
 	__u32 max_throttled;
-	/* Whether the GPU can turn prefetch faults off, and whether all this is a test. */
+	/* Whether the GPU can turn prefetch faults off, and whether it is a simulated one. */
 	__u8 has_prefetch_switch;
-	__u8 in_test;
+	__u8 simulated;
 	__u8 coalesce;
 	__u8 cancels_by_address;
+	/* Whether it is divided into partitions (MIG). */
+	__u8 partitioned;
 };
 
 /*
@@ -54,8 +56,8 @@ _Bool uvm_rust_fault_create(__u32 parent, const struct uvm_rust_fault_params *pa
 void uvm_rust_fault_destroy(__u32 parent);
 
 /*
- * One call of the fault service: what C has of it, and what Rust keeps between two calls below. On the
- * stack of the bottom half, which holds the service lock.
+ * One call of the fault service: what upstream has of it, which does not change in the call. On the stack of the bottom
+ * half, which holds the service lock.
  */
 struct uvm_seam_fault {
 	struct uvm_gpu_struct *gpu;
@@ -69,12 +71,6 @@ struct uvm_seam_fault {
 	_Bool *prefetches_are_on;
 	/* The first VA space of it with a fatal fault; NULL for none. */
 	struct uvm_va_space_struct **fatal_space;
-	/* Between enter and leave: what is locked. @mm is NULL if only @va_space is. */
-	struct uvm_va_space_struct *va_space;
-	struct uvm_gpu_va_space_struct *gpu_va_space;
-	struct mm_struct *mm;
-	/* What there is of @va_space: what uvm_rust_space_create() gave. */
-	struct uvm_rust_space *state;
 };
 
 /*
@@ -126,12 +122,14 @@ void uvm_seam_fault_read_put(struct uvm_seam_fault *fault);
 /* @entry + @n and @at are within the ring's size, and @out has room for @n. */
 __u32 uvm_seam_fault_fetch(struct uvm_seam_fault *fault, __u32 at, __u32 n, __u32 entry,
 			   struct uvm_rust_fault *out, __u32 *got);
-__u32 uvm_seam_fault_wait_for(struct uvm_seam_fault *fault, __u32 at);
+/* Whether the GPU has written the entry. */
+_Bool uvm_seam_fault_is_written(struct uvm_seam_fault *fault, __u32 at);
 void uvm_seam_fault_set_get(struct uvm_seam_fault *fault, __u32 get);
 
 /* @space is written for NV_OK; NV_ERR_PAGE_TABLE_NOT_AVAIL: there is no such subcontext. */
 __u32 uvm_seam_fault_translate(struct uvm_seam_fault *fault, __u32 entry, __u64 *space);
-__u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *fault, __u32 entry);
+/* Cancels what the channel of the entry does: where its fault came from (@targeted), or on all of the GPU. */
+__u32 uvm_seam_fault_cancel_channel(struct uvm_seam_fault *fault, __u32 entry, _Bool targeted);
 /* @records hold entries below @entries; so does each of @entries @representatives. */
 void uvm_seam_fault_publish(struct uvm_seam_fault *fault, const struct uvm_rust_fault *records, __u32 n,
 			    const __u32 *representatives, __u32 entries);
@@ -149,22 +147,36 @@ void uvm_seam_fault_switch_prefetch(struct uvm_seam_fault *fault, _Bool on);
 struct task_struct *uvm_seam_heeds_alarm(_Bool heeds);
 /* The kernel's: SIGKILL sent by the kernel itself (@by_kernel: 1) is the alarm of a thread, which must exist. Takes spinlocks. */
 int send_sig(int signal, struct task_struct *thread, int by_kernel);
+/* The VA space that is serviced, as long as its lock is held. */
+struct uvm_seam_entered {
+	/* By Rust: the VA space, and the memory of its process, which is locked as well; NULL if it is not. */
+	struct uvm_seam_space *space;
+	struct mm_struct *mm;
+	/* By uvm_seam_fault_enter(): the GPU there, NULL for none; and what uvm_rust_space_create() gave. */
+	struct uvm_gpu_va_space_struct *gpu_va_space;
+	struct uvm_gpu_struct *gpu;
+	struct uvm_rust_space *state;
+};
 /*
- * Caller has locked @space, which translate gave in this call, in read mode; before that, unless it is @to_cancel, the
- * process' memory, which uvm_seam_mm_lock() gave. Returns the GPU there, or NULL. The second gives both locks back.
+ * Fills @in. Its VA space, which translate gave in this call, is locked in read mode; before that, unless it is @to_cancel,
+ * the process' memory, which uvm_seam_mm_lock() gave.
  */
-struct uvm_gpu_struct *uvm_seam_fault_enter(struct uvm_seam_fault *fault, struct uvm_seam_space *space,
-					    struct mm_struct *mm, _Bool to_cancel);
-void uvm_seam_fault_leave(struct uvm_seam_fault *fault);
-/* These four between enter and leave, with @first and @at in the published order. */
+void uvm_seam_fault_enter(struct uvm_seam_fault *fault, struct uvm_seam_entered *in, _Bool to_cancel);
+/* The rest with a VA space entered, with @first and @at in the published order. */
 /* How many @faults were looked at. NV_WARN_MORE_PROCESSING_REQUIRED: again; NV_WARN_MISMATCHED_TARGET: again, in place. */
-__u32 uvm_seam_fault_service(struct uvm_seam_fault *fault, __u32 first, _Bool per_block, _Bool in_place,
-			     __u32 *faults);
+__u32 uvm_seam_fault_service(struct uvm_seam_fault *fault, const struct uvm_seam_entered *in, __u32 first, _Bool per_block,
+			     _Bool in_place, __u32 *faults);
 /* Notes a fatal fault on the uTLB that it came from: a Pascal GPU cancels by uTLB. */
 void uvm_seam_fault_found_fatal(struct uvm_seam_fault *fault, __u32 first);
-__u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *fault);
-/* One fault, if it is fatal or there is a @reason: an NV_STATUS; 0 for none. */
-__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *fault, __u32 at, __u32 reason);
+__u32 uvm_seam_fault_invalidate(struct uvm_seam_fault *fault, const struct uvm_seam_entered *in);
+/* Whether a fault is fatal, by its type or as its service found. */
+_Bool uvm_seam_fault_is_fatal(struct uvm_seam_fault *fault, __u32 at);
+/*
+ * Cancels a fault: the first those accesses to its page that are fatal, for the reason that was found; the second all of
+ * them, for @reason, an NV_STATUS.
+ */
+__u32 uvm_seam_fault_cancel(struct uvm_seam_fault *fault, __u32 at);
+__u32 uvm_seam_fault_refuse(struct uvm_seam_fault *fault, __u32 at, __u32 reason);
 
 __u32 uvm_seam_fault_replay(struct uvm_seam_fault *fault);
 /* @how: UVM_RUST_FLUSH_* */
@@ -172,7 +184,8 @@ __u32 uvm_seam_fault_flush(struct uvm_seam_fault *fault, __u32 how);
 /* Waits for the replays, or for the GPUs' work that the service has begun. */
 __u32 uvm_seam_fault_wait(struct uvm_seam_fault *fault, _Bool for_replays);
 __u32 uvm_seam_fault_settle(struct uvm_seam_fault *fault);
-/* Not between enter and leave. */
-__u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *fault, __u32 reason);
+/* With no VA space entered. Cancels the uTLBs with fatal faults; those of all faults of the batch, for @reason. */
+__u32 uvm_seam_fault_cancel_utlbs(struct uvm_seam_fault *fault);
+void uvm_seam_fault_refuse_utlbs(struct uvm_seam_fault *fault, __u32 reason);
 
 #endif

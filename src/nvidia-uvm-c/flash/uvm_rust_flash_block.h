@@ -203,17 +203,16 @@ NV_STATUS uvm_va_block_map(uvm_va_block_t *block, uvm_va_block_context_t *contex
 	return uvm_va_block_map__c(block, context, id, region, mask, prot, cause, tracker);
 }
 
-/* Who did not ask for it is not to write to such a page; but a GPU that cannot fault cannot ask later. */
+/* Who did not ask for it is not to write to such a page, unless Rust says so. */
 uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, UVM_RUST_CONTEXT(uvm_va_block_context_t *context,)
 							uvm_processor_id_t id, uvm_page_index_t index)
 {
 	uvm_prot_t prot = uvm_va_block_page_compute_highest_permission__c(block, UVM_RUST_CONTEXT(context,) id, index);
 
-	if (static_branch_unlikely(&uvm_rust_flash_used_key) && prot > UVM_PROT_READ_ONLY &&
-	    uvm_rust_flash_is_copied(block->uvm_rust_flash, index) &&
-	    !uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block)))
-		return UVM_PROT_READ_ONLY;
-	return prot;
+	return static_branch_unlikely(&uvm_rust_flash_used_key) && prot > UVM_PROT_READ_ONLY &&
+	       uvm_rust_flash_may_only_read(block->uvm_rust_flash, index,
+					    uvm_rust_has_non_faultable(uvm_va_block_get_va_space(block))) ?
+	       UVM_PROT_READ_ONLY : prot;
 }
 
 /* --- leaving host memory --------------------------------------------------------------- */

@@ -31,10 +31,10 @@ void uvm_rust_flash_block_gone(struct uvm_va_block_struct *block);
 
 /*
  * These take NULL for a block of which nothing is known. Whether page @page is lost, which a GPU asks for or a CPU; whether
- * flash has a copy of it.
+ * who may write to it gets it only for reading until he writes. @some_cannot_fault: a GPU of the VA space cannot.
  */
 _Bool uvm_rust_flash_is_lost(struct uvm_rust_flash_block *block, __u32 page, _Bool by_gpu);
-_Bool uvm_rust_flash_is_copied(struct uvm_rust_flash_block *block, __u32 page);
+_Bool uvm_rust_flash_may_only_read(struct uvm_rust_flash_block *block, __u32 page, _Bool some_cannot_fault);
 /* Adds to @pages those that flash alone has. */
 void uvm_rust_flash_add_stored(struct uvm_rust_flash_block *block, struct uvm_rust_mask *pages);
 /* Takes those out of @pages that flash has copies of. */
@@ -111,11 +111,11 @@ struct uvm_rust_pages {
 void uvm_seam_block_pages(struct uvm_va_block_struct *block, struct uvm_gpu_struct *gpu, struct uvm_rust_pages *out);
 
 /*
- * The first makes 1 << @order neighbouring pages; false if there is no memory. It waits for memory only for a single page. The
+ * The first makes 1 << @order neighbouring pages; false if there is no memory, for which it @waits or does not. The
  * second gives back the references on pages, also on pages of the first, and sets each pointer to NULL; a pointer may be NULL
  * before. The third gives the bytes of a page that the first made.
  */
-_Bool uvm_seam_pages_new(struct page **of, __u32 order, _Bool account);
+_Bool uvm_seam_pages_new(struct page **of, __u32 order, _Bool account, _Bool waits);
 void uvm_seam_pages_put(struct page **of, __u32 pages);
 __u8 *uvm_seam_page_bytes(struct page *page);
 

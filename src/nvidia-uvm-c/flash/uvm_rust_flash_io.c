@@ -73,9 +73,9 @@ int uvm_seam_flash_discard(struct uvm_seam_flash_dev *dev, u64 position, u64 byt
 
 /* --- pages ---------------------------------------------------------------------------- */
 
-bool uvm_seam_pages_new(struct page **of, u32 order, bool account)
+bool uvm_seam_pages_new(struct page **of, u32 order, bool account, bool waits)
 {
-	gfp_t flags = (account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL) | (order ? __GFP_NORETRY | __GFP_NOWARN : 0);
+	gfp_t flags = (account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL) | (waits ? 0 : __GFP_NORETRY | __GFP_NOWARN);
 	struct page *page = alloc_pages(flags, order);
 
 	if (page)

@@ -19,39 +19,39 @@
 #include "uvm_rust_on_links.h"
 
 /*
- * The working memory of a VA space's worker. Rust owns it from uvm_seam_prefetch_create() to
- * uvm_seam_prefetch_free(). One turn of the worker at a time uses it; at the end, the thread that
- * stops the worker does.
+ * The working memory of a VA space's worker, of upstream's types. Rust owns it from uvm_seam_prefetch_create() to
+ * uvm_seam_prefetch_free(), and says how many copies it is for. One turn of the worker at a time uses it; at the end, the
+ * thread that stops the worker does.
  */
 struct uvm_seam_prefetch {
 	uvm_rust_move_context_t *context;
 	uvm_va_block_retry_t retry;
 	/* The work of each copy that is to be waited for, by the copy's number. */
-	uvm_tracker_t copies[UVM_RUST_PREFETCH_COPIES];
+	uvm_tracker_t copies[];
 };
 
 /* --- life ------------------------------------------------------------------------------- */
 
-struct uvm_seam_prefetch *uvm_seam_prefetch_create(void)
+struct uvm_seam_prefetch *uvm_seam_prefetch_create(__u32 copies)
 {
-	struct uvm_seam_prefetch *call = uvm_kvmalloc_zero(sizeof(*call));
+	struct uvm_seam_prefetch *call = uvm_kvmalloc_zero(struct_size(call, copies, copies));
 
 	if (!call)
 		return NULL;
-	for (int i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
+	for (__u32 i = 0; i < copies; i++)
 		uvm_tracker_init(&call->copies[i]);
 	call->context = uvm_rust_move_context_alloc(NULL);
 	if (call->context)
 		return call;
-	uvm_seam_prefetch_free(call);
+	uvm_seam_prefetch_free(call, copies);
 	return NULL;
 }
 
-void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call)
+void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call, __u32 copies)
 {
 	/* Each turn has emptied the trackers before it ended. */
-	for (int i = 0; i < UVM_RUST_PREFETCH_COPIES; i++)
-		uvm_tracker_deinit(&call->copies[i]);
+	while (copies--)
+		uvm_tracker_deinit(&call->copies[copies]);
 	if (call->context)
 		uvm_rust_move_context_free(call->context);
 	uvm_kvfree(call);
@@ -116,10 +116,10 @@ void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, uvm_va_block_t *bl
 	uvm_va_block_retry_deinit(&call->retry, block);
 }
 
-__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, __u32 copy,
+__u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *block, uvm_gpu_t *gpu, bool map, __u32 copy,
 				__u16 first, __u16 outer)
 {
-	uvm_migrate_mode_t mode = gpu ? UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP : UVM_MIGRATE_MODE_MAKE_RESIDENT;
+	uvm_migrate_mode_t mode = map ? UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP : UVM_MIGRATE_MODE_MAKE_RESIDENT;
 	NV_STATUS status = uvm_va_block_migrate_locked(block, &call->retry, call->context, uvm_va_block_region(first, outer),
 						       gpu ? gpu->id : UVM_ID_CPU, mode, &call->copies[copy]);
 

@@ -14,17 +14,17 @@ struct uvm_seam_prefetch;	/* what the worker of a VA space works with */
 /* Of a GPU, which the caller keeps: whether it has replayable faults, and its number and that of its parent GPU. */
 _Bool uvm_seam_gpu_numbers(struct uvm_gpu_struct *gpu, __u32 *number, __u32 *parent);
 
-/* What the worker of a VA space moves blocks with; NULL if there is no memory. It is freed before the VA space. */
-struct uvm_seam_prefetch *uvm_seam_prefetch_create(void);
-void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call);
+/*
+ * What the worker of a VA space moves blocks with, by so many @copies at a time; NULL if there is no memory. It is freed
+ * before the VA space, with the same number.
+ */
+struct uvm_seam_prefetch *uvm_seam_prefetch_create(__u32 copies);
+void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call, __u32 copies);
 
 /*
  * One turn of the worker. Each function is the `Machine` method of that name (policy/prefetch/worker.rs). One thread at a
  * time uses a @call. The GPU and va_block belong to the VA space since its lock was taken.
  */
-
-/* Copies that are under way at a time. */
-#define UVM_RUST_PREFETCH_COPIES	2
 
 /* The GPU, if the VA space has it; if it is @ending, if it is registered there. Caller holds its lock. */
 struct uvm_gpu_struct *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool ending);
@@ -51,11 +51,12 @@ struct uvm_rust_block **uvm_seam_prefetch_lock(struct uvm_seam_prefetch *call, s
 void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block);
 
 /*
- * With the va_block locked: moves pages @first to @outer - 1 to @gpu; NULL is the host. The copies are numbered @copy, below
- * UVM_RUST_PREFETCH_COPIES. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was let go meanwhile.
+ * With the va_block locked: moves pages @first to @outer - 1 to @gpu, NULL is the host, and with @map maps them there. The
+ * copies are numbered @copy, below what @call is for. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the lock was let
+ * go meanwhile.
  */
 __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block,
-				struct uvm_gpu_struct *gpu, __u32 copy, __u16 first, __u16 outer);
+				struct uvm_gpu_struct *gpu, _Bool map, __u32 copy, __u16 first, __u16 outer);
 
 /* Waits until the copies numbered @copy are done. Returns an NV_STATUS. */
 __u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy);

@@ -47,6 +47,7 @@ pub(crate) mod status {
     pub(crate) const OBJECT_NOT_FOUND: u32 = 0x57;
     pub(crate) const PAGE_TABLE_NOT_AVAIL: u32 = 0x5d;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;
+    pub(crate) const TIMEOUT: u32 = 0x65;
     pub(crate) const MISMATCHED_TARGET: u32 = 0x1_0004;
     /// `NV_WARN_MORE_PROCESSING_REQUIRED`: the block's lock was let go, and all is to be looked at anew.
     pub(crate) const MORE_PROCESSING: u32 = 0x1_0005;

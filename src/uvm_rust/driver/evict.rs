@@ -14,7 +14,7 @@ use crate::ffi::{bindings, seam};
 #[cfg(not(uvm_native))]
 use crate::ffi::{status::Status, time};
 use crate::policy::evict::reclaim::{Guess, Guesses, Reclaim, Thread};
-use crate::policy::evict::wait::{self, Ended};
+use crate::policy::evict::wait::{self, Asks, Ended, Lack, Tried};
 use crate::policy::evict::{reclaimed_from, Change, Choice, Queue, RootChunks};
 use crate::policy::stats;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -189,12 +189,6 @@ pub(crate) fn guess() -> Option<Guess<'static>> {
     GUESSES.begin(seam::this_thread())
 }
 
-/// Whether this thread allocates for a prefetch, or for a request's worker, which waits for no memory.
-#[cfg(not(uvm_native))]
-pub(crate) fn guesses(thread: Thread) -> bool {
-    GUESSES.has(thread)
-}
-
 /// Notes that the eviction of root chunk `chunk` ended with this status. Returns the status with which the evicting call
 /// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
@@ -228,36 +222,45 @@ pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread
     }
 }
 
-/// Goes on with an allocation whose first try found no memory. Returns an `NV_STATUS`. Sleeps.
+/// Allocates a chunk, and waits for memory if there is none and the allocation is one that waits. Returns an `NV_STATUS`.
+/// May sleep.
 #[cfg(not(uvm_native))]
-pub(crate) fn wait_for_memory(c: Allocation<'_>, gpu: u32, thread: Thread, gains: u32) -> u32 {
-    let began = time::now();
-    let mut waiting = Waiting {
+pub(crate) fn allocate(c: Allocation<'_>, gpu: u32, thread: Thread, asks: Asks) -> u32 {
+    let mut allocating = Allocating {
         c,
         reclaim: reclaim_of(gpu),
         thread,
     };
-    match wait::wait_for_memory(&mut waiting, gains, began) {
-        Ok(true) => status::OK,
-        Ok(false) => status::NO_MEMORY,
+    match wait::allocate(&mut allocating, asks) {
+        Ok(Tried::Got) => status::OK,
+        Ok(Tried::Lacks(Lack::Gone)) => status::NO_MEMORY,
+        Ok(Tried::Lacks(Lack::Again)) => status::AGAIN,
         Err(failed) => failed.number(),
     }
 }
 
-/// An allocation that waits.
+/// An allocation by this thread.
 #[cfg(not(uvm_native))]
-struct Waiting<'a> {
+struct Allocating<'a> {
     c: Allocation<'a>,
     reclaim: &'static Reclaim,
     thread: Thread,
 }
 
 #[cfg(not(uvm_native))]
-impl wait::Machine for Waiting<'_> {
+impl wait::Machine for Allocating<'_> {
     type Error = Status;
 
-    fn allocate(&mut self, evict: bool) -> Result<bool, Status> {
-        self.c.allocate(evict)
+    fn allocate(&mut self, evict: bool) -> Result<Tried, Status> {
+        match self.c.attempt(evict) {
+            status::NO_MEMORY => Ok(Tried::Lacks(Lack::Gone)),
+            status::AGAIN => Ok(Tried::Lacks(Lack::Again)),
+            other => Status::check(other).map(|()| Tried::Got),
+        }
+    }
+
+    fn guesses(&mut self) -> bool {
+        GUESSES.has(self.thread)
     }
 
     fn begin(&mut self) -> u32 {
@@ -269,7 +272,7 @@ impl wait::Machine for Waiting<'_> {
     }
 
     fn given_up(&mut self, gains: u32) -> bool {
-        GUESSES.has(self.thread) || self.reclaim.given_up(self.thread, gains)
+        self.reclaim.given_up(self.thread, gains)
     }
 
     fn now(&mut self) -> u64 {

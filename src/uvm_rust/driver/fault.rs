@@ -22,11 +22,12 @@ use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
 use crate::ffi::seam;
 use crate::ffi::slot::Lent;
 use crate::ffi::status::Status;
-use crate::ffi::time::{nap, now, now_us, sleep_us};
+use crate::ffi::time::{nap, now, now_us, rest, sleep_us};
 use crate::ffi::trace::{self, FaultBatch};
 use crate::policy::fault::{
-    Entered, Entering, Flush, Looked, Machine, Outcome, Params, Patience, PrefetchFaults,
-    PrefetchSwitch, Record, ReplayPolicy, Served, Service, Translated,
+    cancels_as, cancels_where_it_came_from, waits_for_entry, Entered, Entering, EntryWait, Flush,
+    Looked, Machine, Outcome, Params, Patience, PrefetchFaults, PrefetchSwitch, Record,
+    ReplayPolicy, Served, Service, Translated,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
@@ -59,6 +60,8 @@ struct FaultLoop {
     service: Service,
     met: Met,
     prefetches: Prefetches,
+    /// Whether the GPU is divided into partitions.
+    partitioned: bool,
     locking: Locking,
 }
 
@@ -95,7 +98,7 @@ impl FaultLoop {
         let met = Met::new(p.ring).map_err(|_| ENOMEM)?;
         let prefetches = Prefetches {
             has_switch: p.has_prefetch_switch != 0,
-            in_test: p.in_test != 0,
+            in_test: p.simulated != 0 && seam::tests_enabled(),
         };
         let locking = Locking {
             patience: Patience::new(),
@@ -105,6 +108,7 @@ impl FaultLoop {
             service,
             met,
             prefetches,
+            partitioned: p.partitioned != 0,
             locking,
         };
         Ok(KBox::new(new, GFP_KERNEL)?)
@@ -187,6 +191,7 @@ impl FaultLoop {
             stats,
             mapped,
             prefetches: self.prefetches,
+            partitioned: self.partitioned,
             locking: &mut self.locking,
             batch: 0,
             told: FaultBatch::default(),
@@ -211,6 +216,8 @@ struct Servicing<'a> {
     /// Faults that found their page mapped, as the GPU's [`Parent`] counts them.
     mapped: &'a AtomicU32,
     prefetches: Prefetches,
+    /// Whether the GPU is divided into partitions.
+    partitioned: bool,
     locking: &'a mut Locking,
     /// The number of the running batch.
     batch: u32,
@@ -276,7 +283,20 @@ impl Machine for Servicing<'_> {
     }
 
     fn wait_for(&mut self, at: u32) -> Result<(), Status> {
-        self.gpu.wait_for(at)
+        let began = now_us();
+        loop {
+            // Before the entry is looked at: a machine that stands still in between is no reason to give up.
+            let waited = now_us().saturating_sub(began);
+            if self.gpu.is_written(at)? {
+                return Ok(());
+            }
+            Status::check(seam::global_status())?;
+            match waits_for_entry(waited) {
+                EntryWait::Spin => _ = rest(),
+                EntryWait::Sleep => sleep_us(BUSY_US),
+                EntryWait::GiveUp => return Err(Status::TIMEOUT),
+            }
+        }
     }
 
     fn set_get(&mut self, get: u32) {
@@ -302,7 +322,8 @@ impl Machine for Servicing<'_> {
     }
 
     fn cancel_channel(&mut self, entry: u32) -> Result<(), Status> {
-        self.gpu.cancel_channel(entry)
+        let targeted = cancels_where_it_came_from(self.partitioned);
+        self.gpu.cancel_channel(entry, targeted)
     }
 
     #[inline(always)]
@@ -496,7 +517,8 @@ impl Machine for Servicing<'_> {
             return Ok(());
         };
         let n = inside.clip(first, n);
-        (first..first.saturating_add(n)).try_for_each(|at| inside.cancel(at, reason))
+        (first..first.saturating_add(n))
+            .try_for_each(|at| inside.cancel(at, |fatal| cancels_as(fatal, reason)))
     }
 
     fn cancel_utlbs(&mut self, reason: Option<Status>) -> Result<(), Status> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3f37638fee9c75c7.
+// Of headers and options 5e0d4cc7fb790ec1.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -92,10 +92,12 @@ pub const UVM_RUST_CHUNK_SPLIT: u32 = 2;
 pub const UVM_RUST_CHUNK_WHOLE: u32 = 3;
 pub const UVM_RUST_CHUNK_FREE_ZEROED: u32 = 4;
 pub const UVM_RUST_CHUNK_STAYS: u32 = 5;
+pub const UVM_RUST_QUOTA_OTHER: u32 = 0;
+pub const UVM_RUST_QUOTA_COUNTS: u32 = 1;
+pub const UVM_RUST_QUOTA_FULL: u32 = 2;
 pub const UVM_RUST_FLUSH_CACHED_PUT: u32 = 0;
 pub const UVM_RUST_FLUSH_UPDATE_PUT: u32 = 1;
 pub const UVM_RUST_FLUSH_WAIT_UPDATE_PUT: u32 = 2;
-pub const UVM_RUST_PREFETCH_COPIES: u32 = 2;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __s32 = ::core::ffi::c_int;
@@ -396,6 +398,11 @@ unsafe extern "C" {
     pub static mut uvm_rust_flash_copies: bool;
 }
 #[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct dentry {
+    _unused: [u8; 0],
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct file {
     _unused: [u8; 0],
@@ -497,6 +504,7 @@ pub struct uvm_rust_mask {
 }
 unsafe extern "C" {
     pub fn uvm_rust_gpu_create(
+        index: __u32,
         root_chunks: __u32,
         counted: bool,
         address: *const ::core::ffi::c_char,
@@ -613,6 +621,12 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub fn uvm_rust_fdinfo(seq: *mut seq_file, filp: *mut file);
+}
+unsafe extern "C" {
+    pub fn uvm_seam_gpu_file(index: __u32) -> *mut dentry;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_gpu_file_remove(file: *mut dentry);
 }
 unsafe extern "C" {
     pub fn uvm_seam_space_of(filp: *mut file) -> *mut uvm_seam_space;
@@ -759,6 +773,13 @@ unsafe extern "C" {
         block: *mut uvm_rust_block,
         leaving: *const uvm_rust_mask,
     ) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_rust_block_drop_leaving(
+        of: *mut uvm_va_block_struct,
+        block: *mut *mut uvm_rust_block,
+        resident: *const uvm_rust_mask,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_rust_block_zeroing(
@@ -1010,8 +1031,10 @@ unsafe extern "C" {
         space: *mut uvm_seam_space,
         gpu: *mut uvm_gpu_struct,
         index: __u32,
+        is_root: bool,
         evict: bool,
-    ) -> bool;
+        frees: bool,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_rust_quota_end(
@@ -1048,21 +1071,17 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_reclaim_begin(gpu: __u32, thread: __u64) -> __u32;
-}
-unsafe extern "C" {
-    pub fn uvm_rust_wait_for_memory(
+    pub fn uvm_rust_alloc(
         alloc: *mut uvm_seam_alloc,
         gpu: __u32,
         thread: __u64,
-        gains: __u32,
+        evicts: bool,
+        for_users: bool,
+        frees: bool,
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_guesses(thread: __u64) -> bool;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool, got: *mut bool) -> __u32;
+    pub fn uvm_seam_alloc_try(alloc: *mut uvm_seam_alloc, evict: bool) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_pma_free(gpu: *mut uvm_gpu_struct) -> __u64;
@@ -1111,9 +1130,10 @@ pub struct uvm_rust_fault_params {
     pub max_batches: __u32,
     pub max_throttled: __u32,
     pub has_prefetch_switch: __u8,
-    pub in_test: __u8,
+    pub simulated: __u8,
     pub coalesce: __u8,
     pub cancels_by_address: __u8,
+    pub partitioned: __u8,
 }
 unsafe extern "C" {
     pub fn uvm_rust_fault_create(parent: __u32, params: *const uvm_rust_fault_params) -> bool;
@@ -1136,10 +1156,6 @@ pub struct uvm_seam_fault {
     pub throttled: *mut bool,
     pub prefetches_are_on: *mut bool,
     pub fatal_space: *mut *mut uvm_va_space_struct,
-    pub va_space: *mut uvm_va_space_struct,
-    pub gpu_va_space: *mut uvm_gpu_va_space_struct,
-    pub mm: *mut mm_struct,
-    pub state: *mut uvm_rust_space,
 }
 impl Default for uvm_seam_fault {
     fn default() -> Self {
@@ -1194,7 +1210,7 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_wait_for(fault: *mut uvm_seam_fault, at: __u32) -> __u32;
+    pub fn uvm_seam_fault_is_written(fault: *mut uvm_seam_fault, at: __u32) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_set_get(fault: *mut uvm_seam_fault, get: __u32);
@@ -1207,7 +1223,11 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel_channel(fault: *mut uvm_seam_fault, entry: __u32) -> __u32;
+    pub fn uvm_seam_fault_cancel_channel(
+        fault: *mut uvm_seam_fault,
+        entry: __u32,
+        targeted: bool,
+    ) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_publish(
@@ -1234,20 +1254,35 @@ unsafe extern "C" {
         by_kernel: ::core::ffi::c_int,
     ) -> ::core::ffi::c_int;
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct uvm_seam_entered {
+    pub space: *mut uvm_seam_space,
+    pub mm: *mut mm_struct,
+    pub gpu_va_space: *mut uvm_gpu_va_space_struct,
+    pub gpu: *mut uvm_gpu_struct,
+    pub state: *mut uvm_rust_space,
+}
+impl Default for uvm_seam_entered {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 unsafe extern "C" {
     pub fn uvm_seam_fault_enter(
         fault: *mut uvm_seam_fault,
-        space: *mut uvm_seam_space,
-        mm: *mut mm_struct,
+        in_: *mut uvm_seam_entered,
         to_cancel: bool,
-    ) -> *mut uvm_gpu_struct;
-}
-unsafe extern "C" {
-    pub fn uvm_seam_fault_leave(fault: *mut uvm_seam_fault);
+    );
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_service(
         fault: *mut uvm_seam_fault,
+        in_: *const uvm_seam_entered,
         first: __u32,
         per_block: bool,
         in_place: bool,
@@ -1258,10 +1293,19 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_found_fatal(fault: *mut uvm_seam_fault, first: __u32);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_invalidate(fault: *mut uvm_seam_fault) -> __u32;
+    pub fn uvm_seam_fault_invalidate(
+        fault: *mut uvm_seam_fault,
+        in_: *const uvm_seam_entered,
+    ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel(fault: *mut uvm_seam_fault, at: __u32, reason: __u32) -> __u32;
+    pub fn uvm_seam_fault_is_fatal(fault: *mut uvm_seam_fault, at: __u32) -> bool;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_cancel(fault: *mut uvm_seam_fault, at: __u32) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_refuse(fault: *mut uvm_seam_fault, at: __u32, reason: __u32) -> __u32;
 }
 unsafe extern "C" {
     pub fn uvm_seam_fault_replay(fault: *mut uvm_seam_fault) -> __u32;
@@ -1276,7 +1320,10 @@ unsafe extern "C" {
     pub fn uvm_seam_fault_settle(fault: *mut uvm_seam_fault) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault, reason: __u32) -> __u32;
+    pub fn uvm_seam_fault_cancel_utlbs(fault: *mut uvm_seam_fault) -> __u32;
+}
+unsafe extern "C" {
+    pub fn uvm_seam_fault_refuse_utlbs(fault: *mut uvm_seam_fault, reason: __u32);
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1317,7 +1364,11 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: __u32) -> bool;
+    pub fn uvm_rust_flash_may_only_read(
+        block: *mut uvm_rust_flash_block,
+        page: __u32,
+        some_cannot_fault: bool,
+    ) -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_rust_flash_add_stored(block: *mut uvm_rust_flash_block, pages: *mut uvm_rust_mask);
@@ -1417,7 +1468,8 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn uvm_seam_pages_new(of: *mut *mut page, order: __u32, account: bool) -> bool;
+    pub fn uvm_seam_pages_new(of: *mut *mut page, order: __u32, account: bool, waits: bool)
+        -> bool;
 }
 unsafe extern "C" {
     pub fn uvm_seam_pages_put(of: *mut *mut page, pages: __u32);
@@ -1537,10 +1589,10 @@ unsafe extern "C" {
     ) -> bool;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_create() -> *mut uvm_seam_prefetch;
+    pub fn uvm_seam_prefetch_create(copies: __u32) -> *mut uvm_seam_prefetch;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch);
+    pub fn uvm_seam_prefetch_free(call: *mut uvm_seam_prefetch, copies: __u32);
 }
 unsafe extern "C" {
     pub fn uvm_seam_prefetch_gpu(
@@ -1583,6 +1635,7 @@ unsafe extern "C" {
         call: *mut uvm_seam_prefetch,
         block: *mut uvm_va_block_struct,
         gpu: *mut uvm_gpu_struct,
+        map: bool,
         copy: __u32,
         first: __u16,
         outer: __u16,

@@ -18,6 +18,7 @@ use crate::policy::discard::{BlockState, Facts, Held, Memory, Span, PAGE_BYTES};
 use crate::policy::evict::Queue;
 use crate::policy::flash::wants::Stored;
 use crate::policy::mask::{PageMask, Region};
+use crate::policy::prefetch::worker::IN_FLIGHT;
 use core::marker::PhantomData;
 use core::ptr::{null_mut, NonNull};
 use kernel::prelude::*;
@@ -412,15 +413,21 @@ impl LockedBlock<'_> {
         unsafe { flash::pages_of(self.as_ptr(), gpu.as_ptr()) }
     }
 
-    /// Begins to move these pages of the block to a GPU, or to the host, by copies with number `copy`. Returns an `NV_STATUS`;
-    /// after `status::AGAIN` nothing that was known of the block holds.
-    pub(crate) fn migrate(&mut self, gpu: Option<GpuHandle<'_>>, copy: u32, pages: Region) -> u32 {
+    /// Begins to move these pages of the block to a GPU, or to the host, by copies with number `copy`, and to map them there
+    /// or not. Returns an `NV_STATUS`; after `status::AGAIN` nothing that was known of the block holds.
+    pub(crate) fn migrate(
+        &mut self,
+        gpu: Option<GpuHandle<'_>>,
+        map: bool,
+        copy: u32,
+        pages: Region,
+    ) -> u32 {
         let (span, (first, outer)) = (self.span(), (pages.first(), pages.outer()));
         let has_pages = u64::from(outer) * PAGE_BYTES <= span.last - span.first + 1;
         let By::Mover(mover) = &self.by else {
             return status::INVALID_STATE;
         };
-        if copy >= bindings::UVM_RUST_PREFETCH_COPIES || first >= outer || !has_pages {
+        if copy >= IN_FLIGHT || first >= outer || !has_pages {
             return status::INVALID_ARGUMENT;
         }
         let (call, block, space) = (mover.call, self.as_ptr(), self.block.1.as_ptr());
@@ -434,7 +441,7 @@ impl LockedBlock<'_> {
             if !gpu.is_none_or(has_gpu) {
                 return status::INVALID_DEVICE;
             }
-            bindings::uvm_seam_prefetch_migrate(call, block, to, copy, first, outer)
+            bindings::uvm_seam_prefetch_migrate(call, block, to, map, copy, first, outer)
         }
     }
 }
@@ -591,7 +598,7 @@ impl<'a> Walk<'a> {
         let Some(migration) = &mut self.migration else {
             return false;
         };
-        copy < bindings::UVM_RUST_PREFETCH_COPIES
+        copy < IN_FLIGHT
             // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
             && unsafe { bindings::uvm_seam_prefetch_settle(migration.as_ptr(), copy) } == status::OK
     }

@@ -9,12 +9,13 @@
 #![allow(clippy::missing_safety_doc)]
 
 use super::gpu::{counted_queues, Chunks, GpuHandle};
-use super::status::Status;
 use super::vaspace::VaSpace;
 use super::{bindings, space};
 use crate::driver::evict::{self, reclaim_of};
 use crate::driver::quota;
 use crate::driver::stats::Share;
+use crate::policy::evict::wait::Asks;
+use crate::policy::quota::counts;
 use core::ptr::NonNull;
 use kernel::sync::ArcBorrow;
 
@@ -25,12 +26,11 @@ super::check_exports!(
     uvm_rust_queues_choose,
     uvm_rust_quota_begin,
     uvm_rust_quota_end,
-    uvm_rust_reclaim_begin,
     uvm_rust_eviction_begins,
     uvm_rust_eviction_ended,
     uvm_rust_rm_call_begins,
     uvm_rust_rm_call_ended,
-    uvm_rust_wait_for_memory,
+    uvm_rust_alloc,
 );
 
 #[no_mangle]
@@ -89,15 +89,24 @@ unsafe extern "C" fn uvm_rust_quota_begin(
     space: *mut bindings::uvm_seam_space,
     gpu: *mut bindings::uvm_gpu_struct,
     index: u32,
+    is_root: bool,
     evict: bool,
-) -> bool {
+    frees: bool,
+) -> u32 {
+    let Some(of) = NonNull::new(space).filter(|_| counts(is_root, frees)) else {
+        return bindings::UVM_RUST_QUOTA_OTHER;
+    };
     // SAFETY: I-lock: the VA space's lock is held, which keeps the GPUs that are registered in it.
     let (share, gpu) = unsafe { (share_of(space, index), GpuHandle::new(gpu, index)) };
-    let (Some(share), Some(space)) = (share, NonNull::new(space)) else {
-        return true;
-    };
     // SAFETY: as above.
-    quota::begin(gpu, share.quota(), unsafe { VaSpace::new(space) }, evict)
+    let begin = |share: ArcBorrow<'_, Share>| unsafe {
+        quota::begin(gpu, share.quota(), VaSpace::new(of), evict)
+    };
+    if share.is_none_or(begin) {
+        bindings::UVM_RUST_QUOTA_COUNTS
+    } else {
+        bindings::UVM_RUST_QUOTA_FULL
+    }
 }
 
 #[no_mangle]
@@ -122,11 +131,6 @@ impl GpuHandle<'_> {
         // SAFETY: by the types' invariants.
         unsafe { bindings::uvm_seam_evict_of(self.as_ptr(), space.as_ptr()) }
     }
-}
-
-#[no_mangle]
-unsafe extern "C" fn uvm_rust_reclaim_begin(gpu: u32, thread: u64) -> u32 {
-    reclaim_of(gpu).begin(thread)
 }
 
 #[no_mangle]
@@ -163,28 +167,28 @@ unsafe extern "C" fn uvm_rust_rm_call_ended(gpu: u32, got: bool) {
 pub(crate) struct Allocation<'a>(&'a mut bindings::uvm_seam_alloc);
 
 impl Allocation<'_> {
-    /// Tries it; whether there is memory.
-    pub(crate) fn allocate(&mut self, evict: bool) -> Result<bool, Status> {
-        let mut got = false;
-        // SAFETY: by the type's invariant; `got` is written once.
-        Status::check(unsafe { bindings::uvm_seam_alloc_try(self.0, evict, &mut got) })?;
-        Ok(got)
+    /// Tries it, and evicts for it if it may and is to `evict`. Returns an `NV_STATUS`.
+    pub(crate) fn attempt(&mut self, evict: bool) -> u32 {
+        // SAFETY: by the type's invariant.
+        unsafe { bindings::uvm_seam_alloc_try(self.0, evict) }
     }
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_wait_for_memory(
+unsafe extern "C" fn uvm_rust_alloc(
     alloc: *mut bindings::uvm_seam_alloc,
     gpu: u32,
     thread: u64,
-    gains: u32,
+    evicts: bool,
+    for_users: bool,
+    frees: bool,
 ) -> u32 {
-    // SAFETY: I-call, and I-lock: C may sleep there.
+    // SAFETY: I-call, and I-lock: C may sleep there if the allocation evicts, and only such a one waits.
     let alloc = Allocation(unsafe { &mut *alloc });
-    evict::wait_for_memory(alloc, gpu, thread, gains)
-}
-
-#[no_mangle]
-extern "C" fn uvm_rust_guesses(thread: u64) -> bool {
-    evict::guesses(thread)
+    let asks = Asks {
+        evicts,
+        for_users,
+        frees,
+    };
+    evict::allocate(alloc, gpu, thread, asks)
 }

@@ -15,7 +15,7 @@
 
 use super::alarm::Alarm;
 use super::bindings::{
-    self, mm_struct, uvm_gpu_struct, uvm_rust_fault, uvm_seam_fault, uvm_seam_space,
+    self, mm_struct, uvm_rust_fault, uvm_seam_entered, uvm_seam_fault, uvm_seam_space,
     uvm_va_space_struct,
 };
 use super::status::Status;
@@ -27,7 +27,7 @@ use crate::driver::prefetch::Process;
 use crate::driver::space::State;
 use crate::driver::stats::{Gpu, Space};
 use crate::mem::{OutOfMemory, TryVec};
-use crate::policy::fault::{Entered, Flush, Record, Translated};
+use crate::policy::fault::{CancelAs, Entered, Flush, Record, Translated};
 use core::cell::Cell;
 use core::mem::{offset_of, size_of};
 use core::ptr::null_mut;
@@ -174,12 +174,13 @@ impl Counts<'_> {
 
 /// The GPU of a call, for the loop in Rust.
 pub(crate) struct FaultGpu<'a> {
-    /// As in [`Call`]. The VA space in it is the one whose locks C has taken in `enter`, and not released.
+    /// C's part of the GPU, as [`Call`] has it.
     c: &'a mut uvm_seam_fault,
     pub(crate) counts: Counts<'a>,
     met: &'a mut Met,
-    /// The GPU in the VA space that is entered; null if it is not registered there.
-    there: *mut uvm_gpu_struct,
+    /// The VA space that is entered, whose locks this has, and the GPU there, which is null if it is not registered.
+    /// Without an entered VA space nobody looks at it.
+    there: uvm_seam_entered,
     /// Length of the order that was last published.
     published: u32,
     /// Whether a VA space is entered.
@@ -222,7 +223,7 @@ impl<'a> FaultGpu<'a> {
             c,
             counts,
             met,
-            there: null_mut(),
+            there: uvm_seam_entered::default(),
             published: 0,
             entered: false,
         }
@@ -271,11 +272,11 @@ impl<'a> FaultGpu<'a> {
         Ok(got)
     }
 
-    /// Waits until the GPU has written the entry at place `at`.
-    pub(crate) fn wait_for(&mut self, at: u32) -> Result<(), Status> {
+    /// Whether the GPU has written the entry at place `at`.
+    pub(crate) fn is_written(&mut self, at: u32) -> Result<bool, Status> {
         let at = self.entry(at)?;
         // SAFETY: `at` is in the ring.
-        Status::check(unsafe { bindings::uvm_seam_fault_wait_for(self.c, at) })
+        Ok(unsafe { bindings::uvm_seam_fault_is_written(self.c, at) })
     }
 
     /// Tells the GPU that the ring is free up to place `get`.
@@ -302,11 +303,11 @@ impl<'a> FaultGpu<'a> {
         }
     }
 
-    /// Cancels what the channel of `entry` does.
-    pub(crate) fn cancel_channel(&mut self, entry: u32) -> Result<(), Status> {
+    /// Cancels what the channel of `entry` does, on all of the GPU, or where its fault came from.
+    pub(crate) fn cancel_channel(&mut self, entry: u32, targeted: bool) -> Result<(), Status> {
         let entry = self.entry(entry)?;
         // SAFETY: `entry` is of the cache.
-        Status::check(unsafe { bindings::uvm_seam_fault_cancel_channel(self.c, entry) })
+        Status::check(unsafe { bindings::uvm_seam_fault_cancel_channel(self.c, entry, targeted) })
     }
 
     /// Gives upstream the order of the batch. Returns false if an entry is not in the cache, or names a VA space that
@@ -362,9 +363,16 @@ impl<'a> FaultGpu<'a> {
     /// Cancels the uTLBs with fatal faults, or all that the batch has for a reason. Leaves the VA space.
     pub(crate) fn cancel_utlbs(&mut self, reason: Option<Status>) -> Result<(), Status> {
         self.leave();
-        let reason = reason.map_or(0, Status::number);
         // SAFETY: nothing is entered.
-        Status::check(unsafe { bindings::uvm_seam_fault_cancel_utlbs(self.c, reason) })
+        unsafe {
+            match reason {
+                None => Status::check(bindings::uvm_seam_fault_cancel_utlbs(self.c)),
+                Some(reason) => {
+                    bindings::uvm_seam_fault_refuse_utlbs(self.c, reason.number());
+                    Ok(())
+                }
+            }
+        }
     }
 
     /// Enters a VA space: takes its locks if they can be had at once, unless another one is entered. One that this call
@@ -410,9 +418,10 @@ impl<'a> FaultGpu<'a> {
             return Entered::Busy;
         };
         self.entered = true;
+        (self.there.space, self.there.mm) = (space, mm);
         // SAFETY: the VA space is alive, and its locks were taken.
-        self.there = unsafe { bindings::uvm_seam_fault_enter(self.c, space, mm, to_cancel) };
-        if self.there.is_null() {
+        unsafe { bindings::uvm_seam_fault_enter(self.c, &mut self.there, to_cancel) };
+        if self.there.gpu.is_null() {
             Entered::Unregistered
         } else {
             Entered::Registered
@@ -422,8 +431,11 @@ impl<'a> FaultGpu<'a> {
     /// Leaves the VA space that is entered, if there is one, and releases its locks.
     pub(crate) fn leave(&mut self) {
         if core::mem::take(&mut self.entered) {
-            // SAFETY: a VA space is entered, and is left once.
-            unsafe { bindings::uvm_seam_fault_leave(self.c) };
+            // SAFETY: `enter_by` took the VA space's lock, and that of `mm` unless it is null; they are given back once.
+            unsafe {
+                bindings::uvm_seam_space_unlock(self.there.space);
+                bindings::uvm_seam_mm_unlock(self.there.space, self.there.mm);
+            }
         }
     }
 
@@ -501,7 +513,7 @@ impl<'g> Inside<'g, '_> {
     /// The driver's object of the VA space.
     #[inline]
     fn state(self) -> Option<&'g State> {
-        let state = self.0.c.state;
+        let state = self.0.there.state;
         // SAFETY: I-own: the VA space's lock, which is held as long as the result by the type's invariant, keeps it.
         (!state.is_null()).then(|| unsafe { space::borrow(state) })
     }
@@ -526,11 +538,12 @@ impl<'g> Inside<'g, '_> {
     /// How many faults, of `records` from the first on, have to wait elsewhere; `first` if they are a batch's first.
     #[inline]
     pub(crate) fn park(&self, records: &[Record], first: bool) -> u32 {
-        if self.0.there.is_null() || !flash::is_used() {
+        let there = &self.0.there;
+        if there.gpu.is_null() || !flash::is_used() {
             return 0;
         }
         // SAFETY: the VA space is locked, in which the GPU is registered, by the type's invariant.
-        unsafe { flash::park(self.0.c.va_space.cast(), self.0.there, records, first) }
+        unsafe { flash::park(there.space, there.gpu, records, first) }
     }
 
     /// Services fault `first` and those after it; upstream's status, and how many were looked at. `None` if there
@@ -542,14 +555,16 @@ impl<'g> Inside<'g, '_> {
         per_block: bool,
         in_place: bool,
     ) -> Option<(u32, u32)> {
-        if self.0.there.is_null() || self.clip(first, 1) == 0 {
+        let there = &self.0.there;
+        if there.gpu.is_null() || self.clip(first, 1) == 0 {
             return None;
         }
         let (c, mut faults) = (&mut *self.0.c, 0);
         // SAFETY: the GPU is registered in the VA space, by the type's invariant; `first` is in the order, and
         // `faults` ours for the call.
-        let status =
-            unsafe { bindings::uvm_seam_fault_service(c, first, per_block, in_place, &mut faults) };
+        let status = unsafe {
+            bindings::uvm_seam_fault_service(c, there, first, per_block, in_place, &mut faults)
+        };
         Some((status, faults))
     }
 
@@ -560,7 +575,7 @@ impl<'g> Inside<'g, '_> {
             // SAFETY: `first` is in the order.
             unsafe { bindings::uvm_seam_fault_found_fatal(self.0.c, first) };
             if self.0.counts.fatal.get().is_null() {
-                self.0.counts.fatal.set(self.0.c.va_space);
+                self.0.counts.fatal.set(self.0.there.space.cast());
             }
         }
         is_there
@@ -569,17 +584,28 @@ impl<'g> Inside<'g, '_> {
     /// Invalidates what servicing left in the GPU's TLBs.
     pub(crate) fn invalidate(&mut self) -> Result<(), Status> {
         // SAFETY: a VA space is entered, by the type's invariant.
-        Status::check(unsafe { bindings::uvm_seam_fault_invalidate(self.0.c) })
+        Status::check(unsafe { bindings::uvm_seam_fault_invalidate(self.0.c, &self.0.there) })
     }
 
-    /// Cancels fault `at`, if it is fatal or there is a reason.
-    pub(crate) fn cancel(&mut self, at: u32, reason: Option<Status>) -> Result<(), Status> {
-        if self.0.there.is_null() || self.clip(at, 1) == 0 {
+    /// Cancels fault `at` as `how` says, which is told whether the fault is fatal.
+    pub(crate) fn cancel(
+        &mut self,
+        at: u32,
+        how: impl FnOnce(bool) -> CancelAs<Status>,
+    ) -> Result<(), Status> {
+        if self.0.there.gpu.is_null() || self.clip(at, 1) == 0 {
             return Err(Status::BROKEN);
         }
-        let reason = reason.map_or(0, Status::number);
+        let c = &mut *self.0.c;
         // SAFETY: the GPU is registered in the VA space, by the type's invariant; `at` is in the order.
-        Status::check(unsafe { bindings::uvm_seam_fault_cancel(self.0.c, at, reason) })
+        let status = unsafe {
+            match how(bindings::uvm_seam_fault_is_fatal(c, at)) {
+                CancelAs::Nothing => status::OK,
+                CancelAs::Found => bindings::uvm_seam_fault_cancel(c, at),
+                CancelAs::All(reason) => bindings::uvm_seam_fault_refuse(c, at, reason.number()),
+            }
+        };
+        Status::check(status)
     }
 }
 

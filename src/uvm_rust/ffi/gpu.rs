@@ -7,7 +7,8 @@
 //! - **I-gpu**: the state in the place of a GPU changes under the `list_lock` of that GPU's PMM. It is destroyed
 //!   only after it was taken from its place. A caller that looks the state up holds that lock, retains the GPU,
 //!   or is the GPU's bottom half or its file in debugfs; upstream ends all of these before
-//!   (`uvm_rust_gpu_install` in the header). The queues are used under the lock only.
+//!   (`uvm_rust_gpu_install` in the header), but for the file, which the destruction removes first. The queues are
+//!   used under the lock only.
 
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -39,6 +40,8 @@ super::check_exports!(
 
 /// The driver's state of one GPU.
 struct State {
+    /// Its file in debugfs, which shows nothing as long as the state is in no place; null without statistics.
+    file: *mut bindings::dentry,
     /// How many root chunks its PMM has.
     root_chunks: u32,
     /// The GPU's statistics; `None` if they are off.
@@ -48,13 +51,14 @@ struct State {
 }
 
 impl State {
-    fn new(root_chunks: u32, counted: bool, address: &CStr) -> Result<KBox<Self>> {
+    fn new(index: u32, root_chunks: u32, counted: bool, address: &CStr) -> Result<KBox<Self>> {
         let queued = cfg!(not(uvm_native)) && seam::has_queues();
         let stats = (seam::stats_enabled() && counted)
             .then(|| Gpu::new(root_chunks, address, queued))
             .transpose()?;
         let mut state = KBox::new(
             Self {
+                file: null_mut(),
                 root_chunks,
                 stats,
                 queues: UnsafeCell::new(None),
@@ -63,6 +67,12 @@ impl State {
         )?;
         if queued {
             add_queues(state.queues.get_mut(), root_chunks)?;
+        }
+        if state.stats.is_some() {
+            // Last, as the destruction removes the file, which a failure behind this would not come to.
+            // SAFETY: no preconditions. The file looks the state up by the GPU's number (I-gpu), and is removed before the
+            // state goes.
+            state.file = unsafe { bindings::uvm_seam_gpu_file(index) };
         }
         Ok(state)
     }
@@ -330,13 +340,14 @@ impl crate::policy::evict::Lists for Lists<'_> {
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_gpu_create(
+    index: u32,
     root_chunks: u32,
     counted: bool,
     address: *const c_char,
 ) -> *mut bindings::uvm_rust_gpu {
     // SAFETY: I-call: the kernel's name of a device, which ends with a NUL.
     let address = unsafe { CStr::from_ptr(address) };
-    match State::new(root_chunks, counted, address) {
+    match State::new(index, root_chunks, counted, address) {
         Ok(state) => state.into_foreign().cast_mut().cast(),
         Err(_) => null_mut(),
     }
@@ -344,8 +355,12 @@ unsafe extern "C" fn uvm_rust_gpu_create(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_gpu_destroy(gpu: *mut bindings::uvm_rust_gpu) {
-    // SAFETY: I-own: `gpu` came from `into_foreign` and this is its one destroy.
-    let state = unsafe { <KBox<State> as ForeignOwnable>::from_foreign(gpu.cast::<c_void>()) };
+    // SAFETY: I-own: `gpu` came from `into_foreign` and this is its one destroy. I-gpu: its file alone may still show it, and
+    // does no more once it is removed.
+    let state = unsafe {
+        bindings::uvm_seam_gpu_file_remove((*gpu.cast::<State>()).file);
+        <KBox<State> as ForeignOwnable>::from_foreign(gpu.cast::<c_void>())
+    };
     // What it served refers to it, until a call of the fault service ends: on a partition of a GPU that may be never.
     if let Some(stats) = &state.stats {
         stats.end_service();

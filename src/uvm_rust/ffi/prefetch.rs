@@ -7,7 +7,7 @@ use super::slot::{Lent, Slot};
 use super::tenant::Charged;
 use super::work::{Charging, Kind, Work, WorkOf, WorkQueue};
 use crate::driver::prefetch::Process;
-use crate::policy::prefetch::worker;
+use crate::policy::prefetch::worker::IN_FLIGHT;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -17,15 +17,15 @@ pub(crate) static WORKERS: WorkQueue = WorkQueue::none();
 /// The worker of a VA space, from the first announcement on.
 pub(crate) struct Worker(Slot<KBox<Made>>);
 
-/// Upstream's working memory for moves of va_blocks. Invariant: it came from `uvm_seam_prefetch_create`, and dropping
-/// this value frees it.
+/// Upstream's working memory for moves of va_blocks. Invariant: it came from `uvm_seam_prefetch_create`, for [`IN_FLIGHT`]
+/// copies, and dropping this value frees it.
 pub(crate) struct Migration(NonNull<bindings::uvm_seam_prefetch>);
 
 impl Migration {
     /// Allocates the working memory; `None` if there is none.
     pub(super) fn new() -> Option<Self> {
         // SAFETY: no preconditions.
-        NonNull::new(unsafe { bindings::uvm_seam_prefetch_create() }).map(Self)
+        NonNull::new(unsafe { bindings::uvm_seam_prefetch_create(IN_FLIGHT) }).map(Self)
     }
 
     pub(super) fn as_ptr(&self) -> *mut bindings::uvm_seam_prefetch {
@@ -41,7 +41,7 @@ unsafe impl Sync for Migration {}
 impl Drop for Migration {
     fn drop(&mut self) {
         // SAFETY: by the type's invariant, and nobody uses it any more.
-        unsafe { bindings::uvm_seam_prefetch_free(self.as_ptr()) };
+        unsafe { bindings::uvm_seam_prefetch_free(self.as_ptr(), IN_FLIGHT) };
     }
 }
 
@@ -144,6 +144,3 @@ impl Worker {
         }
     }
 }
-
-// Numbers that both sides count with.
-const _: () = assert!(worker::IN_FLIGHT == bindings::UVM_RUST_PREFETCH_COPIES);

@@ -16,6 +16,12 @@ impl Status {
         None => NonZeroU32::MIN,
     });
 
+    /// `NV_ERR_TIMEOUT`: what was waited for has not come.
+    pub(crate) const TIMEOUT: Self = Self(match NonZeroU32::new(status::TIMEOUT) {
+        Some(number) => number,
+        None => NonZeroU32::MIN,
+    });
+
     /// The status as a number; never 0.
     pub(crate) fn number(self) -> u32 {
         self.0.get()

@@ -58,6 +58,9 @@ use super::evict::Queue;
 use super::mask::{PageMask, Region, PAGES};
 use crate::mem::{OutOfMemory, ProcessVec};
 
+// The driver alone uses it.
+#[allow(dead_code)]
+pub mod leaving;
 pub mod ranges;
 pub mod split;
 mod walk;

@@ -59,11 +59,13 @@ mod patience;
 mod service;
 
 pub use batch::{run_within, Batch};
+#[allow(unused_imports)]
+pub use cancel::{cancels_as, cancels_where_it_came_from, CancelAs};
 // The driver uses a part of it; tests and uvmsim the rest.
 #[allow(unused_imports)]
 pub use decide::{
-    flush_after_batch, goes_on, prefetch_faults, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch,
-    ReplayPolicy,
+    flush_after_batch, goes_on, prefetch_faults, waits_for_entry, AfterBatch, EntryWait, Flush,
+    PrefetchFaults, PrefetchSwitch, ReplayPolicy, SPIN_US, UNWRITTEN_US,
 };
 #[allow(unused_imports)]
 pub use patience::{Patience, LEAST_US, MOST_US};

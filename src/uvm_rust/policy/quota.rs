@@ -48,6 +48,13 @@ pub const LISTED_AT_A_TIME: u32 = 128;
 /// wait.
 pub const AT_A_TIME: u32 = 8;
 
+/// Whether a chunk that a process allocates counts for its quota. Smaller ones than root chunks may share one with others'. A
+/// thread that `frees` memory of Linux's evicts nothing, so that its process cannot keep to a maximum meanwhile; what it gets
+/// is counted by its first use.
+pub fn counts(is_root: bool, frees: bool) -> bool {
+    is_root && !frees
+}
+
 /// The most that a process may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Max(u32);

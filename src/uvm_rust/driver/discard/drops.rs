@@ -5,6 +5,7 @@
 use super::status;
 use crate::ffi::block::LockedBlock;
 use crate::ffi::vaspace::Context;
+use crate::policy::discard::leaving::drop_leaving;
 use crate::policy::discard::Memory;
 use crate::policy::evict::Queue;
 use crate::policy::mask::PageMask;
@@ -57,6 +58,13 @@ pub(crate) fn needless(block: &mut LockedBlock<'_>, leaving: &PageMask) -> u32 {
     // All pages of the chunk are unmapped by one call, so that no large mapping is split. Whether they thrash stays
     // known: an eviction does not have the VA space's lock, under which that is forgotten. The next fault does.
     drop_pages(block, &context, leaving, &pages)
+}
+
+/// Called before a GPU leaves the VA space, whose lock is held for writing. `once` is [`needless`] of all that the GPU has of
+/// the block by then; it is called again if it released the block's lock.
+pub(crate) fn leaving(mut once: impl FnMut() -> u32) {
+    // What was not dropped is moved with the rest.
+    let _ = drop_leaving(|| once() == status::AGAIN);
 }
 
 /// Called after `pages` were made resident in `memory` ([`BlockState::made_resident`]). Upstream calls only that memory's

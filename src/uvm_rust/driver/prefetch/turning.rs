@@ -294,7 +294,7 @@ impl Machine for Turning<'_> {
         for run in pages.runs() {
             let moved = self.with_gpu(|block, gpu| {
                 let gpu = (to == To::Gpu).then_some(gpu);
-                block.migrate(gpu, copy, run)
+                block.migrate(gpu, to.is_mapped(), copy, run)
             });
             match moved {
                 Some(status::OK) => {}

@@ -17,6 +17,7 @@ use crate::driver::discard::{drops, status};
 super::super::check_exports!(
     uvm_rust_block_drop_stale,
     uvm_rust_block_drop_needless,
+    uvm_rust_block_drop_leaving,
     uvm_rust_block_made_resident,
 );
 
@@ -41,16 +42,42 @@ unsafe extern "C" fn uvm_rust_block_drop_stale(
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_block_drop_needless(
     of: *mut uvm_va_block_struct,
+    state: *mut uvm_rust_block,
+    leaving: *const uvm_rust_mask,
+) -> u32 {
+    // SAFETY: as the called function's contract says.
+    unsafe { drop_needless(of, state, leaving) }
+}
+
+/// Drops what is discarded of the pages `leaving` ([`drops::needless`]).
+///
+/// # Safety
+///
+/// I-own and I-lock for the block, which has this state or none; I-call for the mask.
+unsafe fn drop_needless(
+    of: *mut uvm_va_block_struct,
     mut state: *mut uvm_rust_block,
     leaving: *const uvm_rust_mask,
 ) -> u32 {
-    // SAFETY: I-own and I-lock for the block, I-call for the mask.
+    // SAFETY: by this function's contract.
     unsafe {
         let leaving = read(leaving);
         LockedBlock::of_c(of, &mut state).map_or(status::INVALID_ARGUMENT, |mut block| {
             drops::needless(&mut block, &leaving)
         })
     }
+}
+
+#[no_mangle]
+unsafe extern "C" fn uvm_rust_block_drop_leaving(
+    of: *mut uvm_va_block_struct,
+    state: *mut *mut uvm_rust_block,
+    resident: *const uvm_rust_mask,
+) {
+    // SAFETY: I-own and I-lock for the block, I-call for the rest. Both are read while the block is locked, and stay where
+    // they are although its lock is let go in between: upstream frees the GPU's part of a block, with the mask, only with
+    // the VA space's lock in write mode, which this thread has. A copy of the state's address is of no use then.
+    drops::leaving(|| unsafe { drop_needless(of, *state, resident) });
 }
 
 #[no_mangle]

@@ -16,6 +16,7 @@ use crate::ffi::space;
 use crate::ffi::time::now_us;
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::Charging;
+use crate::policy::flash::block::may_only_read;
 use crate::policy::flash::tier;
 use crate::policy::flash::wants::{Asks, Park, Stored, Wants};
 use crate::policy::flash::BlockPages;
@@ -31,7 +32,7 @@ crate::ffi::check_exports!(
     uvm_rust_flash_note,
     uvm_rust_flash_block_gone,
     uvm_rust_flash_is_lost,
-    uvm_rust_flash_is_copied,
+    uvm_rust_flash_may_only_read,
     uvm_rust_flash_add_stored,
     uvm_rust_flash_leave_copied,
     uvm_rust_flash_maps,
@@ -390,9 +391,14 @@ unsafe extern "C" fn uvm_rust_flash_is_lost(
 }
 
 #[no_mangle]
-unsafe extern "C" fn uvm_rust_flash_is_copied(block: *mut uvm_rust_flash_block, page: u32) -> bool {
+unsafe extern "C" fn uvm_rust_flash_may_only_read(
+    block: *mut uvm_rust_flash_block,
+    page: u32,
+    some_cannot_fault: bool,
+) -> bool {
     // SAFETY: null, or I-own and I-lock.
-    unsafe { has(block, page, BlockPages::copies) }
+    let is_copied = unsafe { has(block, page, BlockPages::copies) };
+    may_only_read(is_copied, some_cannot_fault)
 }
 
 #[no_mangle]

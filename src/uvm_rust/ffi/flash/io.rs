@@ -414,11 +414,13 @@ pub(super) unsafe fn discard(dev: &Seam, trim: &Trim) -> c_int {
     unsafe { bindings::uvm_seam_flash_discard(dev.as_ptr(), at, trim.bytes()) }
 }
 
-/// Allocates `1 << order` pages, for which `room` has entries; false without memory.
+/// Allocates `1 << order` pages, for which `room` has entries; false without memory. It is waited for only for a single page:
+/// several are an attempt, behind which single ones are asked for.
 fn fill(room: &mut [*mut page], order: u32, account: bool) -> bool {
+    let waits = order == 0;
     room.len() == 1 << order
         // SAFETY: so many pages have room.
-        && unsafe { bindings::uvm_seam_pages_new(room.as_mut_ptr(), order, account) }
+        && unsafe { bindings::uvm_seam_pages_new(room.as_mut_ptr(), order, account, waits) }
 }
 
 /// Puts the references on pages; null entries are skipped.

@@ -29,6 +29,7 @@ use crate::policy::flash::queue::Job;
 use crate::policy::flash::turn::Ticket;
 use crate::policy::flash::wants::Asks;
 use crate::policy::mask::{PageMask, Region};
+use crate::policy::prefetch::worker;
 use bindings::{uvm_gpu_struct, uvm_seam_space, uvm_va_block_struct, uvm_va_range_struct};
 use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -433,12 +434,16 @@ impl Machine for Moving<'_> {
         // Too many others guess right now, which does not mean that memory is short.
         let guess = || evict::guess().ok_or(Failed::Again);
         let _guess = is_guess.then(guess).transpose()?;
+        let (call, block, gpu) = (copies.as_ptr(), self.block, self.gpu);
+        let map = match gpu.is_null() {
+            true => worker::To::Host.is_mapped(),
+            false => worker::To::Gpu.is_mapped(),
+        };
         for run in pages.runs() {
             let (first, outer) = (run.first(), run.outer());
             // SAFETY: the block is locked, and has these pages; the GPU is there, and there is such a number.
             let begun = unsafe {
-                let call = copies.as_ptr();
-                bindings::uvm_seam_prefetch_migrate(call, self.block, self.gpu, COPY, first, outer)
+                bindings::uvm_seam_prefetch_migrate(call, block, gpu, map, COPY, first, outer)
             };
             match begun {
                 status::OK => {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What an allocation does when a GPU has no memory: how long it looks for some, and when it gives up.
+//! What an allocation does when a GPU has no memory: whether it waits, how long it looks for some, and when it gives up.
 //!
 //! Memory that is all in use may be on its way all the same, in three cases:
 //!
@@ -98,13 +98,52 @@ impl Row {
     }
 }
 
+/// What an allocation is like, by which it waits for memory or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asks {
+    /// It may evict what is in use. Who may not holds locks that an eviction takes, and asks again without them.
+    pub evicts: bool,
+    /// It asks for programs' memory. The kernel's own is not evicted, and may lie elsewhere.
+    pub for_users: bool,
+    /// Its thread frees memory of Linux's, which waits for it.
+    pub frees: bool,
+}
+
+impl Asks {
+    /// Whether the allocation waits for memory that others are about to give back.
+    pub fn waits(self) -> bool {
+        self.evicts && self.for_users && !self.frees
+    }
+}
+
+/// Why a try to allocate found no memory, which the caller of the allocation is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// There is none, as far as upstream can see.
+    Gone,
+    /// Chunks are pinned, or being evicted: the caller is to call again, at once. Upstream says so from 580.142 on.
+    Again,
+}
+
+/// How a try to allocate ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// The allocation has its memory.
+    Got,
+    /// There was no memory, for this reason.
+    Lacks(Lack),
+}
+
 /// An allocation, and the reclaim that others do meanwhile.
 pub trait Machine {
     /// What may go wrong beside a lack of memory.
     type Error;
 
-    /// Tries to allocate; `evict`: evicts what is in use for it. False if there is no memory.
-    fn allocate(&mut self, evict: bool) -> Result<bool, Self::Error>;
+    /// Tries to allocate; `evict`: evicts what is in use for it, if the allocation may.
+    fn allocate(&mut self, evict: bool) -> Result<Tried, Self::Error>;
+
+    /// Whether this thread allocates for a guess, which takes only what memory there is.
+    fn guesses(&mut self) -> bool;
 
     /// Begins a try, and forgets that this thread gave up ([`Row::ended`]). Returns the count of gains: how often
     /// somebody has left memory for others. Later calls compare with it.
@@ -127,31 +166,54 @@ pub trait Machine {
     fn nap(&mut self);
 }
 
-/// Goes on with an allocation whose first try, with `gains` from before it, found no memory: tries again
-/// while others are evicting what there is, for some time from `began` on. Returns false if there is none.
+/// Allocates: once, and if there is no memory for one that waits, again while others are evicting what there is.
+///
+/// # Errors
+///
+/// What a try failed with, beside a lack of memory.
+pub fn allocate<M: Machine>(machine: &mut M, asks: Asks) -> Result<Tried, M::Error> {
+    if !asks.waits() {
+        return machine.allocate(true);
+    }
+    let gains = machine.begin();
+    match machine.allocate(true)? {
+        Tried::Got => Ok(Tried::Got),
+        Tried::Lacks(lack) => wait_for_memory(machine, gains, lack),
+    }
+}
+
+/// Goes on with an allocation whose first try, with `gains` from before it, found no memory, and said so by `lack`.
 ///
 /// At the end the thread looks once more without evicting. Its own failed evictions have freed the chunks that they
-/// had got, and upstream looks for free root chunks only while it evicts.
-pub fn wait_for_memory<M: Machine>(
+/// had got, and upstream looks for free root chunks only while it evicts. If that finds nothing, the caller is told what the
+/// last try with eviction said. A guess is not to be tried again at once, whatever that said.
+fn wait_for_memory<M: Machine>(
     machine: &mut M,
     mut gains: u32,
-    began: u64,
-) -> Result<bool, M::Error> {
-    // The first try may have taken long by itself; the quiet begins behind it.
-    let mut busy = machine.now();
+    mut lack: Lack,
+) -> Result<Tried, M::Error> {
+    // The first try may have taken long by itself; the time begins behind it.
+    let began = machine.now();
+    let mut busy = began;
     loop {
-        let now = machine.now();
-        if machine.given_up(gains)
+        let (now, guesses) = (machine.now(), machine.guesses());
+        if guesses
+            || machine.given_up(gains)
             || now > busy + QUIET_MS
             || now > began + ON_ITS_WAY_MS
             || machine.dying()
         {
-            return machine.allocate(false);
+            let said = if guesses { Lack::Gone } else { lack };
+            return Ok(match machine.allocate(false)? {
+                Tried::Got => Tried::Got,
+                Tried::Lacks(_) => Tried::Lacks(said),
+            });
         }
         machine.nap();
         gains = machine.begin();
-        if machine.allocate(true)? {
-            return Ok(true);
+        match machine.allocate(true)? {
+            Tried::Got => return Ok(Tried::Got),
+            Tried::Lacks(now) => lack = now,
         }
         if machine.goes_on(gains) {
             busy = machine.now();
@@ -252,15 +314,31 @@ mod tests {
         gives_up_at: Option<u64>,
         gave_up: bool,
         dies_at: Option<u64>,
+        guesses: bool,
+        /// What each try says that finds no memory, the last one over and over; nothing: that there is none.
+        says: Vec<Lack>,
+        /// What the caller is told.
+        told: Option<Lack>,
     }
 
+    const WAITS: Asks = Asks {
+        evicts: true,
+        for_users: true,
+        frees: false,
+    };
+
     impl Script {
+        /// Whether there is memory for an allocation that waits.
         fn run(&mut self) -> Result<bool, u32> {
-            let (gains, began) = (self.begin(), self.now);
-            if self.allocate(true)? {
-                return Ok(true);
-            }
-            wait_for_memory(self, gains, began)
+            self.run_as(WAITS)
+        }
+
+        fn run_as(&mut self, asks: Asks) -> Result<bool, u32> {
+            self.told = match allocate(self, asks)? {
+                Tried::Got => None,
+                Tried::Lacks(lack) => Some(lack),
+            };
+            Ok(self.told.is_none())
         }
 
         fn tries(&self, evict: bool) -> usize {
@@ -276,7 +354,8 @@ mod tests {
     impl Machine for Script {
         type Error = u32;
 
-        fn allocate(&mut self, evict: bool) -> Result<bool, u32> {
+        fn allocate(&mut self, evict: bool) -> Result<Tried, u32> {
+            let tried = self.did.iter().filter(|did| **did != Did::Nap).count();
             self.now += self.takes;
             self.did.push(Did::Try(evict, self.now));
             assert!(self.did.len() < 200_000, "no end");
@@ -284,8 +363,15 @@ mod tests {
             if Self::passed(self.fails_at, self.now) {
                 return Err(7);
             }
-            let there = Self::passed(self.memory_at, self.now);
-            Ok(there || !evict && self.free_at_last)
+            if Self::passed(self.memory_at, self.now) || !evict && self.free_at_last {
+                return Ok(Tried::Got);
+            }
+            let said = self.says.get(tried).or(self.says.last());
+            Ok(Tried::Lacks(said.copied().unwrap_or(Lack::Gone)))
+        }
+
+        fn guesses(&mut self) -> bool {
+            self.guesses
         }
 
         fn begin(&mut self) -> u32 {
@@ -369,11 +455,14 @@ mod tests {
         struct Amid(Script);
         impl Machine for Amid {
             type Error = u32;
-            fn allocate(&mut self, evict: bool) -> Result<bool, u32> {
+            fn allocate(&mut self, evict: bool) -> Result<Tried, u32> {
                 if evict && self.0.now == 90 {
                     self.0.gains += 1;
                 }
                 self.0.allocate(evict)
+            }
+            fn guesses(&mut self) -> bool {
+                self.0.guesses()
             }
             fn begin(&mut self) -> u32 {
                 self.0.begin()
@@ -395,7 +484,7 @@ mod tests {
             }
         }
         let mut amid = Amid(Script::default());
-        assert_eq!(wait_for_memory(&mut amid, 0, 0), Ok(false));
+        assert_eq!(allocate(&mut amid, WAITS), Ok(Tried::Lacks(Lack::Gone)));
         assert_eq!(amid.0.now, 90 + QUIET_MS + 1);
     }
 
@@ -442,5 +531,88 @@ mod tests {
             assert_eq!(script.run(), Ok(false));
             assert_eq!((script.now, script.tries(false)), (at, 1));
         }
+    }
+
+    #[test]
+    fn who_may_not_evict_or_frees_or_asks_for_the_kernel_tries_once() {
+        for asks in [
+            Asks {
+                evicts: false,
+                ..WAITS
+            },
+            Asks {
+                for_users: false,
+                ..WAITS
+            },
+            Asks {
+                frees: true,
+                ..WAITS
+            },
+        ] {
+            for lack in [Lack::Gone, Lack::Again] {
+                let mut script = Script {
+                    busy_until: u64::MAX,
+                    says: [lack].to_vec(),
+                    ..Script::default()
+                };
+                assert_eq!(script.run_as(asks), Ok(false));
+                assert_eq!(script.did, [Did::Try(true, 0)]);
+                assert_eq!(script.told, Some(lack), "as the try said");
+            }
+        }
+        let mut script = Script {
+            memory_at: Some(0),
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(true));
+        assert_eq!(script.did, [Did::Try(true, 0)], "nor who finds some");
+    }
+
+    /// What the look without eviction says at the end is not what the caller may hope for.
+    #[test]
+    fn the_caller_is_told_what_the_last_eviction_said() {
+        use Lack::{Again, Gone};
+        for (says, told) in [
+            // The first try, then the last; here there is no other between them.
+            ([Gone, Again], Gone),
+            ([Again, Gone], Again),
+        ] {
+            let mut script = Script {
+                says: says.to_vec(),
+                dies_at: Some(0),
+                ..Script::default()
+            };
+            assert_eq!(script.run(), Ok(false));
+            assert_eq!((script.told, script.did.len()), (Some(told), 2));
+        }
+        for told in [Gone, Again] {
+            let other = if told == Gone { Again } else { Gone };
+            let mut script = Script {
+                says: [other, told, other].to_vec(),
+                dies_at: Some(1),
+                ..Script::default()
+            };
+            assert_eq!(script.run(), Ok(false));
+            assert_eq!((script.told, script.tries(true)), (Some(told), 2));
+        }
+    }
+
+    #[test]
+    fn a_guess_takes_what_there_is_and_is_not_told_to_call_again() {
+        let mut script = Script {
+            guesses: true,
+            busy_until: u64::MAX,
+            says: [Lack::Again].to_vec(),
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(false));
+        assert_eq!(script.did, [Did::Try(true, 0), Did::Try(false, 0)]);
+        assert_eq!(script.told, Some(Lack::Gone));
+        let mut script = Script {
+            guesses: true,
+            free_at_last: true,
+            ..Script::default()
+        };
+        assert_eq!(script.run(), Ok(true));
     }
 }

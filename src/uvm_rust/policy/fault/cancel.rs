@@ -5,6 +5,35 @@
 use super::decide::Flush;
 use super::service::{Call, Entered, Entering, Machine, Prepared, Served};
 
+/// What of a fault's accesses is cancelled, on a GPU that cancels by address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelAs<E> {
+    /// None of them is. The page may be had by now, and the fault comes back with the replay if not.
+    Nothing,
+    /// Those accesses to the page which its service found to be fatal (all of them, or those that write), for the reason that
+    /// it found.
+    Found,
+    /// All accesses to the page, for this reason.
+    All(E),
+}
+
+/// How a fault is cancelled that is `fatal`, by its type or as its service found, where the others are cancelled for `reason`
+/// or not at all. A fatal one is cancelled for its own reason: that is what tools are told, and a read beside a write that is not
+/// allowed goes on.
+pub fn cancels_as<E>(fatal: bool, reason: Option<E>) -> CancelAs<E> {
+    match (fatal, reason) {
+        (true, _) => CancelAs::Found,
+        (false, Some(reason)) => CancelAs::All(reason),
+        (false, None) => CancelAs::Nothing,
+    }
+}
+
+/// Whether what a channel does is cancelled where its fault came from, and not on all of the GPU. It is on a GPU that is
+/// `partitioned` (MIG), whose other partitions belong to others.
+pub fn cancels_where_it_came_from(partitioned: bool) -> bool {
+    partitioned
+}
+
 impl<M: Machine> Call<'_, M> {
     /// Cancels the fatal faults of a VA space in which some were seen, and services
     /// the rest of its faults. Those of other VA spaces come back with the replay.
@@ -127,5 +156,24 @@ impl<M: Machine> Call<'_, M> {
         }
         // Each cancel is a replay too: discard the duplicates that it brought.
         let _ = self.flush(Flush::UpdatePut);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fatal_fault_is_cancelled_for_its_own_reason_and_others_for_that_of_all() {
+        assert_eq!(cancels_as(true, None::<u32>), CancelAs::Found);
+        assert_eq!(cancels_as(true, Some(7)), CancelAs::Found);
+        assert_eq!(cancels_as(false, Some(7)), CancelAs::All(7));
+        assert_eq!(cancels_as(false, None::<u32>), CancelAs::Nothing);
+    }
+
+    #[test]
+    fn on_a_partition_a_channel_is_cancelled_where_its_fault_came_from() {
+        assert!(cancels_where_it_came_from(true));
+        assert!(!cancels_where_it_came_from(false));
     }
 }

@@ -60,6 +60,35 @@ pub fn goes_on(params: &Params, batches: u32, throttled: u32) -> bool {
     batches < params.max_batches && throttled < params.max_throttled
 }
 
+/// For how many microseconds an entry is waited for that PUT says is there, and that the GPU has not written. A GPU writes it
+/// within microseconds, or never: then it is broken. Upstream waits for ever, with the service lock.
+pub const UNWRITTEN_US: u64 = 30_000_000;
+/// So many of these microseconds the CPU is kept: most entries come sooner than a thread that sleeps wakes up.
+pub const SPIN_US: u64 = 20;
+
+/// How such an entry is waited for any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryWait {
+    /// It is looked at again at once.
+    Spin,
+    /// It is looked at again after a sleep. RM may need the CPU before the GPU goes on.
+    Sleep,
+    /// The call ends by an error, which is logged, and sends the replay that it owes for the entries before. The next call
+    /// waits as long again; between the two others have the service lock.
+    GiveUp,
+}
+
+/// What follows after an entry has been waited for so many microseconds.
+pub fn waits_for_entry(waited_us: u64) -> EntryWait {
+    if waited_us < SPIN_US {
+        EntryWait::Spin
+    } else if waited_us < UNWRITTEN_US {
+        EntryWait::Sleep
+    } else {
+        EntryWait::GiveUp
+    }
+}
+
 /// What follows a batch of `entries` entries, `duplicates` of which needed no work.
 ///
 /// A flush may discard entries that came after the batch was read. This saves work if most of them are duplicates;

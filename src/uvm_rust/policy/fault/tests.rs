@@ -232,6 +232,17 @@ fn what_is_not_sound_is_found() {
 }
 
 #[test]
+fn an_entry_that_the_gpu_does_not_write_is_waited_for_for_a_while() {
+    for (from, to, how) in [
+        (0, SPIN_US - 1, EntryWait::Spin),
+        (SPIN_US, UNWRITTEN_US - 1, EntryWait::Sleep),
+        (UNWRITTEN_US, u64::MAX, EntryWait::GiveUp),
+    ] {
+        assert_eq!((waits_for_entry(from), waits_for_entry(to)), (how, how));
+    }
+}
+
+#[test]
 fn batch_stops() {
     let p = params();
     assert!(goes_on(&p, 19, 4));

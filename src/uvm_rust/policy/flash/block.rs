@@ -7,6 +7,13 @@ use super::owed::Owed;
 use super::table::{Chain, Error, For, Part, Piece, Table, Tenant, Write};
 use crate::mem::{OutOfMemory, TryVec};
 
+/// Whether who may write to a page gets it for reading, until he writes and asks by a fault: so a copy that flash has
+/// (`is_copied`) stays good as long as nobody writes. Not if `some_cannot_fault` of the process' GPUs: such a one cannot ask.
+#[allow(dead_code)] // Models have no GPUs that cannot fault.
+pub fn may_only_read(is_copied: bool, some_cannot_fault: bool) -> bool {
+    is_copied && !some_cannot_fault
+}
+
 /// A spill under way: [`BlockPages::begin_spill`] to [`BlockPages::end_spill`], or
 /// [`Spill::abandon`] if the block has died.
 #[derive(Debug)]

@@ -46,6 +46,13 @@ fn read(t: &mut Table, block: &mut BlockPages, mask: PageMask, keep: bool) -> Pa
 }
 
 #[test]
+fn what_flash_has_too_is_written_to_by_who_asks_unless_some_cannot_ask() {
+    assert!(block::may_only_read(true, false));
+    assert!(!block::may_only_read(true, true));
+    assert!(!block::may_only_read(false, false) && !block::may_only_read(false, true));
+}
+
+#[test]
 fn a_device_has_slots_behind_those_that_are_reserved() {
     let slot = 2 << 20;
     assert_eq!(

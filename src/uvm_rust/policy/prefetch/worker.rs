@@ -144,10 +144,19 @@ pub struct Pages {
 /// Where a block is moved to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// The GPU of the turn, and mapped there.
+    /// The GPU of the turn.
     Gpu,
     /// Host memory, charged to the process.
     Host,
+}
+
+#[allow(dead_code)] // The driver's machine maps; a model has nothing to map.
+impl To {
+    /// Whether what is moved is mapped where it goes. The next kernel of a GPU uses it there; on the host it was put out of
+    /// the way, and maybe nobody uses it before it comes back.
+    pub fn is_mapped(self) -> bool {
+        self == Self::Gpu
+    }
 }
 
 /// The outcome of [`Machine::migrate`].

@@ -19,6 +19,13 @@ fn quota(max: Max) -> Quota {
     Quota::new(Limits { max, low })
 }
 
+#[test]
+fn root_chunks_count_unless_their_thread_frees() {
+    assert!(counts(true, false));
+    assert!(!counts(true, true));
+    assert!(!counts(false, false) && !counts(false, true));
+}
+
 /// How an eviction of a chunk of the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evicted {

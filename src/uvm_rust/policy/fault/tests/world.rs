@@ -502,8 +502,11 @@ impl Machine for World {
             let record = self.order[at];
             assert_eq!(record.who, space);
             let by_type = (record.fatal != 0).then_some(true);
-            let Some(all) = self.fatal[at].or(by_type).or(reason.map(|_| true)) else {
-                continue;
+            let found = self.fatal[at].or(by_type);
+            let all = match cancels_as(found.is_some(), reason) {
+                CancelAs::Nothing => continue,
+                CancelAs::Found => found == Some(true),
+                CancelAs::All(_) => true,
             };
             for warp in &mut self.warps {
                 let theirs = self.channels[warp.fault.who as usize] == Translated::Space(space);

@@ -26,6 +26,12 @@ fn correlator() -> Correlator {
     .unwrap()
 }
 
+#[test]
+fn what_a_gpu_gets_is_mapped_there_and_what_is_put_away_is_not() {
+    assert!(To::Gpu.is_mapped());
+    assert!(!To::Host.is_mapped());
+}
+
 /// Every part of the worker is needed: without it a script or the explorer fails.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of interleavings")]
