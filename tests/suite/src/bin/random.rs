@@ -56,6 +56,7 @@ fn options() -> Result<Options, lexopt::Error> {
         values: Values::Any,
         splits_may_fail: false,
         evictions_may_fail: false,
+        large_percent: 100,
     };
     let mut ops = 10_000;
     let mut parser = lexopt::Parser::from_env();

@@ -14,7 +14,7 @@ impl Program {
             return Ok(());
         }
         let (mut span, mut base, mut length) = self.pages(area);
-        if self.chance(50) {
+        if self.is_large() && self.chance(50) {
             span = self.areas[area].all();
             base = self.areas[area].buffer.address();
             length = self.areas[area].buffer.bytes();

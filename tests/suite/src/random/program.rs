@@ -92,7 +92,12 @@ pub struct Setup {
     /// One by address may be refused: parts of a root chunk may be other processes', be held by somebody, or be what
     /// somebody has asked UVM to fail with.
     pub evictions_may_fail: bool,
+    /// Of a hundred operations so many touch as much memory at a time as they can; the others touch a few pages.
+    pub large_percent: usize,
 }
+
+/// Pages that an operation touches at most, if it is not a large one.
+const FEW_PAGES: usize = 4;
 
 /// A process, its memory, and what should be in it.
 #[derive(Debug)]
@@ -158,6 +163,11 @@ impl Program {
         self.setup.memory
     }
 
+    /// Of a hundred operations, so many are large: see [`Setup::large_percent`].
+    pub fn large_percent(&self) -> usize {
+        self.setup.large_percent
+    }
+
     /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.rng.rand_range(0..end as u64) as usize
@@ -199,11 +209,16 @@ impl Program {
     pub fn span(&mut self, area: usize) -> Span {
         let words = self.areas[area].model.len();
         let first = self.below(words);
+        let large = self.is_large();
         if self.chance(50) {
             // Whole pages, as most programs use memory.
             let pages = words / PAGE_WORDS;
             let first = first / PAGE_WORDS;
-            let most = if self.chance(20) { 512 } else { 16 };
+            let most = match large {
+                true if self.chance(20) => 512,
+                true => 16,
+                false => FEW_PAGES,
+            };
             let count = 1 + self.below((pages - first).min(most));
             return Span {
                 first: first * PAGE_WORDS,
@@ -213,11 +228,20 @@ impl Program {
         }
         let step = [1, 1, 2, 8, PAGE_WORDS, 16 * PAGE_WORDS][self.below(6)];
         let fit = (words - first).div_ceil(step);
+        let most = match large {
+            true => 256,
+            false => (FEW_PAGES * PAGE_WORDS).div_ceil(step).min(32),
+        };
         Span {
             first,
-            count: 1 + self.below(fit.min(256)),
+            count: 1 + self.below(fit.min(most)),
             step,
         }
+    }
+
+    /// Is the next operation one that touches as much memory as it can?
+    pub fn is_large(&mut self) -> bool {
+        self.setup.large_percent >= 100 || self.chance(self.setup.large_percent)
     }
 
     /// The same as whole pages: base and length.

@@ -250,9 +250,11 @@ fn announce(program: &mut Program, index: u64) -> Done {
         program.process.announce(gpu, which as u64 + 1)?;
         let area = which * program.areas.len() / KERNELS;
         let pages = program.areas[area].model.len() / PAGE_WORDS;
+        // A kernel uses the same pages each time: how many of them is by the program, and not by chance.
+        let few = program.large_percent() < 100;
         let span = Span {
             first: which,
-            count: pages,
+            count: if few { pages.min(32) } else { pages },
             step: PAGE_WORDS,
         };
         program.gpu_looks(index, area, span)?;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use uvm_suite::file_in_memory;
 
@@ -14,7 +15,7 @@ use crate::deeds::COUNT;
 /// Words of a record in front of its counts.
 const HEAD: usize = 4;
 /// Words of a record.
-const WORDS: usize = HEAD + 2 * COUNT;
+const WORDS: usize = HEAD + 3 * COUNT;
 
 /// What one process does, and has done in all its lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) struct Record {
     pub(crate) done: [u64; COUNT],
     /// The longest that each has taken, in milliseconds.
     pub(crate) longest_ms: [u64; COUNT],
+    /// The time that each has taken, of all the times it was done together, in microseconds.
+    pub(crate) all_us: [u64; COUNT],
 }
 
 impl Default for Record {
@@ -42,7 +45,17 @@ impl Default for Record {
             deed: None,
             done: [0; COUNT],
             longest_ms: [0; COUNT],
+            all_us: [0; COUNT],
         }
+    }
+}
+
+impl Record {
+    /// Counts a deed that is done, and how long it took.
+    pub(crate) fn did(&mut self, deed: usize, took: Duration) {
+        self.done[deed] += 1;
+        self.longest_ms[deed] = self.longest_ms[deed].max(took.as_millis() as u64);
+        self.all_us[deed] += took.as_micros() as u64;
     }
 }
 
@@ -77,7 +90,8 @@ impl Board {
             record.index,
             record.deed.map_or(0, |deed| deed as u64 + 1),
         ];
-        let words = head.iter().chain(&record.done).chain(&record.longest_ms);
+        let counts = [&record.done, &record.longest_ms, &record.all_us];
+        let words = head.iter().chain(counts.into_iter().flatten());
         let bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
         self.0.write_all_at(&bytes, Self::place(n))
     }
@@ -99,6 +113,7 @@ impl Board {
             deed: (next() as usize).checked_sub(1),
             done: std::array::from_fn(|_| next()),
             longest_ms: std::array::from_fn(|_| next()),
+            all_us: std::array::from_fn(|_| next()),
         })
     }
 
@@ -123,6 +138,7 @@ mod tests {
         };
         record.done[COUNT - 1] = 7;
         record.longest_ms[0] = 8;
+        record.all_us[COUNT - 1] = 9;
         board.write(1, &record)?;
         let path = board.path();
         let other = Board::open(&path.to_string_lossy())?;

@@ -122,9 +122,7 @@ impl<'a> Events<'a> {
         let start = Instant::now();
         let event = EVENTS[deed - FIRST_EVENT].0;
         self.happen(event)?;
-        let longest = &mut self.record.longest_ms[deed];
-        *longest = (start.elapsed().as_millis() as u64).max(*longest);
-        self.record.done[deed] += 1;
+        self.record.did(deed, start.elapsed());
         self.record.deed = None;
         self.board.write(self.place, &self.record)?;
         Ok(event == Event::Kill)

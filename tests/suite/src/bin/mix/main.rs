@@ -22,6 +22,7 @@ use uvm_suite::{clock_seed, no_leak, Allowed, Suite, EVICTING_ORDINARY};
 
 const HELP: &str = "usage: mix [--ops N] [--seed N] [--processes N] [--device PATH]
            [--without KIND[,KIND]] [--oversubscription TIMES] [--patience SECONDS]
+           [--large PERCENT]
   --ops N                    operations, of all processes together (10000)
   --seed N                   which programs (from the clock, and printed)
   --processes N              how many at a time (4)
@@ -30,6 +31,8 @@ const HELP: &str = "usage: mix [--ops N] [--seed N] [--processes N] [--device PA
                              or ordinary memory (ordinary)
   --oversubscription TIMES   memory used by all, in times of the GPU's (1.5)
   --patience SECONDS         the longest that an operation may take (60)
+  --large PERCENT            of the operations, as many touch up to 512 pages, and the
+                             others up to 4 (100)
 ";
 
 /// What a run is.
@@ -42,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) without: Without,
     pub(crate) oversubscription: f64,
     pub(crate) patience: Duration,
+    /// Of a hundred operations, so many touch as much memory as they can.
+    pub(crate) large_percent: usize,
 }
 
 /// What only a worker is told.
@@ -78,6 +83,7 @@ fn options() -> Result<(Options, Option<Post>), lexopt::Error> {
         without: Without::default(),
         oversubscription: 1.5,
         patience: Duration::from_secs(60),
+        large_percent: 100,
     };
     let mut post = Post::default();
     let mut is_worker = false;
@@ -91,6 +97,7 @@ fn options() -> Result<(Options, Option<Post>), lexopt::Error> {
             Long("without") => options.without.add(&parser.value()?.string()?)?,
             Long("oversubscription") => options.oversubscription = parser.value()?.parse()?,
             Long("patience") => options.patience = Duration::from_secs(parser.value()?.parse()?),
+            Long("large") => options.large_percent = parser.value()?.parse()?,
             Long("worker") => {
                 is_worker = true;
                 post.number = parser.value()?.parse()?;
@@ -109,6 +116,9 @@ fn options() -> Result<(Options, Option<Post>), lexopt::Error> {
     }
     if !(0.1..=8.0).contains(&options.oversubscription) {
         return Err("--oversubscription: use 0.1 to 8".into());
+    }
+    if options.large_percent > 100 {
+        return Err("--large: use 0 to 100".into());
     }
     Ok((options, is_worker.then_some(post)))
 }

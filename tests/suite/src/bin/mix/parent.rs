@@ -219,6 +219,7 @@ impl<'a> Crew<'a> {
             ("--seed", seed.to_string()),
             ("--processes", processes.to_string()),
             ("--without", self.options.without.list()),
+            ("--large", self.options.large_percent.to_string()),
             (
                 "--oversubscription",
                 self.options.oversubscription.to_string(),
@@ -328,18 +329,24 @@ fn sums(options: &Options, board: &Board) -> Result<[u64; COUNT], Failure> {
 
 fn report(options: &Options, board: &Board, took: Duration, ends: Ends) -> Result<(), Failure> {
     let done = sums(options, board)?;
-    let mut longest = [0; COUNT];
+    let (mut longest, mut spent) = ([0; COUNT], [0; COUNT]);
     for n in 0..=options.processes {
         let record = board.read(n)?;
-        for (most, ms) in longest.iter_mut().zip(record.longest_ms) {
-            *most = ms.max(*most);
+        for deed in 0..COUNT {
+            longest[deed] = record.longest_ms[deed].max(longest[deed]);
+            spent[deed] += record.all_us[deed];
         }
     }
-    let of_each = (0..COUNT).map(|n| format!("{} {} ({} ms)", name(n), done[n], longest[n]));
-    println!(
-        "# each kind, and the longest of it: {}",
-        of_each.collect::<Vec<_>>().join(", ")
-    );
+    println!("# kind                     done   longest ms  on average ms  all of it s");
+    for n in 0..COUNT {
+        let (times, seconds) = (done[n], spent[n] as f64 / 1e6);
+        let average = seconds * 1e3 / times.max(1) as f64;
+        println!(
+            "# {:<20} {times:>8} {:>12} {average:>14.1} {seconds:>12.1}",
+            name(n),
+            longest[n]
+        );
+    }
     let all: u64 = done[..CHECKING].iter().sum();
     println!(
         "# {all} operations in {:.0} s, {:.1} a second; {} processes were killed, and {} ended by the limit of their memory",

@@ -72,6 +72,7 @@ impl Worker {
             },
             splits_may_fail: options.device.is_some(),
             evictions_may_fail: true,
+            large_percent: options.large_percent,
         })?;
         Ok(Self {
             number: post.number,
@@ -121,9 +122,7 @@ impl Worker {
             what: self.program.explain(index, &why),
             ..why
         })?;
-        let took = start.elapsed().as_millis() as u64;
-        self.record.done[deed] += 1;
-        self.record.longest_ms[deed] = self.record.longest_ms[deed].max(took);
+        self.record.did(deed, start.elapsed());
         Ok(())
     }
 
