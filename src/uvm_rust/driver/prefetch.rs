@@ -64,6 +64,9 @@ struct Counters {
     /// Blocks and pages pushed out ahead of need.
     blocks_out: AtomicU64,
     pages_out: AtomicU64,
+    /// Blocks whose copies were waited for, and those of them after which another block's copies had begun.
+    waited: AtomicU64,
+    beside: AtomicU64,
 }
 
 /// The predictors of the kernels of one VA space.
@@ -388,6 +391,13 @@ impl Prefetcher {
         self.counters.pages_out.fetch_add(pages.into(), Relaxed);
     }
 
+    /// Counts a block whose copies were waited for, after those of so many further blocks had begun.
+    pub(crate) fn waited(&self, beside: u32) {
+        self.counters.waited.fetch_add(1, Relaxed);
+        let beside = u64::from(beside > 0);
+        self.counters.beside.fetch_add(beside, Relaxed);
+    }
+
     /// Fills in what `UVM_RUST_GET_PREFETCH_STATS` gives of one GPU.
     pub(crate) fn fill(&self, out: &mut c::uvm_rust_prefetch_stats) {
         let s = self.correlator.lock().stats();
@@ -439,6 +449,12 @@ impl Prefetcher {
             out,
             "prefetch pushed out {} bytes {}",
             s.pushed_out, s.bytes_out
+        )?;
+        writeln!(
+            out,
+            "prefetch waited for copies of {} blocks, of {} beside another's",
+            self.counters.waited.load(Relaxed),
+            self.counters.beside.load(Relaxed)
         )?;
         writeln!(
             out,

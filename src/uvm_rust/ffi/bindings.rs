@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3f37638fee9c75c7.
+// Of headers and options 989a251a2c5fbd92.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -1589,7 +1589,11 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> __u32;
+    pub fn uvm_seam_prefetch_settle(
+        call: *mut uvm_seam_prefetch,
+        copy: __u32,
+        under_way: *mut bool,
+    ) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

@@ -100,8 +100,10 @@ unsafe extern "C" fn uvm_rust_space_create(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_space_destroy(space: *mut bindings::uvm_rust_space) {
-    // SAFETY: I-own: `space` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<State> as ForeignOwnable>::from_foreign(space.cast::<c_void>()) });
+    if !space.is_null() {
+        // SAFETY: I-own: `space` came from `into_foreign` and this is its one destroy.
+        drop(unsafe { <KBox<State> as ForeignOwnable>::from_foreign(space.cast::<c_void>()) });
+    }
 }
 
 #[cfg(not(uvm_native))]
