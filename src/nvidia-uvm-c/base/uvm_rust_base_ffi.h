@@ -38,7 +38,7 @@ _Bool uvm_rust_gpu_is_known(__u32 index);
  * Rust's state of a VA space, from uvm_perf_heuristics_load() to uvm_perf_heuristics_unload(), both under the
  * VA space's lock in write mode. It has the statistics, if they are on; what the kernels are known to do, if
  * announcements are taken; and the tenant, if there is an SSD tier. @gpus: how many GPU numbers there are. Called
- * by a thread that has an mm. Returns NULL if there is no memory.
+ * by a thread that has an mm. Returns NULL if there is no memory, which may be destroyed too.
  */
 struct uvm_rust_space *uvm_rust_space_create(struct uvm_seam_space *of, __u32 pid, __u32 gpus);
 void uvm_rust_space_destroy(struct uvm_rust_space *space);

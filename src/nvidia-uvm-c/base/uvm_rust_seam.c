@@ -149,8 +149,7 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 	}
 	uvm_perf_unregister_event_callback(events, UVM_PERF_EVENT_FAULT, on_fault);
 	uvm_perf_unregister_event_callback(events, UVM_PERF_EVENT_MIGRATION, on_migration);
-	if (va_space->uvm_rust)
-		uvm_rust_space_destroy(va_space->uvm_rust);
+	uvm_rust_space_destroy(va_space->uvm_rust);
 	va_space->uvm_rust = NULL;
 	uvm_perf_heuristics_unload__c(va_space);
 }

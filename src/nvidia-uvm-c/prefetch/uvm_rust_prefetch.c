@@ -79,9 +79,8 @@ uvm_gpu_t *uvm_seam_prefetch_gpu(struct uvm_seam_space *space, __u32 gpu, _Bool 
 	uvm_va_space_t *va_space = (uvm_va_space_t *)space;
 	uvm_gpu_id_t id = uvm_gpu_id_from_index(gpu);
 
-	if (!uvm_processor_mask_test(ending ? &va_space->registered_gpus : &va_space->registered_gpu_va_spaces, id))
-		return NULL;
-	return uvm_rust_gpu(va_space, id);
+	return uvm_processor_mask_test(ending ? &va_space->registered_gpus : &va_space->registered_gpu_va_spaces, id) ?
+		       uvm_rust_gpu(va_space, id) : NULL;
 }
 
 uvm_va_block_t *uvm_seam_prefetch_holds(uvm_gpu_t *gpu, __u32 index, __u64 *start)
@@ -135,10 +134,12 @@ __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, uvm_va_block_t *
 	return status;
 }
 
-__u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy)
+__u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy, _Bool *under_way)
 {
-	NV_STATUS status = uvm_tracker_wait(&call->copies[copy]);
+	NV_STATUS status;
 
+	*under_way = !uvm_tracker_is_completed(&call->copies[copy]);
+	status = uvm_tracker_wait(&call->copies[copy]);
 	/* After a failed wait the tracker still names channels, which may be gone later. */
 	uvm_tracker_clear(&call->copies[copy]);
 	return status;

@@ -58,7 +58,7 @@ void uvm_seam_prefetch_unlock(struct uvm_seam_prefetch *call, struct uvm_va_bloc
 __u32 uvm_seam_prefetch_migrate(struct uvm_seam_prefetch *call, struct uvm_va_block_struct *block,
 				struct uvm_gpu_struct *gpu, _Bool map, __u32 copy, __u16 first, __u16 outer);
 
-/* Waits until the copies numbered @copy are done. Returns an NV_STATUS. */
-__u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy);
+/* Waits until the copies numbered @copy are done; tells whether they were still @under_way. Returns an NV_STATUS. */
+__u32 uvm_seam_prefetch_settle(struct uvm_seam_prefetch *call, __u32 copy, _Bool *under_way);
 
 #endif

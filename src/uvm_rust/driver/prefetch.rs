@@ -19,7 +19,7 @@
 //!   go before it asks for a block to be moved.
 //!
 //! No two of these three are held together but `announcing` and one of the others. Below `announcing` is also the
-//! `list_lock` of the GPU's PMM, a spinlock, under which the chunks hear of a kernel that begins. `ending` is a spinlock
+//! `list_lock` of the GPU's PMM, a spinlock, under which the chunks hear of a kernel that begins. `wakes` is a spinlock
 //! and a leaf. Counters are relaxed atomics.
 
 use super::tenant::{Held, Tenant};
@@ -32,11 +32,9 @@ use crate::ffi::tenant::registry;
 use crate::policy::evict::RootChunks;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
+use crate::policy::wakes::{self, Wakes};
 use core::fmt::{self, Write};
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
@@ -66,6 +64,9 @@ struct Counters {
     /// Blocks and pages pushed out ahead of need.
     blocks_out: AtomicU64,
     pages_out: AtomicU64,
+    /// Blocks whose copies were waited for, and those of them after which another block's copies had begun.
+    waited: AtomicU64,
+    beside: AtomicU64,
 }
 
 /// The predictors of the kernels of one VA space.
@@ -73,13 +74,10 @@ struct Counters {
 pub(crate) struct Process {
     home: Home,
     worker: Worker,
-    /// Set when the VA space ends: from then on the worker begins no move, and nobody wakes it. The lock is a leaf. A
-    /// thread that wakes the worker holds it, so that no wake-up comes after [`Process::end`] has set this.
+    /// What was asked of the worker, and whether the VA space ends: from then on the worker begins no move, and nobody
+    /// wakes it (L-wake). The lock is a leaf.
     #[pin]
-    ending: SpinLock<bool>,
-    /// How often the worker was asked to run, and how many of these requests it has met. Equal: it has nothing to do.
-    asked: AtomicU64,
-    met: AtomicU64,
+    wakes: SpinLock<Wakes>,
     /// Held during an announcement. The value is the tenant of the first announcer, who pays for all of this memory.
     #[pin]
     announcing: Mutex<Option<Held>>,
@@ -100,9 +98,7 @@ impl Process {
             pin_init!(Self {
                 home,
                 worker: Worker::new(),
-                ending <- new_spinlock!(false),
-                asked: AtomicU64::new(0),
-                met: AtomicU64::new(0),
+                wakes <- new_spinlock!(Wakes::new()),
                 announcing <- new_mutex!(None),
                 gpus <- new_spinlock!(KVec::new()),
             }),
@@ -119,7 +115,7 @@ impl Process {
     }
 
     pub(crate) fn is_ending(&self) -> bool {
-        *self.ending.lock()
+        self.wakes.lock().is_ending()
     }
 
     /// The predictor for a GPU; `None` before the first kernel was announced there.
@@ -229,33 +225,26 @@ impl Process {
 
     /// Runs the worker: one turn for each GPU. Each call ends after that, so that no process keeps a thread for itself.
     pub(crate) fn work(&self) {
-        let mut more = false;
-        let asked = self.asked.load(Acquire);
-        self.for_each(|prefetcher| {
-            if let Some(mut turning) = Turning::new(self, prefetcher) {
-                more |= prefetcher.worker.turn(&mut turning).is_more();
-            }
+        wakes::turn(self, || {
+            let mut more = false;
+            self.for_each(|prefetcher| {
+                if let Some(mut turning) = Turning::new(self, prefetcher) {
+                    more |= prefetcher.worker.turn(&mut turning).is_more();
+                }
+            });
+            more
         });
-        if more {
-            self.wake();
-        }
-        self.met.store(asked, Release);
     }
 
     /// Has the worker run, unless the VA space ends.
     fn wake(&self) {
-        let ending = self.ending.lock();
-        if !*ending {
-            self.asked.fetch_add(1, Release);
-            self.worker.wake();
-        }
+        wakes::wake(self);
     }
 
     /// Ends the VA space's prefetching, once: stops the worker, then withdraws the marks on each GPU. Faults may still
     /// come, and are noted.
     pub(crate) fn end(&self) {
-        *self.ending.lock() = true;
-        self.worker.stop();
+        wakes::end(self);
         self.for_each(|prefetcher| {
             if let Some(turning) = Turning::new(self, prefetcher) {
                 turning.ending(|turning| prefetcher.leave(turning));
@@ -267,8 +256,7 @@ impl Process {
     pub(crate) fn show(&self, out: &mut dyn Write) -> fmt::Result {
         let mut result = Ok(());
         if self.worker.is_made() {
-            let met = self.met.load(Acquire);
-            let is_idle = met == self.asked.load(Acquire);
+            let is_idle = self.wakes.lock().is_idle();
             let state = if is_idle { "idle" } else { "at work" };
             result = writeln!(out, "prefetch worker {state}");
         }
@@ -278,6 +266,20 @@ impl Process {
             }
         });
         result
+    }
+}
+
+impl wakes::Worker for Process {
+    fn with<R>(&self, look: impl FnOnce(&mut Wakes) -> R) -> R {
+        look(&mut self.wakes.lock())
+    }
+
+    fn queue(&self) {
+        self.worker.wake();
+    }
+
+    fn stop(&self) {
+        self.worker.stop();
     }
 }
 
@@ -389,6 +391,13 @@ impl Prefetcher {
         self.counters.pages_out.fetch_add(pages.into(), Relaxed);
     }
 
+    /// Counts a block whose copies were waited for, after those of so many further blocks had begun.
+    pub(crate) fn waited(&self, beside: u32) {
+        self.counters.waited.fetch_add(1, Relaxed);
+        let beside = u64::from(beside > 0);
+        self.counters.beside.fetch_add(beside, Relaxed);
+    }
+
     /// Fills in what `UVM_RUST_GET_PREFETCH_STATS` gives of one GPU.
     pub(crate) fn fill(&self, out: &mut c::uvm_rust_prefetch_stats) {
         let s = self.correlator.lock().stats();
@@ -440,6 +449,12 @@ impl Prefetcher {
             out,
             "prefetch pushed out {} bytes {}",
             s.pushed_out, s.bytes_out
+        )?;
+        writeln!(
+            out,
+            "prefetch waited for copies of {} blocks, of {} beside another's",
+            self.counters.waited.load(Relaxed),
+            self.counters.beside.load(Relaxed)
         )?;
         writeln!(
             out,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 5e0d4cc7fb790ec1.
+// Of headers and options 23deaa991af779d4.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -1642,7 +1642,11 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_prefetch_settle(call: *mut uvm_seam_prefetch, copy: __u32) -> __u32;
+    pub fn uvm_seam_prefetch_settle(
+        call: *mut uvm_seam_prefetch,
+        copy: __u32,
+        under_way: *mut bool,
+    ) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

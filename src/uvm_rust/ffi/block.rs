@@ -18,7 +18,7 @@ use crate::policy::discard::{BlockState, Facts, Held, Memory, Span, PAGE_BYTES};
 use crate::policy::evict::Queue;
 use crate::policy::flash::wants::Stored;
 use crate::policy::mask::{PageMask, Region};
-use crate::policy::prefetch::worker::IN_FLIGHT;
+use crate::policy::prefetch::worker::{Settled, IN_FLIGHT};
 use core::marker::PhantomData;
 use core::ptr::{null_mut, NonNull};
 use kernel::prelude::*;
@@ -593,14 +593,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Waits until the copies with number `copy` are done. Returns whether none failed.
-    pub(crate) fn settle(&mut self, copy: u32) -> bool {
-        let Some(migration) = &mut self.migration else {
-            return false;
-        };
-        copy < IN_FLIGHT
-            // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
-            && unsafe { bindings::uvm_seam_prefetch_settle(migration.as_ptr(), copy) } == status::OK
+    /// Waits until the copies with number `copy` are done.
+    pub(crate) fn settle(&mut self, copy: u32) -> Settled {
+        let mut settled = Settled::default();
+        if let Some(migration) = &mut self.migration {
+            if copy < IN_FLIGHT {
+                let (call, under_way) = (migration.as_ptr(), &mut settled.waited);
+                // SAFETY: there is a tracker with that number, whose GPU the VA space's lock keeps.
+                let status = unsafe { bindings::uvm_seam_prefetch_settle(call, copy, under_way) };
+                settled.good = status == status::OK;
+            }
+        }
+        settled
     }
 
     /// Unlocks the block, if one is locked.

@@ -8,6 +8,7 @@
 //!   va_blocks have been killed; both under the VA space's lock in write mode. A caller that looks it up holds that lock, or
 //!   the lock of a va_block that is alive, or keeps the VA space's file, or holds upstream's `va_spaces.lock` with the VA
 //!   space on its list. What a work item uses of the object is there until [`State::end`] has stopped the work.
+//!   `tests/loom/tests/va_spaces.rs` takes each of these out of a model.
 
 // What each asks of its caller is in uvm_rust_base_ffi.h, where the caller looks.
 #![allow(clippy::missing_safety_doc)]
@@ -99,8 +100,10 @@ unsafe extern "C" fn uvm_rust_space_create(
 
 #[no_mangle]
 unsafe extern "C" fn uvm_rust_space_destroy(space: *mut bindings::uvm_rust_space) {
-    // SAFETY: I-own: `space` came from `into_foreign` and this is its one destroy.
-    drop(unsafe { <KBox<State> as ForeignOwnable>::from_foreign(space.cast::<c_void>()) });
+    if !space.is_null() {
+        // SAFETY: I-own: `space` came from `into_foreign` and this is its one destroy.
+        drop(unsafe { <KBox<State> as ForeignOwnable>::from_foreign(space.cast::<c_void>()) });
+    }
 }
 
 #[cfg(not(uvm_native))]

@@ -19,6 +19,7 @@ pub mod stats;
 pub(crate) mod sync;
 pub mod tenants;
 pub mod tree;
+pub mod wakes;
 
 #[cfg(test)]
 pub(crate) mod testing;

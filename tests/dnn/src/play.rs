@@ -3,10 +3,11 @@
 //! Plays a step of uvmsim's on the software GPU, with its plan or without one, and counts
 //! what moved.
 //!
-//! Before each kernel the plan's requests are made, one after the other and waited for:
-//! first what gives memory back, then what takes it. Each page of a tensor holds one word
-//! that is checked, as in `run`. Under `deepum` there is no plan and nothing that uvmsim
-//! predicted: each kernel is announced, and a driver with `uvm_rust_prefetch=1` does the rest.
+//! Before each kernel the driver is given the plan's moves in one call (`UVM_RUST_FLASH_SUBMIT`):
+//! first what gives memory back, then what takes it. The kernel waits for their completions,
+//! which must come in the plan's order. Each page of a tensor holds one word that is checked,
+//! as in `run`. Under `deepum` there is no plan and nothing that uvmsim predicted: each kernel
+//! is announced, and a driver with `uvm_rust_prefetch=1` does the rest.
 
 use crate::run::link;
 use crate::scaled::{machine, Bytes, Case, Files, POLICIES, WARM_UP};
@@ -19,10 +20,13 @@ use std::time::Duration;
 use uvmsim_machine::PAGE;
 use uvmsim_physical::plan::{Op, Plan, What};
 use uvmsim_physical::{Layout, Tier, Workload};
-use vgpu_client::uvm::Uuid;
-use vgpu_client::{flash, Buffer, Discard, DriverStats, Flash, Gpu, Idle, Kernel, Process, BLOCK};
+use vgpu_client::flash::{self, FlashCompletion, FlashRequest};
+use vgpu_client::{Buffer, Discard, DriverStats, Flash, Gpu, Idle, Kernel, Process, BLOCK};
 
 const WORDS: u64 = PAGE / 8;
+
+/// How long the moves before a kernel may take; the VM is slow.
+const MOVES_WITHIN_MS: u32 = 600_000;
 
 /// A run; the fields are those of `out/ssd.json` (docs/ssd.md).
 #[derive(Deserialize, Serialize)]
@@ -35,6 +39,8 @@ struct Run {
     off_percent: Option<f64>,
     faults: u64,
     predicted_faults: Option<u64>,
+    /// Moves of the plan that the driver has completed, all in the plan's order.
+    moves: u64,
     slots_leaked: u64,
     verified: bool,
     gpu_bytes: u64,
@@ -146,6 +152,10 @@ fn wrong(runs: &[Run]) -> Vec<String> {
         if !run.verified || run.slots_leaked != 0 {
             wrong.push(format!("{name}: wrong data, or slots that leak"));
         }
+        let has_plan = run.predicted.is_some() && run.policy != POLICIES[0];
+        if has_plan != (run.moves > 0) {
+            wrong.push(format!("{name}: {} moves of a plan", run.moves));
+        }
         let off = run.predicted.map(|p| off_percent(&run.bytes, &p));
         if let Some(off) = off.filter(|&off| off > most_off(run)) {
             wrong.push(format!("{name}: {off} % off uvmsim's bytes"));
@@ -222,6 +232,8 @@ fn steps(
         value: 0,
         live: Vec::new(),
         early: Vec::new(),
+        asked: Vec::new(),
+        moved: 0,
         slower: match &*case.policy {
             DEEPUM => {
                 let scaled = machine(case.gpu_bytes, case.scale)?;
@@ -238,7 +250,7 @@ fn steps(
     for _ in 0..WARM_UP {
         player.step()?;
     }
-    let before = player.counts()?;
+    let (before, moved) = (player.counts()?, player.moved);
     player.step()?;
     let after = player.counts()?;
     player.check_all()?;
@@ -257,6 +269,7 @@ fn steps(
         off_percent: predicted.map(|p| off_percent(&bytes, &p)),
         faults: after.1 - before.1,
         predicted_faults: predicted.map(|_| case.predicted_faults),
+        moves: player.moved - moved,
         slots_leaked: 0,
         verified: true,
         gpu_bytes: case.gpu_bytes,
@@ -272,6 +285,22 @@ pub fn off_percent(bytes: &Bytes, predicted: &Bytes) -> f64 {
         .zip(predicted.links())
         .map(|(b, p)| b.abs_diff(p) as f64 / p.max(BLOCK) as f64 * 100.0)
         .fold(0.0, f64::max)
+}
+
+/// How many moves the driver has completed with these, if all were carried out, in the order in which
+/// they were asked for; `before` is how many it had completed before.
+fn in_order(asked: &[FlashRequest], done: &[FlashCompletion], before: u64) -> Result<u64> {
+    let failed = done.iter().find(|one| one.status != 0);
+    ensure!(failed.is_none(), "a move failed: {failed:?}");
+    let tensors: Vec<_> = asked.iter().map(|one| one.user_data).collect();
+    let order: Vec<_> = done.iter().map(|one| one.user_data).collect();
+    ensure!(
+        order == tensors,
+        "moves ended in the order {order:?}, the plan's is {tensors:?}"
+    );
+    let counted = (before + 1..).zip(done).all(|(n, one)| one.order == n);
+    ensure!(counted, "moves are not numbered from {before} on: {done:?}");
+    Ok(before + done.len() as u64)
 }
 
 struct Player<'a> {
@@ -290,6 +319,9 @@ struct Player<'a> {
     /// Those that are to be allocated where another one still is. A plan of uvmsim's may ask
     /// for that a kernel ahead; a program's allocator hands an address out again when it is free.
     early: Vec<u32>,
+    /// Moves that the driver is to be given in one call, and how many it has completed.
+    asked: Vec<FlashRequest>,
+    moved: u64,
     /// Where kernels are announced, by how much they are slower than the trace's: as the
     /// link is, so that what is to hide behind them has the same share of the time.
     slower: Option<f64>,
@@ -342,37 +374,35 @@ impl Player<'_> {
             self.request(op)?;
         }
         for t in std::mem::take(&mut self.early) {
-            self.allocate(t)?;
+            self.allocate(t);
         }
         for op in ops.iter().filter(|op| !gives(op)) {
             self.request(op)?;
         }
-        Ok(())
+        self.carry_out()
     }
 
     fn request(&mut self, op: &Op) -> Result<()> {
         match *op {
-            (What::Prefetch, t) => self.migrate(t, self.gpu.uuid()),
+            (What::Prefetch, t) => self.ask(t, flash::TO_GPU),
             (What::Allocate, t) => self.allocate(t),
-            (What::Evict(tier), t) => {
-                self.migrate(t, Uuid::CPU)?;
-                if tier == Tier::Ssd {
-                    let (at, bytes) = self.range(t);
-                    self.process
-                        .flash_move(self.data.address() + at, bytes, false)?;
-                }
-                Ok(())
-            }
+            (What::Evict(Tier::Ssd), t) => self.ask(t, flash::FROM_GPUS),
+            (What::Evict(_), t) => self.ask(t, flash::FROM_GPUS | flash::TO_HOST),
             (What::Free | What::Discard, t) => {
                 self.live.retain(|&l| l != t);
-                self.discard(t)
+                // Its moves come first.
+                if self.asked.iter().any(|one| one.user_data == u64::from(t)) {
+                    self.carry_out()?;
+                }
+                self.discard(t)?;
             }
             // A page is in one place.
-            (What::Copy(_), _) => Ok(()),
+            (What::Copy(_), _) => {}
         }
+        Ok(())
     }
 
-    fn allocate(&mut self, t: u32) -> Result<()> {
+    fn allocate(&mut self, t: u32) {
         let (at, bytes) = self.range(t);
         let taken = self.live.iter().any(|&l| {
             let (other, size) = self.range(l);
@@ -380,15 +410,52 @@ impl Player<'_> {
         });
         if taken {
             self.early.push(t);
-            return Ok(());
+            return;
         }
         self.live.push(t);
-        self.migrate(t, self.gpu.uuid())
+        self.ask(t, flash::TO_GPU);
     }
 
-    fn migrate(&self, t: u32, to: Uuid) -> Result<()> {
-        let (at, bytes) = self.range(t);
-        Ok(self.process.migrate(self.data.address() + at, bytes, to)?)
+    /// Adds the move of a tensor to those that the driver is to be given. What comes to the GPU begins
+    /// when what leaves has left.
+    fn ask(&mut self, t: u32, mut flags: u32) {
+        let (at, length) = self.range(t);
+        let leaves = |one: &FlashRequest| one.flags & flash::TO_GPU == 0;
+        let mut gpu_uuid = [0; 16];
+        if flags == flash::TO_GPU {
+            gpu_uuid = self.gpu.uuid().0;
+            if self.asked.last().is_some_and(leaves) {
+                flags |= flash::AFTER;
+            }
+        }
+        self.asked.push(FlashRequest {
+            base: self.data.address() + at,
+            length,
+            user_data: t.into(),
+            flags,
+            gpu_uuid,
+            ..FlashRequest::default()
+        });
+    }
+
+    /// Gives the driver the moves that were asked for, in one call, and waits for their completions.
+    fn carry_out(&mut self) -> Result<()> {
+        let asked = std::mem::take(&mut self.asked);
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let taken = self.process.flash_submit(&asked, None)?;
+        ensure!(
+            taken as usize == asked.len(),
+            "the driver took {taken} of {} moves",
+            asked.len()
+        );
+        let (done, left) = self
+            .process
+            .flash_reap(asked.len(), taken, MOVES_WITHIN_MS)?;
+        ensure!(left == 0, "{left} moves do not end");
+        self.moved = in_order(&asked, &done, self.moved)?;
+        Ok(())
     }
 
     fn discard(&self, t: u32) -> Result<()> {
@@ -489,6 +556,7 @@ mod tests {
             off_percent: Some(off_percent(&bytes, &predicted)),
             faults,
             predicted_faults: Some(0),
+            moves: u64::from(policy != POLICIES[0]),
             slots_leaked: 0,
             verified: true,
             gpu_bytes: 0,
@@ -510,6 +578,7 @@ mod tests {
         let alone = |faults| Run {
             predicted: None,
             off_percent: None,
+            moves: 0,
             ..run(DEEPUM, 0, faults)
         };
         assert!(wrong(&[base(), alone(1050)]).is_empty());
@@ -519,6 +588,40 @@ mod tests {
             ..base()
         };
         assert_eq!(wrong(&[leaking]).len(), 1);
+        for (policy, moves) in [("g10", 0), (POLICIES[0], 1)] {
+            let run = Run {
+                moves,
+                ..run(policy, 100 * BLOCK, 0)
+            };
+            assert_eq!(wrong(&[run]).len(), 1, "{policy}");
+        }
+    }
+
+    #[test]
+    fn moves_end_in_the_order_of_the_plan() {
+        let asked = [7, 3, 7].map(|user_data| FlashRequest {
+            user_data,
+            ..FlashRequest::default()
+        });
+        let done = |tensors: [u64; 3]| {
+            let mut order = 4;
+            tensors.map(|user_data| {
+                order += 1;
+                FlashCompletion {
+                    user_data,
+                    order,
+                    ..FlashCompletion::default()
+                }
+            })
+        };
+        assert_eq!(in_order(&asked, &done([7, 3, 7]), 4).ok(), Some(7));
+        assert!(in_order(&asked, &done([3, 7, 7]), 4).is_err());
+        assert!(in_order(&asked, &done([7, 3, 7])[..2], 4).is_err());
+        // Of somebody else's moves, or one that was completed before.
+        assert!(in_order(&asked, &done([7, 3, 7]), 3).is_err());
+        let mut failed = done([7, 3, 7]);
+        failed[1].status = -5;
+        assert!(in_order(&asked, &failed, 4).is_err());
     }
 
     #[test]

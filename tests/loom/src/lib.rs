@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! The parts of the policies that threads share without a lock, built on loom's atomics instead of the processor's.
-//! The files are those of the driver; `tests/every_order.rs` runs them.
+//! The parts of the policies that threads share without a lock, built on loom's atomics instead of the processor's, and
+//! how a VA space's worker is woken and ends. The files are those of the driver; `tests/` runs them.
 
 extern crate alloc;
 
@@ -17,3 +17,5 @@ pub mod arbiter;
 pub mod lane;
 #[path = "../../../src/uvm_rust/policy/mem.rs"]
 pub mod mem;
+#[path = "../../../src/uvm_rust/policy/wakes.rs"]
+pub mod wakes;

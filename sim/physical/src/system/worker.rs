@@ -14,6 +14,7 @@ use uvm_policy::prefetch::worker::Machine;
 use uvm_policy::prefetch::worker::Migrated;
 use uvm_policy::prefetch::worker::Outcome;
 use uvm_policy::prefetch::worker::Pages;
+use uvm_policy::prefetch::worker::Settled;
 use uvm_policy::prefetch::worker::To;
 use uvm_policy::prefetch::worker::Worker;
 use uvm_policy::prefetch::Correlator;
@@ -205,9 +206,14 @@ impl Machine for Turning<'_, '_> {
         Migrated::Begun
     }
 
-    fn settle(&mut self, _: u32) -> bool {
-        true
+    fn settle(&mut self, _: u32) -> Settled {
+        Settled {
+            good: true,
+            waited: false,
+        }
     }
+
+    fn waited(&mut self, _: u32) {}
 
     fn brought(&mut self, _: Outcome, _: u32) {}
 

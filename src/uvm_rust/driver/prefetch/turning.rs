@@ -12,7 +12,7 @@ use crate::ffi::seam::{self, PmLock};
 use crate::policy::evict::{Queue, RootChunks};
 use crate::policy::mask::PageMask;
 use crate::policy::prefetch::worker::{
-    self, Found, Hindrances, Machine, Migrated, Outcome, Pages, Stored, To,
+    self, Found, Hindrances, Machine, Migrated, Outcome, Pages, Settled, Stored, To,
 };
 use crate::policy::prefetch::{Correlator, Feed, Share};
 use kernel::prelude::*;
@@ -306,10 +306,14 @@ impl Machine for Turning<'_> {
         Migrated::Begun
     }
 
-    fn settle(&mut self, copy: u32) -> bool {
+    fn settle(&mut self, copy: u32) -> Settled {
         let entered = self.entered();
         let walk = self.walk.as_mut().filter(|_| entered);
-        walk.is_some_and(|walk| walk.settle(copy))
+        walk.map_or(Settled::default(), |walk| walk.settle(copy))
+    }
+
+    fn waited(&mut self, beside: u32) {
+        self.prefetcher.waited(beside);
     }
 
     fn brought(&mut self, outcome: Outcome, pages: u32) {

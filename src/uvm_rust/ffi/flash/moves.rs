@@ -459,8 +459,9 @@ impl Machine for Moving<'_> {
         let Some(copies) = &self.copies else {
             return true;
         };
+        let (call, under_way) = (copies.as_ptr(), &mut false);
         // SAFETY: there is such a number, and the VA space's lock keeps the GPU.
-        unsafe { bindings::uvm_seam_prefetch_settle(copies.as_ptr(), COPY) == status::OK }
+        unsafe { bindings::uvm_seam_prefetch_settle(call, COPY, under_way) == status::OK }
     }
 
     fn dying(&mut self) -> bool {

@@ -173,6 +173,15 @@ pub enum Migrated {
     Failed,
 }
 
+/// The outcome of [`Machine::settle`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// None of the copies failed.
+    pub good: bool,
+    /// The copies were still under way, and were waited for.
+    pub waited: bool,
+}
+
 /// The outcome of a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -307,8 +316,11 @@ pub trait Machine {
     /// waits neither for pages that somebody holds nor for what others evict.
     fn migrate(&mut self, copy: u32, pages: &PageMask, to: To) -> Migrated;
 
-    /// Waits until the copies numbered `copy` are done. Returns whether none failed.
-    fn settle(&mut self, copy: u32) -> bool;
+    /// Waits until the copies numbered `copy` are done.
+    fn settle(&mut self, copy: u32) -> Settled;
+
+    /// Counts a block whose copies were waited for, after the copies of so many further blocks had begun.
+    fn waited(&mut self, beside: u32);
 
     /// Counts a block that was predicted, and `pages` that were brought.
     fn brought(&mut self, outcome: Outcome, pages: u32);

@@ -42,18 +42,39 @@ impl Process {
     /// Whether the worker that prefetches for this process has been asked for what it has not done yet. Root only, and
     /// only once a kernel was announced.
     pub fn prefetch_worker_is_at_work(&self) -> Result<bool> {
-        let path = "/sys/kernel/debug/nvidia-uvm/processes";
-        let text = std::fs::read_to_string(path).map_err(|e| Error::os(path, e))?;
-        let mine = format!("process {} ", std::process::id());
-        let mut is_mine = false;
-        let mut states = text.lines().filter_map(|line| {
-            if line.starts_with("process ") {
-                is_mine = line.starts_with(&mine);
-            }
-            line.strip_prefix("prefetch worker ").filter(|_| is_mine)
-        });
-        let state = states.next();
-        let missing = || Error::Missing(format!("{path} does not say what the worker does"));
-        Ok(state.ok_or_else(missing)? != "idle")
+        Ok(said("prefetch worker ")? != "idle")
     }
+
+    /// For the copies of how many blocks that worker has waited, and how many of these waits began after the copies of
+    /// another block had begun. Root only, and only once a kernel was announced.
+    pub fn prefetch_waits(&self) -> Result<(u64, u64)> {
+        let begins = "prefetch waited for copies of ";
+        let line = said(begins)?;
+        let numbers: Vec<u64> = line
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        match numbers[..] {
+            [waited, beside] => Ok((waited, beside)),
+            _ => Err(Error::Missing(format!("{PROCESSES} says {begins}{line}"))),
+        }
+    }
+}
+
+/// What the driver says of processes.
+const PROCESSES: &str = "/sys/kernel/debug/nvidia-uvm/processes";
+
+/// The rest of the first line that begins so, of what the driver says of this process.
+fn said(begins: &str) -> Result<String> {
+    let text = std::fs::read_to_string(PROCESSES).map_err(|e| Error::os(PROCESSES, e))?;
+    let mine = format!("process {} ", std::process::id());
+    let mut is_mine = false;
+    let mut rests = text.lines().filter_map(|line| {
+        if line.starts_with("process ") {
+            is_mine = line.starts_with(&mine);
+        }
+        line.strip_prefix(begins).filter(|_| is_mine)
+    });
+    let missing = || Error::Missing(format!("{PROCESSES} has no line {begins}"));
+    Ok(rests.next().ok_or_else(missing)?.to_owned())
 }

@@ -75,6 +75,18 @@ pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
             ],
             &format!("{SUITE}/policy --together"),
         ),
+        // A block of 2 MiB is copied for longer than the worker takes to begin the next.
+        Part::vm(
+            "rust/overlap",
+            &[
+                "DRIVER=rust",
+                "VIDMEM=64M",
+                "VM_TIMEOUT=600",
+                "VGPU_PARAMS=copy_mib_s=16",
+                "UVM_PARAMS=uvm_rust_prefetch=1",
+            ],
+            &format!("{SUITE}/policy --overlap"),
+        ),
     ]);
     parts
 }

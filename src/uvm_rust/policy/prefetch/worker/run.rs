@@ -318,7 +318,12 @@ impl<'a, M: Machine> Run<'a, M> {
         let Some(copy) = place.and_then(Option::take) else {
             return;
         };
-        let good = self.machine.settle(number) || self.worker.lacks(Part::SettleTells);
+        let settled = self.machine.settle(number);
+        if settled.waited {
+            let beside = self.copies.iter().flatten().count();
+            self.machine.waited(beside as u32);
+        }
+        let good = settled.good || self.worker.lacks(Part::SettleTells);
         match copy.what {
             What::In(outcome) if good => self.machine.brought(outcome, copy.pages),
             What::In(_) => self.machine.brought(Outcome::Failed, 0),

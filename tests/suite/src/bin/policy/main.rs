@@ -4,6 +4,7 @@
 //! of that, by option: processes that share the GPU, have a maximum or a low, or take turns.
 
 mod low;
+mod overlap;
 mod programs;
 mod quota;
 mod shares;
@@ -17,7 +18,7 @@ use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
 const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--low [--counts]] [--programs]
-              [--together] [--only TEXT]
+              [--together] [--overlap] [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
@@ -27,6 +28,8 @@ const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--low [--co
   --programs   instead, programs that take turns on the GPU, whatever driver is loaded
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
+  --overlap    instead, what goes on at the same time as prefetches, on a software GPU whose copies
+               take their time (uvm_rust_prefetch=1, and copy_mib_s)
 ";
 
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_evict_policy";
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     use lexopt::prelude::*;
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
     let (mut lows, mut counts, mut programs) = (false, false, false);
+    let mut overlaps = false;
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
         Some(quota::CHILD) => return quota::child_lowers(),
@@ -78,6 +82,10 @@ fn main() -> ExitCode {
                 together = true;
                 continue;
             }
+            Long("overlap") => {
+                overlaps = true;
+                continue;
+            }
             Long("help") => {
                 print!("{HELP}");
                 return ExitCode::SUCCESS;
@@ -108,6 +116,10 @@ fn main() -> ExitCode {
             &[],
             wasted::wasted,
         );
+        return suite.finish();
+    }
+    if overlaps {
+        overlap::run(&mut suite);
         return suite.finish();
     }
     if quotas {

@@ -21,16 +21,16 @@ const ROUNDS: u64 = 12;
 /// Kernels that the worker looks ahead: the default of `uvm_rust_prefetch_ahead`.
 const AHEAD: u64 = 32;
 
-struct Rig {
-    process: Process,
-    gpu: Gpu,
+pub(crate) struct Rig {
+    pub(crate) process: Process,
+    pub(crate) gpu: Gpu,
     data: Buffer<u64>,
     quiet: std::time::Duration,
     announced: u64,
 }
 
 impl Rig {
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let process = Process::new()?;
         let gpu: Gpu = process.gpu(0)?;
         let data = Buffer::managed(&process, KERNELS as usize * BLOCKS * BLOCK_WORDS)?;
@@ -45,6 +45,32 @@ impl Rig {
         })
     }
 
+    /// The program runs until the worker looks as far ahead as it may, and nothing of it is on the GPU.
+    pub(crate) fn learnt() -> Result<Self, Failure> {
+        let mut rig = Self::new()?;
+        for _ in 0..ROUNDS {
+            rig.round()?;
+        }
+        rig.another_fills_the_gpu()?;
+        Ok(rig)
+    }
+
+    /// The blocks of all kernels.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.data.bytes() / BLOCK
+    }
+
+    /// All of the program's memory goes to the host, and each kernel is announced, so that the worker is to bring all
+    /// blocks of the program. Returns how many these are.
+    pub(crate) fn wants_all(&mut self) -> Result<u64, Failure> {
+        let (base, bytes) = (self.data.address(), self.data.bytes());
+        self.process.migrate(base, bytes, Uuid::CPU)?;
+        for _ in 0..KERNELS {
+            self.announce()?;
+        }
+        Ok(self.blocks())
+    }
+
     /// Announces the next kernel.
     fn announce(&mut self) -> Result<(), Failure> {
         let kernel = self.announced % KERNELS;
@@ -54,7 +80,7 @@ impl Rig {
     }
 
     /// Waits until the worker has done what it makes of all announcements.
-    fn settle(&self) -> Result<(), Failure> {
+    pub(crate) fn settle(&self) -> Result<(), Failure> {
         let stats = settled(&self.process, &self.gpu, self.announced, self.quiet)?;
         ensure!(
             stats.kernels == self.announced && stats.kernels_wrong == 0,
@@ -122,11 +148,7 @@ impl Rig {
     /// All of the program's memory is on the host, and each kernel is announced once. The worker's walk is as far ahead as it
     /// looks: each announcement has it bring what the kernel so far ahead needs, which is one of the same few.
     fn foresee(&mut self) -> Result<[u64; KERNELS as usize], Failure> {
-        let (base, bytes) = (self.data.address(), self.data.bytes());
-        self.process.migrate(base, bytes, Uuid::CPU)?;
-        for _ in 0..KERNELS {
-            self.announce()?;
-        }
+        self.wants_all()?;
         self.settle()?;
         self.on_gpu()
     }
@@ -137,12 +159,8 @@ pub(crate) fn wasted() -> Outcome {
     if !is_on() {
         skip!("{PARAMETER} is not on");
     }
-    let mut rig = Rig::new()?;
-    for _ in 0..ROUNDS {
-        rig.round()?;
-    }
     // What kernels brought by faults is in no prediction's way.
-    rig.another_fills_the_gpu()?;
+    let mut rig = Rig::learnt()?;
     ensure!(
         rig.on_gpu()? == [0; 4] && rig.wasted()? == 0,
         "nothing was brought ahead of need, and {} went in vain",

@@ -54,6 +54,17 @@ fn copies_overlap(lack: Option<Part>) {
     assert_eq!(s.did, expected);
 }
 
+/// A copy that takes its time is waited for once, after the next one has begun, but for the last one before the locks are
+/// let go. A copy that is done is not waited for.
+fn waits_are_counted(lack: Option<Part>) {
+    for (slow, waited) in [(true, &[1, 1, 1, 0, 1, 0][..]), (false, &[])] {
+        let mut s = Script::trained();
+        s.slow = slow;
+        assert_eq!(worker(true, 0, lack).turn(&mut s), Turn::Idle);
+        assert_eq!(s.waited, waited);
+    }
+}
+
 /// What happened goes before what may: of a kernel that is over nothing is brought.
 fn it_learns_first(lack: Option<Part>) {
     let mut s = Script::trained();
@@ -818,6 +829,7 @@ type Test = fn(Option<Part>);
 /// All of them, with their names.
 pub(super) const ALL: &[(&str, Test)] = &[
     ("copies_overlap", copies_overlap),
+    ("waits_are_counted", waits_are_counted),
     ("it_learns_first", it_learns_first),
     ("it_only_learns", it_only_learns),
     ("faults_go_first", faults_go_first),

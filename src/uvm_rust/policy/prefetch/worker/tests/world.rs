@@ -743,15 +743,26 @@ impl Machine for Model<'_> {
         Migrated::Begun
     }
 
-    fn settle(&mut self, copy: u32) -> bool {
+    fn settle(&mut self, copy: u32) -> Settled {
         if self.locked {
             self.blame("it waits for a copy with a va_block locked".into());
         }
         let pending = |f: &Flight| f.number == copy && !f.done;
+        let waited = self.w.now().flights.iter().any(pending);
         self.wait("a copy", |s| !s.flights.iter().any(pending));
         self.w.now().flights.retain(|f| f.number != copy);
         self.copying[copy as usize] = None;
-        !self.w.chance(self.w.fails.get())
+        Settled {
+            good: !self.w.chance(self.w.fails.get()),
+            waited,
+        }
+    }
+
+    fn waited(&mut self, beside: u32) {
+        let others = self.copying.iter().flatten().count();
+        if others != beside as usize {
+            self.blame(format!("{beside} blocks are copied, not {others}"));
+        }
     }
 
     fn brought(&mut self, outcome: Outcome, _: u32) {

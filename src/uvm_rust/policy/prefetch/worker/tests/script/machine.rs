@@ -86,6 +86,9 @@ pub(super) struct Script {
     /// Whether somebody reads what is asked for, each time; somebody does, when this is used up.
     pub(super) fetches: VecDeque<bool>,
     pub(super) settles: VecDeque<bool>,
+    /// Copies take their time, and after how many further ones each was waited for.
+    pub(super) slow: bool,
+    pub(super) waited: Vec<u32>,
     /// How often the worker asked to be told of reads.
     pub(super) hears: usize,
     /// The chunk that the block turns out to be in.
@@ -122,6 +125,8 @@ impl Script {
             stored: VecDeque::new(),
             fetches: VecDeque::new(),
             settles: VecDeque::new(),
+            slow: false,
+            waited: Vec::new(),
             hears: 0,
             chunk: None,
             event: None,
@@ -332,9 +337,16 @@ impl Machine for Script {
         migrated.unwrap_or(Migrated::Begun)
     }
 
-    fn settle(&mut self, copy: u32) -> bool {
+    fn settle(&mut self, copy: u32) -> Settled {
         self.did.push(Settle(copy));
-        self.settles.pop_front().unwrap_or(true)
+        Settled {
+            good: self.settles.pop_front().unwrap_or(true),
+            waited: self.slow,
+        }
+    }
+
+    fn waited(&mut self, beside: u32) {
+        self.waited.push(beside);
     }
 
     fn brought(&mut self, outcome: Outcome, pages: u32) {
