@@ -23,6 +23,13 @@ struct list_head { struct list_head *next, *prev; };
 
 #define LIST_HEAD(name)		struct list_head name = { &name, &name }
 #define DEFINE_SPINLOCK(name)	int name
+#define DECLARE_WAIT_QUEUE_HEAD(name) int name
+#define READ_ONCE(of)		(of)
+#define WRITE_ONCE(of, value)	((of) = (value))
+#define msecs_to_jiffies(ms)	(ms)
+/* The time is over, unless the turn comes meanwhile. */
+#define wait_event_killable_timeout(queue, holds, time) ((queue) += 1, has_turn = comes ? NULL : has_turn, (holds))
+#define wake_up_all(queue)	((void)(queue), woken++)
 #define spin_lock(lock)		((void)(lock))
 #define spin_unlock(lock)	((void)(lock))
 #define list_empty(head)	((head)->next == (head))
@@ -43,12 +50,15 @@ static void list_del(struct list_head *entry)
 	entry->prev->next = entry->next;
 }
 
-static struct task_struct this_thread, *current = &this_thread;
+static struct task_struct this_thread, other_thread, *current = &this_thread;
 static struct context context;
 static bool uvm_rust_fix_isolation = true, uvm_rust_fix_held = true, uvm_rust_fix_strays = true;
 static uvm_va_block_t first, second;
 /* How often this thread slept, waited for a lock, only tried one, and isolated; and after how many of these it is to die. */
 static int slept, waited, tried, isolated, dies_after;
+/* How often it woke up others; turns is how often it waited for its turn. And whether that came. */
+static int woken;
+static bool comes;
 static int tracking;
 
 static struct context *uvm_thread_context(void) { return &context; }
@@ -150,7 +160,7 @@ static void say(const char *name, bool holds)
 
 static void begin(bool has_lock)
 {
-	slept = waited = tried = isolated = 0;
+	slept = waited = tried = isolated = turns = woken = 0;
 	back = 0;
 	context.ignore_hmm_invalidate_va_block = has_lock ? &first : NULL;
 	memset(dst, 9, sizeof(dst));
@@ -220,6 +230,22 @@ int main(void)
 	say("one that has none as the others", range(false) == PAGES && isolated == 2 && waited == 1);
 
 	free_from = 0;
+	has_turn = NULL;
+	say("who gives up has the turn if nobody has it", (vma(true), uvm_rust_isolation_turn(), has_turn) == current);
+	say("and has it as long as it gives up, but sleeps", (vma(true), uvm_rust_isolation_turn(), has_turn) == current && !turns && !woken &&
+	    slept == 4);
+	free_from = 1;
+	say("until it isolates, and the others go on", vma(true) == PAGES && !has_turn && woken == 1);
+	say("who isolates at once tells nobody", vma(true) == PAGES && !has_turn && !woken);
+	has_turn = &other_thread;
+	say("nor does who isolates in another thread's turn", vma(true) == PAGES && has_turn == &other_thread && !woken);
+	free_from = 0;
+	comes = true;
+	say("who gives up meanwhile waits for it", (vma(true), uvm_rust_isolation_turn(), has_turn) == current && turns == 1);
+	comes = false;
+	has_turn = &other_thread;
+	say("and takes it if that takes too long", (vma(true), uvm_rust_isolation_turn(), has_turn) == current && turns == 1);
+	has_turn = NULL;
 	calls.event = MMU_NOTIFY_UNMAP;
 	say("no notifier is skipped of what munmap() takes", vma(true) == PAGES && !tried && waited == PAGES);
 	calls = (struct mmu_notifier_range) { MMU_NOTIFY_CLEAR, 0, 2 * PAGE_SIZE };

@@ -279,16 +279,13 @@ static inline bool uvm_rust_gave_up(const struct migrate_vma *args)
 
 /*
  * UVM_MIGRATE has isolated nothing, as others had a va_block that it needs: uvm_rust_isolation.h. Upstream would leave the pages
- * where they are, and say that it has moved them. The va_block's lock is let go, as those others may need it: for 1 to 64 ms,
- * so that of two that need each other's va_blocks one has the time for all of its pages.
+ * where they are, and say that it has moved them. The va_block's lock is let go, as those others may need it.
  */
 static inline NV_STATUS uvm_rust_migrate_later(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry)
 {
-	unsigned long ms = 1ul << get_random_u32() % 7;
-
 	uvm_rust_free_ahead(va_block, retry);
 	uvm_mutex_unlock(&va_block->lock);
-	msleep(ms);
+	uvm_rust_isolation_turn();
 	uvm_mutex_lock(&va_block->lock);
 	return uvm_rust_migrate_anew();
 }

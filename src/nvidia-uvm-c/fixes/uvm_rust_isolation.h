@@ -24,6 +24,7 @@
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/spinlock.h>
+#include <linux/wait.h>
 
 #include "uvm_thread_context.h"
 #include "uvm_va_block.h"
@@ -31,6 +32,8 @@
 /* How often a thread isolates in all; one that has a va_block, for which others wait, and which its caller may let go. */
 #define ISOLATE_TRIES		16
 #define ISOLATE_TRIES_LOCKED	4
+/* How long a thread waits that others go on which gave up before. */
+#define ISOLATE_TURN_MS		256
 
 /* A thread that has Linux isolate pages. It lives on that thread's stack. */
 struct uvm_rust_isolation {
@@ -51,6 +54,12 @@ struct uvm_rust_isolation {
 
 static LIST_HEAD(isolating);
 static DEFINE_SPINLOCK(isolating_lock);
+/*
+ * Of threads that have given up, as each has a va_block that another one needs, one goes on at a time: this one, until it has
+ * its pages. The others wait for that, and let their va_blocks go. Under isolating_lock; nobody follows the pointer.
+ */
+static struct task_struct *has_turn;
+static DECLARE_WAIT_QUEUE_HEAD(turns);
 
 /* This thread's, or NULL. A thread that evicts in the middle of one has begun another, which comes first. */
 static struct uvm_rust_isolation *uvm_rust_isolation(void)
@@ -163,6 +172,45 @@ static bool isolates_anew(struct uvm_rust_isolation *isolation, unsigned int tri
 	return tries < (isolation->has_lock ? ISOLATE_TRIES_LOCKED : ISOLATE_TRIES) && !fatal_signal_pending(current);
 }
 
+static bool takes_turn(bool from_others)
+{
+	bool is_mine;
+
+	spin_lock(&isolating_lock);
+	if (!has_turn || from_others)
+		WRITE_ONCE(has_turn, current);
+	is_mine = has_turn == current;
+	spin_unlock(&isolating_lock);
+	return is_mine;
+}
+
+static void ends_turn(void)
+{
+	bool was_mine;
+
+	if (!READ_ONCE(has_turn))
+		return;
+	spin_lock(&isolating_lock);
+	was_mine = has_turn == current;
+	if (was_mine)
+		WRITE_ONCE(has_turn, NULL);
+	spin_unlock(&isolating_lock);
+	if (was_mine)
+		wake_up_all(&turns);
+}
+
+/*
+ * Called by a thread that gave up, and is to isolate the same pages anew, with its va_block let go. Who has the turn may have
+ * ended for another reason, so that this thread waits for some time only.
+ */
+static void uvm_rust_isolation_turn(void)
+{
+	if (READ_ONCE(has_turn) == current)
+		usleep_range(500, 1000);
+	else if (!wait_event_killable_timeout(turns, takes_turn(false), msecs_to_jiffies(ISOLATE_TURN_MS)))
+		takes_turn(true);
+}
+
 /* As Linux's, for a range that is within 2 MiB. If this thread gives up, @args say that there were no pages. */
 static int uvm_rust_isolate_vma(struct migrate_vma *args)
 {
@@ -176,8 +224,10 @@ static int uvm_rust_isolate_vma(struct migrate_vma *args)
 	do {
 		isolation_begins(&isolation, args);
 		ret = migrate_vma_setup(args);
-		if (!isolation_missed(&isolation))
+		if (!isolation_missed(&isolation)) {
+			ends_turn();
 			return ret;
+		}
 		/* Linux puts back what has no new page. */
 		memset(args->dst, 0, pages * sizeof(*args->dst));
 		migrate_vma_finalize(args);
