@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 3f37638fee9c75c7.
+// Of headers and options 947175a9a6687192.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -905,7 +905,11 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_block_drop(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
+    pub fn uvm_seam_block_drop(
+        block: *mut uvm_va_block_struct,
+        pages: *const uvm_rust_mask,
+        stays: bool,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_seam_block_forget_thrashing(
