@@ -70,7 +70,7 @@ static void say(const char *name, bool holds)
 }
 
 /* The host has the pages of @host, all of them clean, and the GPU the others. */
-static void drop(unsigned long host, unsigned long pages)
+static void drop(unsigned long host, unsigned long pages, bool stays)
 {
 	const uvm_page_mask_t mask = { pages };
 
@@ -78,20 +78,22 @@ static void drop(unsigned long host, unsigned long pages)
 	state = (uvm_va_block_gpu_state_t){ .resident = { ~host }, .evicted = { host } };
 	dirty.word = 0;
 	marked = 0;
-	uvm_seam_block_drop(&va_block, (const struct uvm_rust_mask *)&mask);
+	uvm_seam_block_drop(&va_block, (const struct uvm_rust_mask *)&mask, stays);
 }
 
 int main(void)
 {
 	printf("TAP version 13\n");
-	drop(0xff, 0x0f);
+	drop(0xff, 0x0f, true);
 	say("are resident nowhere", va_block.cpu.resident.word == 0xf0 && state.resident.word == ~0xfful &&
 	    state.evicted.word == 0xf0 && va_block.read_duplicated_pages.word == ~0xful);
 	say("others are where they were", va_block.resident == 3 && va_block.evicted_gpus == 2);
 	say("of those in host memory none is clean, as if a preferred location had it", !(~dirty.word & 0xf));
-	drop(0xff, ~0xfful);
+	drop(0xff, ~0xfful, true);
 	say("those that only a GPU has cost nothing there", marked == 0 && state.resident.word == 0 && va_block.resident == 1);
-	drop(0xff, ~0ul);
+	drop(0xff, 0x0f, false);
+	say("nor have those whose memory goes as well", marked == 0 && va_block.cpu.resident.word == 0xf0);
+	drop(0xff, ~0ul, true);
 	say("nobody has a block of which all is dropped", va_block.resident == 0 && va_block.evicted_gpus == 0 && marked == 1);
 	uvm_rust_drop_leaving(&va_block, &gpu);
 	say("of a block that was never discarded nothing is dropped as its GPU leaves", !asked);

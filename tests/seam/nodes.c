@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef struct { uint64_t words[8]; } uvm_page_mask_t;
+typedef struct { unsigned long bitmap[8]; } uvm_page_mask_t;
 
 #define SEAM_VA_SPACE_FIELDS
 #define SEAM_VA_BLOCK_FIELDS	struct { uvm_page_mask_t resident; } cpu; void *uvm_rust, *uvm_rust_flash;
@@ -43,6 +43,21 @@ static long compound_nr(struct page *page) { return page->pages ? page->pages : 
 #define page_folio(at)		((struct folio *)compound_head(at))
 #define folio_nr_pages(folio)	compound_nr(&(folio)->page)
 #define get_page(page)		((void)(page)->references++)
+
+static bool test_bit(unsigned long bit, const unsigned long *of)
+{
+	return of[bit / 64] >> bit % 64 & 1;
+}
+
+/* The first bit from @at on that is as it is asked for; @size for none. */
+static unsigned long find_next(const unsigned long *of, unsigned long size, unsigned long at, bool set)
+{
+	while (at < size && test_bit(at, of) != set)
+		at++;
+	return at < size ? at : size;
+}
+#define find_next_bit(of, size, at)		find_next(of, size, at, true)
+#define find_next_zero_bit(of, size, at)	find_next(of, size, at, false)
 
 /* Whoever reads a number here lets the others go on first. */
 static int goes_on(const int *number);
@@ -87,22 +102,29 @@ uvm_gpu_t *uvm_rust_gpu(uvm_va_space_t *space, uvm_gpu_id_t id) { return NULL; }
 
 static bool uvm_page_mask_test(const uvm_page_mask_t *mask, uvm_page_index_t page)
 {
-	return mask->words[page / 64] >> page % 64 & 1;
+	return test_bit(page, mask->bitmap);
 }
 
 static void uvm_page_mask_clear(uvm_page_mask_t *mask, uvm_page_index_t page)
 {
-	mask->words[page / 64] &= ~(1ull << page % 64);
+	mask->bitmap[page / 64] &= ~(1ul << page % 64);
 }
 
 static void uvm_page_mask_set(uvm_page_mask_t *mask, uvm_page_index_t page)
 {
-	mask->words[page / 64] |= 1ull << page % 64;
+	mask->bitmap[page / 64] |= 1ul << page % 64;
 }
 
 #define for_each_va_block_page_in_mask(page, mask, block)	\
 	for ((page) = 0; (page) < 512; (page)++)		\
 		if (uvm_page_mask_test(mask, page))
+#define uvm_va_block_region_from_block(block)	((uvm_va_block_region_t){ 0, 512 })
+/* As upstream's, which looks for the next run behind @run's end. */
+#define for_each_va_block_subregion_in_mask(run, mask, region)						\
+	for ((run).outer = (region).first;								\
+	     (run).first = find_next_bit((mask)->bitmap, (region).outer, (run).outer),			\
+	     (run).outer = find_next_zero_bit((mask)->bitmap, (region).outer, (run).first),		\
+	     (run).first != (region).outer;)
 
 static uvm_va_block_region_t uvm_va_block_region(uvm_page_index_t first, uvm_page_index_t outer)
 {
@@ -151,9 +173,11 @@ static uvm_page_mask_t resident_on[2];
 static bool has[2] = { true, true };
 /* The one that has all; the chunks are in this order. */
 static int with_all;
+/* How often a chunk was asked for. */
+static int asked;
 
 #define for_each_rust_node(nid)	for ((nid) = 0; (nid) < 2; (nid)++)
-#define uvm_rust_is_resident_on(block, nid, page)	uvm_page_mask_test(&resident_on[nid], page)
+#define uvm_rust_resident_on(block, nid)	(&resident_on[nid])
 #define uvm_rust_set_resident_page(block, nid, page)	uvm_page_mask_set(&resident_on[nid], page)
 #define uvm_rust_mark_dirty(chunk, page)	((void)(page), (void)(chunk)->dirty++)
 
@@ -161,6 +185,7 @@ static uvm_cpu_chunk_t *uvm_rust_cpu_chunk(uvm_va_block_t *block, int nid, uvm_p
 {
 	bool is_small = nid != with_all;
 
+	asked++;
 	return has[nid] && (!is_small || (page >= 16 && page < 32)) ? &chunks[is_small] : NULL;
 }
 
@@ -213,6 +238,77 @@ static bool holds(uvm_page_index_t first, uvm_page_index_t outer, int even)
 	for (uvm_page_index_t page = first; page < outer; page++)
 		right &= held[page] == &pages[node_of(page, even)][page] && uvm_page_mask_test(&mask, page);
 	return right;
+}
+
+/* Of every third page nothing is resident: what is held of any run of pages is what was held of all of them. */
+static bool holds_always(void)
+{
+	static struct page *held[512];
+	uvm_page_index_t first, outer, page;
+	bool right = true;
+
+	begin(0);
+	for (page = 0; page < 512; page += 3) {
+		uvm_page_mask_clear(&va_block.cpu.resident, page);
+		uvm_page_mask_clear(&resident_on[0], page);
+		uvm_page_mask_clear(&resident_on[1], page);
+	}
+	for (first = 0; first < 40; first++)
+		for (outer = first + 1; outer <= 40; outer++) {
+			uvm_page_mask_t mask = {}, same;
+
+			for (page = first; page < outer; page++)
+				uvm_page_mask_set(&mask, page);
+			same = mask;
+			if (first == 0 && outer == 1) {
+				memset(&mask, 0xff, sizeof(mask));
+				uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, held, true);
+			}
+			uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&same, held, false);
+			for (page = first; page < outer; page++)
+				right &= uvm_page_mask_test(&same, page);
+		}
+	return right;
+}
+
+/* Of two runs of pages with one between them; whether what is no longer held, or was not asked for, is left out. */
+static bool notices(void)
+{
+	static struct page *held[512];
+	uvm_page_mask_t mask = {};
+	bool right;
+
+	begin(0);
+	uvm_page_mask_set(&mask, 3);
+	uvm_page_mask_set(&mask, 5);
+	uvm_page_mask_set(&mask, 6);
+	uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, held, true);
+	right = held[3] == &pages[0][3] && !held[4] && held[5] == &pages[0][5] && held[6] == &pages[0][6] && mask.bitmap[0] == 0x68;
+	held[5] = held[6];
+	uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, held, false);
+	return right && mask.bitmap[0] == 0x48;
+}
+
+/* How often chunks are asked for, for all pages of a block that has one. */
+static int asks(void)
+{
+	static struct page *held[512];
+	uvm_page_mask_t mask;
+
+	begin(0);
+	memset(resident_on, 0xff, sizeof(resident_on));
+	memset(&mask, 0xff, sizeof(mask));
+	asked = 0;
+	uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, held, true);
+	return asked;
+}
+
+/* Whether the chunk of a page, and those that meet it, has these pages, and nobody holds it; or if it has none, that page. */
+static bool chunk_is(uvm_page_index_t page, u16 first, u16 outer, bool is_there)
+{
+	u16 from = page, to = page + 1;
+
+	return uvm_seam_host_chunk(&va_block, page, &from, &to) == is_there && from == first && to == outer;
 }
 
 /* What came for the pages from @first on: which node's memory it is taken to be in, where no page is resident. */
@@ -303,6 +399,26 @@ static bool ever_free(int page, int mappings, const int *does)
 	return is_free;
 }
 
+/* All pages of a block are in one chunk, every third of them resident nowhere. */
+static bool looks_once(void)
+{
+	uvm_page_mask_t mask = {};
+	int once;
+
+	begin(0);
+	memset(resident_on, 0xff, sizeof(resident_on));
+	uvm_page_mask_set(&mask, 1);
+	looks = 0;
+	uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, NULL, true);
+	once = looks;
+	memset(&mask, 0xff, sizeof(mask));
+	for (uvm_page_index_t page = 0; page < 512; page += 3)
+		uvm_page_mask_clear(&va_block.cpu.resident, page);
+	looks = 0;
+	uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, NULL, true);
+	return once && looks == once;
+}
+
 static void who_holds(void)
 {
 	static const int maps[4] = { GET, MAP }, unmaps[4] = { UNMAP, PUT }, both[4] = { UNMAP, PUT, GET, MAP };
@@ -337,6 +453,20 @@ int main(void)
 	    holds(16, 32, 0) && holds(16, 32, 1) && holds(17, 32, 0) && holds(17, 32, 1));
 	say("also where a larger chunk of another node is around it", holds(0, 512, 0) && holds(0, 512, 1));
 	say("and behind a chunk's end", holds(31, 40, 0) && holds(31, 40, 1));
+	say("and of any run of pages it is the same, some of which are resident nowhere", holds_always());
+	say("who holds a chunk is looked at once, however many runs of its pages there are", looks_once());
+	say("a page that was not asked for, or has got other memory, is left out", notices());
+	say("pages that are in a chunk one behind the other are looked for once", asks() == 1);
+	begin(0);
+	memset(&pages, 0, sizeof(pages));
+	for (int i = 0; i < 512; i++)
+		pages[0][i]._mapcount = pages[1][i]._mapcount = -1;
+	say("chunks of two nodes that meet go together", chunk_is(20, 0, 512, true) && chunk_is(40, 0, 512, true));
+	has[0] = false;
+	say("where there is one, it goes alone, and none is none", chunk_is(21, 16, 32, true) && chunk_is(40, 40, 41, false));
+	has[0] = true;
+	pages[0][0].references = 2;
+	say("a chunk that somebody holds is not for the taking", chunk_is(40, 0, 512, false));
 	say("what is resident nowhere has its memory on the first node that has some", arrives(0, 40, true, false));
 	with_all = 1;
 	say("also where that has a smaller chunk", arrives(16, 32, true, false) && arrives(0, 16, false, true) && arrives_in_turn());

@@ -128,11 +128,12 @@ void uvm_seam_context_free(struct uvm_seam_context *context);
 
 /*
  * With the va_block locked: unmaps @pages from all processors. Returns an NV_STATUS; NV_ERR_MORE_PROCESSING_REQUIRED: the
- * lock was let go. And takes residency of @pages, which are mapped nowhere, from all of them; nothing is copied.
+ * lock was let go. And takes residency of @pages, which are mapped nowhere, from all of them; nothing is copied. Unless the
+ * host's memory @stays, the caller frees all that @pages have there.
  */
 __u32 uvm_seam_block_unmap(struct uvm_va_block_struct *block, struct uvm_seam_context *context,
 			   const struct uvm_rust_mask *pages);
-void uvm_seam_block_drop(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages);
+void uvm_seam_block_drop(struct uvm_va_block_struct *block, const struct uvm_rust_mask *pages, _Bool stays);
 /*
  * @pages are resident nowhere any more: UVM forgets what its thrashing detector knows of them, as for pages that
  * HMM lost. Otherwise UVM would believe them to be where they were pinned.

@@ -64,7 +64,7 @@ void uvm_rust_resident_anywhere(uvm_va_block_t *block, uvm_page_mask_t *out)
 
 /* --- dropping pages ---------------------------------------------------------- */
 
-void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
+void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *pages, bool stays)
 {
 	const uvm_page_mask_t *drop = (const uvm_page_mask_t *)pages;
 	uvm_processor_id_t id;
@@ -75,7 +75,7 @@ void uvm_seam_block_drop(uvm_va_block_t *block, const struct uvm_rust_mask *page
 	 * A page that is clean is as its preferred location has it, and is not copied there. It has no such place now. Upstream
 	 * calls resident pages dirty when that place changes; these are not resident then. Others lose a shortcut.
 	 */
-	if (uvm_page_mask_intersects(&block->cpu.resident, drop))
+	if (stays && uvm_page_mask_intersects(&block->cpu.resident, drop))
 		uvm_va_block_mark_cpu_dirty(block);
 	uvm_rust_drop_cpu_residency(block, drop);
 	if (uvm_page_mask_empty(&block->cpu.resident))

@@ -20,10 +20,11 @@ static void block_set_resident_processor(uvm_va_block_t *block, uvm_processor_id
 /* A page's memory on one NUMA node; zeroed before the first question. */
 struct flash_memory {
 	uvm_cpu_chunk_t *chunk;
+	/* From the chunk's first page on to the end of those that are there in one run with the page. */
 	uvm_va_block_region_t region;
 	int nid;
-	/* @first: no node before this one has memory. @is_held, @seems_held: somebody holds the chunk, certainly or perhaps. */
-	bool first, is_held, seems_held;
+	/* Somebody holds the chunk, certainly or perhaps. */
+	bool is_held, seems_held;
 };
 
 /*
@@ -73,29 +74,34 @@ static bool flash_is_held(struct page *page, long pages)
 }
 
 /*
- * The host memory of a page: on the node where the page is resident, else on any node that has memory for it; NULL if no
- * node has. @of caches the chunk that the last call found, for an earlier page or the same one, with the block locked since:
- * it has most of the chunk's other pages.
+ * The host memory of a page: on the node where the page is resident, else on the first node that has memory for it; NULL if no
+ * node has. @of caches what the last call found, for an earlier page or the same one, with the block locked since: a run of
+ * pages is looked for once, and who holds their chunk as well.
  */
 static struct page *flash_host_page(uvm_va_block_t *block, uvm_page_index_t index, struct flash_memory *of)
 {
-	bool resident = uvm_page_mask_test(&block->cpu.resident, index);
+	bool resident = test_bit(index, block->cpu.resident.bitmap), first = true;
+	uvm_cpu_chunk_t *last = of->chunk;
 
-	if (!of->chunk || index >= of->region.outer || !(resident ? uvm_rust_is_resident_on(block, of->nid, index) : of->first)) {
-		of->first = true;
-		for_each_rust_node(of->nid) {
-			of->chunk = uvm_rust_cpu_chunk(block, of->nid, index);
-			if (of->chunk && (!resident || uvm_rust_is_resident_on(block, of->nid, index)))
-				break;
-			of->chunk = NULL;
-			of->first = false;
-		}
-		if (!of->chunk)
-			return NULL;
-		of->region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(of->chunk), index);
+	if (last && index < of->region.outer)
+		return last->page + (index - of->region.first);
+	for_each_rust_node(of->nid) {
+		of->chunk = uvm_rust_cpu_chunk(block, of->nid, index);
+		if (of->chunk && (!resident || uvm_page_mask_test(uvm_rust_resident_on(block, of->nid), index)))
+			break;
+		of->chunk = NULL;
+		first = false;
+	}
+	if (!of->chunk)
+		return NULL;
+	of->region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(of->chunk), index);
+	if (of->chunk != last) {
 		of->is_held = flash_is_held(of->chunk->page, of->region.outer - of->region.first);
 		of->seems_held = flash_is_held(compound_head(of->chunk->page), compound_nr(compound_head(of->chunk->page)));
 	}
+	/* Of what is resident nowhere, a node before this one may have the next page. */
+	of->region.outer = resident ? find_next_zero_bit(uvm_rust_resident_on(block, of->nid)->bitmap, of->region.outer, index) :
+			   first ? find_next_bit(block->cpu.resident.bitmap, of->region.outer, index) : index + 1;
 	return of->chunk->page + (index - of->region.first);
 }
 
@@ -103,25 +109,26 @@ void uvm_seam_flash_host(uvm_va_block_t *block, struct uvm_rust_mask *mask, stru
 {
 	uvm_page_mask_t *pages = (uvm_page_mask_t *)mask;
 	struct flash_memory of = {};
+	uvm_va_block_region_t run;
 	uvm_page_index_t index;
 
-	for_each_va_block_page_in_mask(index, pages, block) {
-		struct page *page = flash_host_page(block, index, &of);
+	for_each_va_block_subregion_in_mask(run, pages, uvm_va_block_region_from_block(block))
+		for (index = run.first; index < run.outer; index++) {
+			struct page *page = flash_host_page(block, index, &of);
 
-		if (page && held && hold)
-			get_page(held[index] = page);
-		else if (!page || (held ? page != held[index] : hold ? of.seems_held : of.is_held))
-			uvm_page_mask_clear(pages, index);
-	}
+			if (page && held && hold)
+				get_page(held[index] = page);
+			else if (!page || (held ? page != held[index] : hold ? of.seems_held : of.is_held))
+				uvm_page_mask_clear(pages, index);
+		}
 }
 
 void uvm_seam_flash_arrived(uvm_va_block_t *block, const struct uvm_rust_mask *pages)
 {
-	const uvm_page_mask_t *arrived = (const uvm_page_mask_t *)pages;
 	struct flash_memory of = {};
 	uvm_page_index_t index;
 
-	for_each_va_block_page_in_mask(index, arrived, block) {
+	for_each_va_block_page_in_mask(index, (const uvm_page_mask_t *)pages, block) {
 		if (!flash_host_page(block, index, &of))
 			continue;
 		uvm_rust_set_resident_page(block, of.nid, index);
@@ -226,11 +233,8 @@ bool uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u16 *oute
 	/* Nodes' memory goes together: of chunks that meet, one holds the others, as each begins at a multiple of its size. */
 	for_each_rust_node(nid) {
 		uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, index);
-		uvm_va_block_region_t region;
+		uvm_va_block_region_t region = uvm_va_block_chunk_region(block, chunk ? uvm_cpu_chunk_get_size(chunk) : PAGE_SIZE, index);
 
-		if (!chunk)
-			continue;
-		region = uvm_va_block_chunk_region(block, uvm_cpu_chunk_get_size(chunk), index);
 		*first = min(*first, (u16)region.first);
 		*outer = max(*outer, (u16)region.outer);
 	}

@@ -37,12 +37,11 @@ int uvm_seam_flash_transfer(struct uvm_seam_flash_dev *dev, struct page **of, st
 	u32 k, runs = 0;
 
 	BUILD_BUG_ON(sizeof(*room) != sizeof(*bvec));
-	for (k = 0; k < pages; k++) {
+	for (k = 0; k < pages; k++)
 		if (k && page_to_pfn(of[k]) == page_to_pfn(of[k - 1]) + 1)
 			bvec[runs - 1].bv_len += PAGE_SIZE;
 		else
 			bvec_set_page(&bvec[runs++], of[k], PAGE_SIZE, 0);
-	}
 	init_sync_kiocb(&kiocb, dev->file);
 	kiocb.ki_pos = position;
 	kiocb.ki_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, level);
@@ -75,11 +74,12 @@ int uvm_seam_flash_discard(struct uvm_seam_flash_dev *dev, u64 position, u64 byt
 
 bool uvm_seam_pages_new(struct page **of, u32 order, bool account, bool waits)
 {
-	gfp_t flags = (account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL) | (waits ? 0 : __GFP_NORETRY | __GFP_NOWARN);
+	gfp_t flags = (account ? GFP_KERNEL_ACCOUNT : GFP_KERNEL) | __GFP_COMP | (waits ? 0 : __GFP_NORETRY | __GFP_NOWARN);
 	struct page *page = alloc_pages(flags, order);
 
+	/* One folio, so that the last reference gives it back as a whole. */
 	if (page)
-		split_page(page, order);
+		page_ref_add(page, (1 << order) - 1);
 	for (u32 k = 0; page && k < 1u << order; k++)
 		of[k] = nth_page(page, k);
 	return page;
@@ -165,10 +165,9 @@ static int open_file(struct uvm_seam_flash_dev *dev, const char *path)
 	/* O_EXCL on a block device: nobody else has it mounted or open in this way. */
 	struct file *file = filp_open(path, O_RDWR | O_DIRECT | O_EXCL | O_LARGEFILE, 0);
 
-	if (!IS_ERR(file))
-		pr_info("nvidia-uvm: flash: opened %s\n", path);
 	if (IS_ERR(file))
 		return PTR_ERR(file) == -EINVAL ? -EOPNOTSUPP : PTR_ERR(file);
+	pr_info("nvidia-uvm: flash: opened %s\n", path);
 	dev->file = file;
 	return S_ISBLK(file_inode(file)->i_mode) || S_ISREG(file_inode(file)->i_mode) ? 0 : -ENOTBLK;
 }

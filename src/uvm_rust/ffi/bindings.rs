@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 23deaa991af779d4.
+// Of headers and options 8f892ce46ef9276d.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -926,7 +926,11 @@ unsafe extern "C" {
     ) -> __u32;
 }
 unsafe extern "C" {
-    pub fn uvm_seam_block_drop(block: *mut uvm_va_block_struct, pages: *const uvm_rust_mask);
+    pub fn uvm_seam_block_drop(
+        block: *mut uvm_va_block_struct,
+        pages: *const uvm_rust_mask,
+        stays: bool,
+    );
 }
 unsafe extern "C" {
     pub fn uvm_seam_block_forget_thrashing(

@@ -347,7 +347,7 @@ impl LockedBlock<'_> {
         unsafe {
             let result = bindings::uvm_seam_block_unmap(block, context, &as_c(unmap));
             match result {
-                status::OK => bindings::uvm_seam_block_drop(block, &as_c(pages)),
+                status::OK => bindings::uvm_seam_block_drop(block, &as_c(pages), true),
                 _ if matches!(self.by, By::C) => self.place.write(null_mut()),
                 _ => {}
             }

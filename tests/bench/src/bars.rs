@@ -89,8 +89,9 @@ const BYTES_OF_NATIVE: [&str; 2] = [
 const LAZY: f64 = 0.2;
 /// Instructions that a page may take on its way between host memory and the SSD.
 const PAGE: f64 = 9_000.0;
-/// What a fault may cost with the SSD tier loaded and no device attached, of one without the tier.
-const NO_DEVICE: f64 = 1.01;
+/// What a fault may cost with the SSD tier loaded and no device attached, of one without the tier. Each scattered fault has
+/// to bring more pages, so that what the tier may add is a smaller part of it.
+const NO_DEVICE: [(&str, f64); 2] = [("fault/in-order", 1.01), ("fault/scattered", 1.003)];
 
 /// All bars, with what was measured; those of NVIDIA's own discard, if the unmodified driver is said to have one.
 pub fn bars(measured: &Measured<'_>, native: bool) -> Vec<Bar> {
@@ -113,13 +114,15 @@ pub fn bars(measured: &Measured<'_>, native: bool) -> Vec<Bar> {
     for name in ["flash/spill", "flash/fetch"] {
         bars.push(bar(name, "instructions/page", PAGE, ours(name)));
     }
-    for name in ["fault/in-order", "fault/scattered"] {
+    for (name, most) in NO_DEVICE {
         let with = format!("{name} (SSD tier)");
         let noise = [name, &with].map(|name| measured.between_runs("rust", name));
         let noise = noise[0].zip(noise[1]).map(|(a, b)| a.max(b));
         // Without two runs of each nobody knows what a difference means.
-        let ratio = ratio(ours(&with), ours(name)).filter(|_| noise.is_some());
-        let bar = bar(&with, "of one without", NO_DEVICE, ratio);
+        // Neither is the least of many rounds: one in twenty comes in batches that cost less.
+        let [without, with_it] = [name, &with].map(|name| measured.median("rust", name));
+        let ratio = ratio(with_it, without).filter(|_| noise.is_some());
+        let bar = bar(&with, "of one without", most, ratio);
         bars.push(Bar { noise, ..bar });
     }
     if native {
@@ -197,7 +200,7 @@ mod tests {
             ("fault/in-order", 1000.0),
             ("fault/in-order (SSD tier)", 1010.0),
             ("fault/scattered", 1000.0),
-            ("fault/scattered (SSD tier)", 1010.0),
+            ("fault/scattered (SSD tier)", 1003.0),
         ] {
             say("rust", name, change(name, value));
         }

@@ -17,6 +17,9 @@ use vgpu_client::{Buffer, Discard, Error, Gpu, Kernel, Op, Process, BLOCK};
 /// Rounds of each workload; the first warms up and is not reported.
 pub(crate) const ROUNDS: usize = 6;
 
+/// Rounds of faults in order, whose batches differ, and with them what they cost, by twentieths.
+const IN_ORDER_ROUNDS: usize = 21;
+
 /// Which driver is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
@@ -114,19 +117,22 @@ pub(crate) fn nanoseconds(clock: ClockId) -> Result<u64> {
 
 /// Instructions of the bottom half per fault that the GPU wrote, for reads of a
 /// buffer that the CPU has just written, in order and scattered.
+///
+/// Scattered faults are as many at a time as a batch takes, 256. If there were more, the batches would depend on when
+/// the bottom half looks, and with them a fault's cost, by half.
 fn faults(driver: Driver, process: &Process, gpu: &Gpu) -> Result<()> {
     let clock = fault_clock()?;
     let data = Buffer::<u64>::managed(process, (16 * BLOCK / 8) as usize)?;
     for scattered in [false, true] {
-        let row = if scattered {
-            "fault/scattered"
+        let (row, warps, rounds) = if scattered {
+            ("fault/scattered", 8, ROUNDS)
         } else {
-            "fault/in-order"
+            ("fault/in-order", 64, IN_ORDER_ROUNDS)
         };
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             data.fill(|i| (i + round) as u64);
             let before = (gpu.stats()?.faults, nanoseconds(clock)?);
-            let op = Op::check(&data).pattern(round as u64, 1).warps(64);
+            let op = Op::check(&data).pattern(round as u64, 1).warps(warps);
             let op = if scattered { op.permuted() } else { op };
             gpu.launch(&Kernel::new().op(op))?.wait()?.ok()?;
             gpu.drain_faults()?;

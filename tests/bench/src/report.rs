@@ -120,17 +120,30 @@ impl<'a> Measured<'a> {
         least(self.values.get(&(driver, name))?)
     }
 
-    /// How far the least of a driver's two runs are apart, as a share of the lesser; none if there were no two.
+    /// The median of a driver's values; none if it has none.
+    pub fn median(&self, driver: &str, name: &str) -> Option<f64> {
+        median(self.values.get(&(driver, name))?)
+    }
+
+    /// How far the medians of a driver's two runs are apart, as a share of the lesser; none if there were no two.
     pub fn between_runs(&self, driver: &str, name: &str) -> Option<f64> {
         let values = self.values.get(&(driver, name))?;
         let (first, second) = values.split_at(values.len() / 2);
-        let (first, second) = (least(first)?, least(second)?);
+        let (first, second) = (median(first)?, median(second)?);
         Some((first - second).abs() / first.min(second))
     }
 }
 
 fn least(values: &[f64]) -> Option<f64> {
     values.iter().copied().min_by(f64::total_cmp)
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get((sorted.len() - 1) / 2)?;
+    Some((lower + upper) / 2.0)
 }
 
 fn pair(measured: &Measured<'_>) -> Result<Vec<Row>> {
@@ -173,11 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_a_driver_are_apart_by_their_least() {
-        let text =
-            "rust\ta\tn\t14\nrust\ta\tn\t10\nrust\ta\tn\t11\nrust\ta\tn\t30\nrust\tb\tn\t1\n";
-        let measured = Measured::parse(text).unwrap();
+    fn runs_of_a_driver_are_apart_by_their_medians() {
+        let values = [14, 7, 10, 11, 90, 8].map(|value| format!("rust\ta\tn\t{value}\n"));
+        let text = values.concat() + "rust\tb\tn\t1\n";
+        let measured = Measured::parse(&text).unwrap();
         assert_eq!(measured.between_runs("rust", "a"), Some(0.1));
+        assert_eq!(measured.median("rust", "a"), Some(10.5));
+        assert_eq!(measured.median("rust", "b"), Some(1.0));
+        assert_eq!(measured.median("upstream", "a"), None);
         assert_eq!(measured.between_runs("rust", "b"), None);
         assert_eq!(measured.between_runs("upstream", "a"), None);
     }

@@ -26,7 +26,7 @@ static inline void uvm_rust_set_resident_page(uvm_va_block_t *block, int nid, uv
 	uvm_va_block_cpu_set_resident_page(block, nid, page);
 }
 
-#define uvm_rust_is_resident_on		uvm_va_block_cpu_is_page_resident_on
+#define uvm_rust_resident_on(block, nid)	uvm_va_block_resident_mask_get(block, UVM_ID_CPU, nid)
 
 /* What is made resident on the host, by no eviction, may lie on any node. */
 static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)

@@ -31,7 +31,7 @@ static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 	context->make_resident.cause = UVM_MAKE_RESIDENT_CAUSE_API_MIGRATE;
 }
 
-#define uvm_rust_is_resident_on(block, nid, page)	true
+#define uvm_rust_resident_on(block, nid)	(&(block)->cpu.resident)
 
 #define uvm_rust_block_context(service_context)	(&(service_context)->block_context)
 

@@ -363,11 +363,14 @@ impl Machine for Spilling<'_> {
         // SAFETY: the block is locked and alive, and the GPUs were waited for; the mask is read. The reference ends with
         // the statement.
         unsafe {
-            bindings::uvm_seam_block_drop(block, &as_c(pages));
             let in_flight = used(self.at.known()).map(|state| state.pages.in_flight());
-            let is_freed = free_unused(block, in_flight.unwrap_or(PageMask::EMPTY));
+            let unused = unused(block, pages, in_flight.unwrap_or(PageMask::EMPTY));
+            bindings::uvm_seam_block_drop(block, &as_c(pages), !pages.is_subset(&unused));
+            for run in unused.runs() {
+                bindings::uvm_seam_host_chunk_free(block, run.first(), run.outer());
+            }
             super::block::count(block, false);
-            is_freed
+            !unused.is_empty()
         }
     }
 
@@ -484,32 +487,35 @@ impl Machine for Spilling<'_> {
     }
 }
 
-/// Frees host memory in which nothing is resident but pages `in_flight`. Returns whether there was any.
+/// The chunks of host memory that are of no use once `pages` have left it: nothing else is resident there, or `in_flight`,
+/// and nobody holds them.
 ///
 /// # Safety
 ///
 /// The block is locked and alive, and the GPUs' work on it has ended.
-unsafe fn free_unused(block: *mut uvm_va_block_struct, in_flight: PageMask) -> bool {
+unsafe fn unused(
+    block: *mut uvm_va_block_struct,
+    pages: &PageMask,
+    in_flight: PageMask,
+) -> PageMask {
     // SAFETY: by this function's contract.
     let of = unsafe { pages_of(block, null_mut()) };
-    let (mut left, kept) = (of.allocated.set(), of.host.set() | in_flight);
-    let mut is_freed = false;
+    let kept = (of.host.set() - *pages) | in_flight;
+    let (mut left, mut unused) = (of.allocated.set(), PageMask::EMPTY);
     while let Some(index) = left.next(0, true) {
         let (mut first, mut outer) = (index, index + 1);
-        // SAFETY: as above; `first` and `outer` are ours for the call. Chunks are freed whole.
-        unsafe {
-            let is_free =
-                bindings::uvm_seam_host_chunk(block, index.into(), &mut first, &mut outer);
-            let chunk = PageMask::from(Region::new(first, outer));
-            left -= chunk;
-            // A page that direct I/O holds is kept: if its data come back, they come back to this very page.
-            if is_free && !chunk.intersects(&kept) {
-                bindings::uvm_seam_host_chunk_free(block, first, outer);
-                is_freed = true;
-            }
+        // SAFETY: as above; `first` and `outer` are ours for the call.
+        let is_free =
+            unsafe { bindings::uvm_seam_host_chunk(block, index.into(), &mut first, &mut outer) };
+        // Chunks are freed whole.
+        let chunk = PageMask::from(Region::new(first, outer));
+        left -= chunk;
+        // A page that direct I/O holds is kept: if its data come back, they come back to this very page.
+        if is_free && !chunk.intersects(&kept) {
+            unused |= chunk;
         }
     }
-    is_freed
+    unused
 }
 
 /// Writes those of `pages` that the block has in host memory, for a call. Returns how many bytes the device was given
