@@ -33,6 +33,7 @@ mod lows;
 mod one;
 mod policies;
 pub mod reclaim;
+mod rings;
 mod roots;
 pub mod wait;
 
@@ -160,7 +161,7 @@ impl Queues {
 
     /// Moves `chunk` to the tail of `queue`, from wherever it was. Returns the
     /// queue it was on.
-    #[inline]
+    #[inline(always)]
     pub fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<Option<Queue>, NoSuchChunk> {
         let links = &mut *self.links;
         let (i, head) = (node_of(chunk), queue as usize);
@@ -181,15 +182,20 @@ impl Queues {
         if was.is_some() {
             unlink(links, links[i]);
         }
-        let tail = core::mem::replace(&mut links[head].prev, i as u32);
-        links[i] = Link {
-            prev: tail,
-            next: head as u32,
-        };
-        if let Some(last) = links.get_mut(tail as usize) {
-            last.next = i as u32;
-        }
+        link_last(links, i, head);
         Ok(was)
+    }
+
+    /// Moves `chunk`, which is on `queue`, to the tail of that.
+    #[inline(always)]
+    fn renew(&mut self, chunk: Chunk, queue: Queue) {
+        let links = &mut *self.links;
+        let (node, head) = (node_of(chunk), queue as usize);
+        if node >= links.len() || head >= links.len() {
+            return;
+        }
+        unlink(links, links[node]);
+        link_last(links, node, head);
     }
 
     /// Moves `chunk` to the head of the queue that it is on.
@@ -421,6 +427,19 @@ fn unlink(links: &mut [Link], Link { prev, next }: Link) {
     }
     if let Some(after) = links.get_mut(next as usize) {
         after.prev = prev;
+    }
+}
+
+/// Puts a node on the ring of `head`, in front of that. There are both nodes.
+#[inline(always)]
+fn link_last(links: &mut [Link], node: usize, head: usize) {
+    let tail = core::mem::replace(&mut links[head].prev, node as u32);
+    links[node] = Link {
+        prev: tail,
+        next: head as u32,
+    };
+    if let Some(last) = links.get_mut(tail as usize) {
+        last.next = node as u32;
     }
 }
 

@@ -12,9 +12,9 @@
 //!
 //! Locking as for [`super::Queues`]: only [`Holders::new`] allocates.
 
-use super::chains::Chains;
-use super::Chunk;
-use crate::mem::{OutOfMemory, TryVec};
+use super::rings::Rings;
+use super::{Chunk, Queue};
+use crate::mem::OutOfMemory;
 
 /// A process that uses chunks, as the caller numbers them; 0 is none.
 pub type Holder = u64;
@@ -25,87 +25,52 @@ pub(super) const LISTS: usize = 64;
 /// those that share its list.
 pub(super) const REACH: usize = 1024;
 
-/// The lists of one GPU.
-pub(super) struct Holders {
-    holders: TryVec<Holder>,
-    /// The used chunks of each process, at [`list_of`]; its discarded ones are at [`LISTS`] after that, and its unused
-    /// ones at twice as many.
-    chains: Chains,
-}
+/// The lists of one GPU: of each process's used chunks, at [`list_of`]; of its discarded ones, at [`LISTS`] after that; and
+/// of its unused ones, at twice as many.
+pub(super) struct Holders(Rings<{ 3 * LISTS }>);
 
 impl Holders {
-    /// For chunks 0 to `chunks` - 1, all of them nobody's and on no list. Takes 20 bytes
-    /// for each.
+    /// For chunks 0 to `chunks` - 1, all of them on no list. Takes 8 bytes for each.
     pub(super) fn new(chunks: u32) -> Result<Self, OutOfMemory> {
-        Ok(Self {
-            holders: TryVec::filled(chunks as usize, 0)?,
-            chains: Chains::new(3 * LISTS, chunks)?,
-        })
+        Rings::new(chunks).map(Self)
     }
 
-    /// `chunk` is `holder`'s now. It is on no list, or is appended to another one next. Returns whose it was.
-    pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) -> Holder {
-        match self.holders.get_mut(chunk as usize) {
-            Some(of) => core::mem::replace(of, holder),
-            None => holder,
-        }
-    }
-
-    /// Whose `chunk` is; 0 if nobody's.
-    pub(super) fn holder_of(&self, chunk: Chunk) -> Holder {
-        self.holders.get(chunk as usize).copied().unwrap_or(0)
-    }
-
-    /// Moves `chunk` to the tail of its holder's list of used chunks. A chunk without a holder is put
-    /// on no list: it would be in the way of the holders that share the list.
-    pub(super) fn append(&mut self, chunk: Chunk) {
-        self.append_to(0, chunk);
-    }
-
-    /// Moves `chunk` to the tail of its holder's list of discarded chunks.
-    pub(super) fn append_discarded(&mut self, chunk: Chunk) {
-        self.append_to(LISTS, chunk);
-    }
-
-    /// Moves `chunk` to the tail of its holder's list of unused chunks.
-    pub(super) fn append_unused(&mut self, chunk: Chunk) {
-        self.append_to(2 * LISTS, chunk);
-    }
-
-    fn append_to(&mut self, first: usize, chunk: Chunk) {
-        match self.holder_of(chunk) {
-            0 => self.unlink(chunk),
-            holder => self.chains.append(first + list_of(holder), chunk),
+    /// Moves `chunk` to the tail of the list of `holder`'s chunks on `queue`; of free chunks there is none. A chunk
+    /// without a holder is put on no list: it would be in the way of the holders that share the list.
+    #[inline(always)]
+    pub(super) fn append(&mut self, chunk: Chunk, holder: Holder, queue: Queue) {
+        match first_of(queue) {
+            Some(first) if holder != 0 => self.0.append(first + list_of(holder), chunk),
+            _ => self.unlink(chunk),
         }
     }
 
     /// Takes `chunk` off its list, if it is on one.
+    #[inline(always)]
     pub(super) fn unlink(&mut self, chunk: Chunk) {
-        self.chains.unlink(chunk);
+        self.0.unlink(chunk);
     }
 
-    /// The used chunks of `holder`, oldest first, within reach.
-    pub(super) fn of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
-        self.on_list(list_of(holder), holder)
+    /// The chunks on `queue` that `holder` has, and those of whoever has the same list; the oldest first, within reach.
+    pub(super) fn list(&self, queue: Queue, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
+        let list = first_of(queue).map(|first| self.0.iter(first + list_of(holder)));
+        list.into_iter().flatten().take(REACH)
     }
+}
 
-    /// The discarded chunks of `holder`, oldest first, within reach.
-    pub(super) fn discarded_of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
-        self.on_list(LISTS + list_of(holder), holder)
-    }
-
-    /// The unused chunks of `holder`, oldest first, within reach.
-    pub(super) fn unused_of(&self, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
-        self.on_list(2 * LISTS + list_of(holder), holder)
-    }
-
-    fn on_list(&self, list: usize, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
-        let near = self.chains.iter(list).take(REACH);
-        near.filter(move |&chunk| self.holder_of(chunk) == holder)
+/// The number of the first list of chunks on `queue`; free chunks have none.
+#[inline(always)]
+fn first_of(queue: Queue) -> Option<usize> {
+    match queue {
+        Queue::Free => None,
+        Queue::Used => Some(0),
+        Queue::Discarded => Some(LISTS),
+        Queue::Unused => Some(2 * LISTS),
     }
 }
 
 /// Numbers may be addresses, whose low bits are all alike.
+#[inline(always)]
 pub(super) fn list_of(holder: Holder) -> usize {
     (holder.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % LISTS
 }
@@ -120,25 +85,51 @@ mod tests {
         (1, other)
     }
 
+    /// The used chunks of `holder`, if the chunks are these holders'.
+    fn of(holders: &Holders, whose: &[Holder], holder: Holder) -> Vec<Chunk> {
+        let list = holders.list(Queue::Used, holder);
+        list.filter(|&chunk| whose[chunk as usize] == holder)
+            .collect()
+    }
+
     #[test]
     fn a_list_that_two_share_gives_each_its_own() {
         let (one, other) = two_of_one_list();
         let mut holders = Holders::new(6).unwrap();
-        for (chunk, holder) in [(0, one), (1, other), (2, one), (3, other), (4, one)] {
-            holders.give(chunk, holder);
-            holders.append(chunk);
+        let mut whose = [one, other, one, other, one];
+        for (chunk, holder) in (0..).zip(whose) {
+            holders.append(chunk, holder, Queue::Used);
         }
-        assert_eq!(holders.of(one).collect::<Vec<_>>(), [0, 2, 4]);
-        assert_eq!(holders.of(other).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(of(&holders, &whose, one), [0, 2, 4]);
+        assert_eq!(of(&holders, &whose, other), [1, 3]);
         holders.unlink(2);
-        holders.append(0);
-        assert_eq!(holders.of(one).collect::<Vec<_>>(), [4, 0]);
+        holders.append(0, one, Queue::Used);
+        assert_eq!(of(&holders, &whose, one), [4, 0]);
         holders.unlink(4);
-        assert_eq!(holders.give(4, other), one);
-        assert_eq!(holders.of(one).collect::<Vec<_>>(), [0]);
-        assert_eq!(holders.of(other).collect::<Vec<_>>(), [1, 3]);
-        holders.append(4);
-        assert_eq!(holders.of(other).collect::<Vec<_>>(), [1, 3, 4]);
+        holders.unlink(4);
+        assert_eq!(of(&holders, &whose, one), [0]);
+        assert_eq!(of(&holders, &whose, other), [1, 3]);
+        whose[4] = other;
+        holders.append(4, other, Queue::Used);
+        assert_eq!(of(&holders, &whose, other), [1, 3, 4]);
+    }
+
+    /// Each queue has a list of its own, but for the free one; nobody has none.
+    #[test]
+    fn a_chunk_is_on_the_list_of_its_queue() {
+        let mut holders = Holders::new(2).unwrap();
+        let held = [Queue::Unused, Queue::Discarded, Queue::Used];
+        let count = |holders: &Holders| held.map(|queue| holders.list(queue, 1).count());
+        for (queue, counts) in held.into_iter().zip([[1, 0, 0], [0, 1, 0], [0, 0, 1]]) {
+            holders.append(1, 1, queue);
+            assert_eq!(count(&holders), counts);
+        }
+        for (holder, queue) in [(1, Queue::Free), (0, Queue::Used)] {
+            holders.append(1, 1, Queue::Used);
+            holders.append(1, holder, queue);
+            assert_eq!(count(&holders), [0; 3]);
+        }
+        assert_eq!(holders.list(Queue::Free, 1).count(), 0);
     }
 
     #[test]
@@ -146,14 +137,12 @@ mod tests {
         let (one, other) = two_of_one_list();
         let many = REACH as u32;
         let mut holders = Holders::new(many + 2).unwrap();
-        for chunk in 0..many + 2 {
-            holders.give(chunk, if chunk + 3 < many { other } else { one });
-            holders.append(chunk);
+        let whose = |chunk| if chunk + 3 < many { other } else { one };
+        let whose: Vec<_> = (0..many + 2).map(whose).collect();
+        for (chunk, &holder) in (0..).zip(&whose) {
+            holders.append(chunk, holder, Queue::Used);
         }
-        assert_eq!(
-            holders.of(one).collect::<Vec<_>>(),
-            [many - 3, many - 2, many - 1]
-        );
+        assert_eq!(of(&holders, &whose, one), [many - 3, many - 2, many - 1]);
     }
 
     /// Pages of the kernel's memory are 4 KiB apart at least, and often neighbours.
@@ -170,11 +159,9 @@ mod tests {
     #[test]
     fn a_chunk_out_of_range_is_left_alone() {
         let mut holders = Holders::new(1).unwrap();
-        holders.give(1, 3);
-        holders.append(1);
-        holders.append(u32::MAX);
+        holders.append(1, 3, Queue::Used);
+        holders.append(u32::MAX, 3, Queue::Used);
         holders.unlink(1);
-        assert_eq!((holders.holder_of(1), holders.of(3).count()), (0, 0));
-        assert_eq!(holders.of(0).count(), 0);
+        assert_eq!(holders.list(Queue::Used, 3).count(), 0);
     }
 }

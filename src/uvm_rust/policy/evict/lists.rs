@@ -54,29 +54,48 @@ pub fn reclaimed_from(
 
 impl RootChunks {
     /// Follows a change of `chunk`.
+    #[inline(always)]
     pub fn change(&mut self, chunk: Chunk, change: Change) -> Result<(), NoSuchChunk> {
         if change != Change::Pinned && self.is_leaving(chunk) {
             self.eviction_fails(chunk);
         }
-        match change {
-            Change::Free { zeroed } => {
-                self.free(chunk);
-                self.queue_free(chunk, zeroed)?;
+        let holder = match change {
+            Change::Whole(holder) => holder,
+            Change::Stays => self.holder_of(chunk),
+            Change::Split => self.split(chunk)?,
+            Change::Free { zeroed } => return self.queue_freed(chunk, zeroed),
+            Change::Pinned => {
+                self.pin(chunk);
+                return Ok(());
             }
-            Change::Pinned => _ = self.remove(chunk),
-            Change::Whole(holder) => self.insert(chunk, holder)?,
-            Change::Stays => self.insert(chunk, self.holder_of(chunk))?,
-            Change::Split => {
-                self.used_by(chunk, 0)?;
-                self.insert(chunk, 0)?;
-            }
-        }
-        Ok(())
+        };
+        self.insert(chunk, holder)
+    }
+
+    // The next three are functions of their own, so that the most frequent changes save no registers for them.
+
+    /// The parts of `chunk` may be different processes'. Returns whose the chunk is then.
+    #[inline(never)]
+    fn split(&mut self, chunk: Chunk) -> Result<Holder, NoSuchChunk> {
+        self.used_by(chunk, 0)?;
+        Ok(0)
+    }
+
+    #[inline(never)]
+    fn queue_freed(&mut self, chunk: Chunk, zeroed: bool) -> Result<(), NoSuchChunk> {
+        self.free(chunk);
+        self.queue_free(chunk, zeroed)
+    }
+
+    #[inline(never)]
+    fn pin(&mut self, chunk: Chunk) {
+        self.remove(chunk);
     }
 
     /// The chunk to evict next, a free one if there is one. It stays on its queue until
     /// [`RootChunks::begin_eviction`], which the caller calls under the same lock. A chunk whose own state forbids the
     /// eviction leaves its queue until the PMM reports its next change.
+    #[inline]
     pub fn choose(&mut self, lists: &mut impl Lists) -> Option<Chunk> {
         self.chosen_for_owner = false;
         self.chosen = loop {
@@ -105,6 +124,7 @@ impl RootChunks {
     /// The eviction of `chunk` begins. Returns the queue that it was chosen from; `None` for a
     /// chunk that was not chosen here but asked for by its address, unless it is free: then there is
     /// nothing to evict, whoever asks.
+    #[inline(always)]
     pub fn begin_eviction(&mut self, chunk: Chunk) -> Option<Queue> {
         let chosen = self.chosen.take() == Some(chunk);
         let queue = self.remove(chunk);
@@ -114,34 +134,50 @@ impl RootChunks {
         } else {
             Leaving::Yes
         };
-        self.leaves(chunk, leaving);
         // What a process evicts for itself leaves a running kernel no more room than there was.
-        if queue == Some(Queue::Used) && !for_owner {
-            self.count_eviction(chunk);
+        self.leaves(chunk, leaving, queue == Some(Queue::Used) && !for_owner);
+        if chosen {
+            queue
+        } else {
+            queue.filter(|&queue| queue == Queue::Free)
         }
-        queue.filter(|&queue| chosen || queue == Queue::Free)
     }
 
     /// The eviction of `chunk` is over; `got` if it succeeded. The chunk is nobody's then, also if its owner has freed it
     /// meanwhile, of which no change tells. A chunk that stays has told so by a change: the next eviction of that
     /// chunk may have begun since, which this end does not concern.
     /// Returns whether the eviction made room for the chunk's own process.
+    #[inline(always)]
     pub fn eviction_over(&mut self, chunk: Chunk, got: bool) -> Result<bool, NoSuchChunk> {
-        let failed = self.has_failed(chunk);
+        let Ok(root) = self.root_mut(chunk) else {
+            return Ok(false);
+        };
+        let failed = core::mem::take(&mut root.failed);
         if failed != Leaving::No && !got {
             return Ok(failed == Leaving::ForOwner);
         }
-        self.eviction_counts(chunk, got);
-        let for_owner = self.leaves_for_owner(chunk);
-        if self.is_leaving(chunk) {
-            self.leaves(chunk, Leaving::No);
+        let leaving = self.comes_back(chunk, got);
+        if leaving != Leaving::No {
             self.evicted(chunk)?;
         }
-        Ok(for_owner)
+        Ok(leaving == Leaving::ForOwner)
     }
 
     /// Forgets the owner and the expectations of `chunk`, all contents of which are gone.
+    #[inline(always)]
     pub fn evicted(&mut self, chunk: Chunk) -> Result<(), NoSuchChunk> {
+        if self.queue_of(chunk).is_some() {
+            return self.evicted_on_queue(chunk);
+        }
+        let root = self.give(chunk, 0)?;
+        root.forget();
+        root.belongs = Queue::Used;
+        Ok(())
+    }
+
+    /// The same, of a chunk that may be evicted or is free: the report is late.
+    #[cold]
+    fn evicted_on_queue(&mut self, chunk: Chunk) -> Result<(), NoSuchChunk> {
         self.unexpect(chunk);
         self.used_by(chunk, 0)
     }

@@ -112,7 +112,7 @@ pub(super) struct Lows {
     state: State,
     places: TryVec<Place>,
     /// The used chunks of each process, by its place; those of all others behind these ([`Lows::others`]).
-    chains: Chains,
+    chains: Chains<{ PLACES + 1 }>,
     /// The time of the last use of each chunk in a list.
     times: TryVec<u64>,
     /// The time of the last use of all.
@@ -130,12 +130,12 @@ impl Lows {
         Self::with_places(chunks, PLACES)
     }
 
-    /// As [`Lows::new`], with so many places.
+    /// As [`Lows::new`], with so many places, [`PLACES`] at most.
     pub(super) fn with_places(chunks: u32, places: usize) -> Result<Self, OutOfMemory> {
         Ok(Self {
             state: State::Off,
             places: TryVec::filled(places, Place::default())?,
-            chains: Chains::new(places + 1, chunks)?,
+            chains: Chains::new(chunks)?,
             times: TryVec::filled(chunks as usize, 0)?,
             now: chunks.into(),
             before: chunks.into(),

@@ -7,8 +7,7 @@
 
 use super::holders::{list_of, REACH};
 use super::policies::{self, Used};
-use super::roots::Leaving;
-use super::{Chunk, Holder, Lists, NoSuchChunk, RootChunks};
+use super::{Chunk, Holder, Lists, NoSuchChunk, Queue, RootChunks};
 
 /// What the searches for the chunks of one process go by, or of those that have the same list.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +30,7 @@ impl RootChunks {
         if self.holder_of(chunk) != holder {
             self.unexpect(chunk);
         }
-        self.leaves(chunk, Leaving::No);
+        self.returns(chunk);
         self.used_by(chunk, holder)
     }
 
@@ -73,10 +72,10 @@ impl RootChunks {
     fn pick_of(&mut self, holder: Holder) -> Option<Chunk> {
         let search = self.searches.get_mut(list_of(holder));
         let used_first = search.is_some_and(|search| core::mem::take(&mut search.used_first));
-        let used = || policies::first_of_one(Used::all(self), self.holders().of(holder));
+        let used = || policies::first_of_one(Used::all(self), self.of(Queue::Used, holder));
         let first = used_first.then(used).flatten();
-        let unused = || self.holders().unused_of(holder).next();
-        let discarded = || self.holders().discarded_of(holder).next();
+        let unused = || self.of(Queue::Unused, holder).next();
+        let discarded = || self.of(Queue::Discarded, holder).next();
         let listed = first.or_else(unused).or_else(discarded).or_else(used);
         listed.or_else(|| self.by_number(holder))
     }
@@ -91,12 +90,10 @@ impl RootChunks {
     /// Whether `holder` has a chunk to give up that neither a running kernel has asked for nor a later one is expected to
     /// access.
     pub fn has_spare(&self, holder: Holder) -> bool {
-        let holders = self.holders();
-        let mut for_nothing = holders
-            .unused_of(holder)
-            .chain(holders.discarded_of(holder));
+        let unused = self.of(Queue::Unused, holder);
+        let mut for_nothing = unused.chain(self.of(Queue::Discarded, holder));
         for_nothing.next().is_some()
-            || policies::first_of_one(Used::all(self), holders.of(holder))
+            || policies::first_of_one(Used::all(self), self.of(Queue::Used, holder))
                 .is_some_and(|chunk| self.needed_in(chunk).is_none())
     }
 

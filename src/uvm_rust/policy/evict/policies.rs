@@ -41,6 +41,10 @@ pub trait Policy: Sized {
     /// The name by which the policy is chosen: lower case, without spaces.
     const NAME: &'static str;
 
+    /// Where all used chunks may go, the policy chooses the oldest, unless that is [`Standing::Running`] or
+    /// [`Standing::Expected`].
+    const OLDEST_UNLESS_NEEDED: bool = false;
+
     /// Makes the policy for chunks 0 to `chunks` - 1, none of which is used yet.
     fn new(chunks: u32) -> Result<Self, OutOfMemory>;
 
@@ -135,7 +139,6 @@ pub(super) fn first_of_one(used: Used<'_>, chunks: impl Iterator<Item = Chunk>) 
 }
 
 /// The chunk that the default policy chooses, whichever is in force.
-#[inline(always)]
 pub(super) fn by_default(used: Used<'_>) -> Option<Chunk> {
     lru::Lru.choose(used)
 }
@@ -167,6 +170,15 @@ impl<'a> Used<'a> {
         match self.some {
             Some(some) => some.count(),
             None => self.roots.length(Queue::Used),
+        }
+    }
+
+    /// The first of the chunks in the order in which they were last used.
+    #[inline(always)]
+    pub fn oldest(self) -> Option<Chunk> {
+        match self.some {
+            None => self.roots.queues().oldest(Queue::Used),
+            Some(_) => self.oldest_first().next(),
         }
     }
 
@@ -241,7 +253,9 @@ macro_rules! policies {
             $($(#[$when])* $variant),*
         }
 
-        /// A policy that a GPU uses, with what the policy keeps.
+        /// A policy that a GPU uses, with what the policy keeps. Its number stands apart, so that one comparison tells a
+        /// policy that keeps nothing.
+        #[repr(u32)]
         enum InForce {
             $($(#[$when])* $variant($policy)),*
         }
@@ -264,6 +278,14 @@ macro_rules! policies {
                 Ok(Self(match choice.0 {
                     $($(#[$when])* Number::$variant => InForce::$variant(<$policy>::new(chunks)?)),*
                 }))
+            }
+
+            /// What the policy in force says of the oldest chunk ([`Policy::OLDEST_UNLESS_NEEDED`]).
+            #[inline(always)]
+            pub(super) fn oldest_unless_needed(&self) -> bool {
+                match &self.0 {
+                    $($(#[$when])* InForce::$variant(_) => <$policy>::OLDEST_UNLESS_NEEDED),*
+                }
             }
 
             /// Tells the policy in force of a used chunk ([`Policy::used`]).
@@ -313,7 +335,6 @@ macro_rules! policies {
             }
 
             /// Asks the policy in force for the chunk to evict ([`Policy::choose`]).
-            #[inline(always)]
             pub(super) fn choose(&self, used: Used<'_>) -> Option<Chunk> {
                 match &self.0 {
                     $($(#[$when])* InForce::$variant(policy) => policy.choose(used)),*

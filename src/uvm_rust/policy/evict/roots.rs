@@ -22,63 +22,17 @@
 //! process that announces nothing. They do not count like those of a finished kernel, which make way for expected
 //! chunks: a kernel that goes through much memory would fault for ever on chunks that it needs at once.
 
-use super::holders::{list_of, Holder, Holders, LISTS};
+use super::holders::{Holder, Holders, LISTS};
 use super::lows::Lows;
 use super::one::Search;
 use super::policies::{self, Choice, Chooser, Standing, Used, REACH};
 use super::stats::held::Contents;
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
-
-/// How many processes can mark chunks of one GPU at a time. A further process takes the place of the one that has been
-/// there for longest, which must then register again.
-pub const OWNERS: u32 = 64;
-
-/// A process that marks chunks. Numbers are not used twice (within 2^32) by one
-/// [`RootChunks`]; 0 is none.
-pub type Owner = u32;
-
-/// The owner that expects a chunk, and the kernel up to which it does.
-#[derive(Clone, Copy, Default)]
-struct Mark {
-    owner: Owner,
-    /// A kernel's number in its owner's sequence.
-    until: u32,
-}
-
-/// The kernel that ran when a chunk was last asked for.
-#[derive(Clone, Copy, Default)]
-struct Asked {
-    owner: Owner,
-    /// The kernel's number among those that its owner has begun.
-    kernel: u32,
-}
-
-/// An owner, the process that it is, and its current kernel.
-#[derive(Clone, Copy, Default)]
-struct Present {
-    owner: Owner,
-    holder: Holder,
-    /// The previous owner among those whose processes share a list; 0 for none.
-    next: Owner,
-    /// The number of the current kernel, as far as the prefetcher has learnt. Marks are compared with it.
-    now: u32,
-    /// How many kernels the owner has begun, whether or not the prefetcher has learnt of them.
-    begun: u32,
-    /// The count of evictions when the last of these kernels began.
-    since: u64,
-}
-
-/// Whether a chunk was taken for an eviction, and has not come back since.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Leaving {
-    #[default]
-    No,
-    /// The chunk is evicted for anybody.
-    Yes,
-    /// The chunk goes because its own process wants another one.
-    ForOwner,
-}
+use owners::Present;
+pub use owners::{Owner, OWNERS};
+use root::{Asked, Mark};
+pub(super) use root::{Leaving, Root};
 
 /// The root chunks of one GPU. Locking as for [`Queues`]: only [`RootChunks::new`] and
 /// [`RootChunks::with_policy`] allocate.
@@ -86,31 +40,21 @@ pub struct RootChunks {
     queues: Queues,
     /// The policy: which used chunk is evicted first.
     policy: Chooser,
-    belongs: TryVec<Queue>,
-    /// Whether each chunk was taken for an eviction, and has not come back since.
-    leaving: TryVec<Leaving>,
+    roots: TryVec<Root>,
     /// The chunks on the used queue that pre-eviction has not passed over.
     holders: Holders,
     /// What is protected of processes' used chunks.
     lows: Lows,
-    marks: TryVec<Mark>,
-    /// For each chunk, the kernel that ran when the chunk was last asked for. It has no owner if no kernel was known, or
-    /// if nobody has asked for the chunk.
-    asked: TryVec<Asked>,
-    /// For each chunk, the mark for which a prediction brought it, until somebody asks for the chunk.
-    brought: TryVec<Mark>,
     /// The owners and the kernels that they run now, by owner modulo [`OWNERS`].
     present: TryVec<Present>,
     /// The owner that came last of those whose processes have a list, by the number of that. The others follow by
     /// [`Present::next`]; each of them is in `present`.
     owners: TryVec<Owner>,
     last_owner: Owner,
+    /// How many owners there are.
+    owners_now: u32,
     /// Evictions of used chunks that have begun, but for those that came to nothing.
     evictions: u64,
-    /// Whether an eviction of each chunk is under way that counts there.
-    counted: TryVec<bool>,
-    /// Which eviction of each chunk has failed, as a change has told, whose end is not told yet.
-    failed: TryVec<Leaving>,
     /// The default policy is asked, whichever is in force.
     by_default: bool,
     /// Chunks that may hold something at the same time.
@@ -135,19 +79,14 @@ impl RootChunks {
         Ok(Self {
             queues: Queues::new(chunks)?,
             policy: Chooser::new(choice, chunks)?,
-            belongs: TryVec::filled(chunks as usize, Queue::Used)?,
-            leaving: TryVec::filled(chunks as usize, Leaving::No)?,
+            roots: TryVec::filled(chunks as usize, Root::new())?,
             holders: Holders::new(chunks)?,
             lows: Lows::new(chunks)?,
-            marks: TryVec::filled(chunks as usize, Mark::default())?,
-            asked: TryVec::filled(chunks as usize, Asked::default())?,
-            brought: TryVec::filled(chunks as usize, Mark::default())?,
             owners: TryVec::filled(LISTS, 0)?,
             present: TryVec::filled(OWNERS as usize, Present::default())?,
             last_owner: 0,
+            owners_now: 0,
             evictions: 0,
-            counted: TryVec::filled(chunks as usize, false)?,
-            failed: TryVec::filled(chunks as usize, Leaving::No)?,
             by_default: false,
             room: chunks,
             chosen: None,
@@ -158,7 +97,7 @@ impl RootChunks {
 
     /// Notes that the contents of `chunk` changed: the chunk belongs to the tail of `queue` now.
     pub fn set(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
-        *self.belongs.get_mut(chunk as usize).ok_or(NoSuchChunk)? = queue;
+        self.root_mut(chunk)?.belongs = queue;
         match self.queues.queue_of(chunk) {
             // A pinned chunk joins its queue when it is inserted. A free chunk is empty: a late report does not change that.
             None | Some(Queue::Free) => Ok(()),
@@ -168,37 +107,78 @@ impl RootChunks {
 
     /// Notes that `chunk` may be evicted from now on, and belongs to `holder`. A chunk whose contents changed while it was
     /// pinned goes to the queue of its last [`RootChunks::set`].
+    #[inline(always)]
     pub fn insert(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
-        let queue = *self.belongs.get(chunk as usize).ok_or(NoSuchChunk)?;
-        let before = self.holders.holder_of(chunk);
-        if before != holder {
-            self.give(chunk, holder);
-            // A chunk that was evicted while its owner freed it comes back here without having been free.
-            if before != 0 {
-                self.unexpect(chunk);
-            }
-            // The owner was not known when the chunk was used. A chunk that the worker brought was not asked for.
-            if self.asked.get(chunk as usize).is_some_and(|a| a.owner == 0) {
-                self.ask(chunk, holder);
-            }
+        let root = self.root(chunk).ok_or(NoSuchChunk)?;
+        let queue = root.belongs;
+        if root.holder != holder {
+            self.comes_to(chunk, holder)?;
         }
-        self.enqueue(chunk, queue)
+        match queue {
+            Queue::Used => self.enqueue_used(chunk, holder),
+            others => self.enqueue_in(chunk, others),
+        }
+    }
+
+    /// `chunk`, which is another's so far, is `holder`'s, and may be evicted.
+    #[inline(never)]
+    fn comes_to(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
+        let before = self.holder_of(chunk);
+        let root = self.give(chunk, holder)?;
+        // A chunk that was evicted while its owner freed it comes back here without having been free.
+        if before != 0 {
+            root.forget();
+        }
+        // The owner was not known when the chunk was used. A chunk that the worker brought was not asked for.
+        if root.asked.owner == 0 {
+            let running = self.running(holder);
+            self.root_mut(chunk)?.ask(running);
+            self.policy.brings(holder, false);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn root(&self, chunk: Chunk) -> Option<&Root> {
+        self.roots.get(chunk as usize)
+    }
+
+    #[inline(always)]
+    pub(super) fn root_mut(&mut self, chunk: Chunk) -> Result<&mut Root, NoSuchChunk> {
+        self.roots.get_mut(chunk as usize).ok_or(NoSuchChunk)
     }
 
     /// Moves `chunk` to the tail of `queue`. The holder's lists keep the orders of the queues.
+    #[inline(always)]
     pub(super) fn enqueue(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
+        match queue {
+            Queue::Used => self.enqueue_used(chunk, self.holder_of(chunk)),
+            others => self.enqueue_in(chunk, others),
+        }
+    }
+
+    /// The same, of the used queue. The chunk is `holder`'s.
+    #[inline(always)]
+    fn enqueue_used(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
+        self.moves(chunk, Some(Queue::Used));
+        self.queues.enqueue(chunk, Queue::Used)?;
+        self.comes_last(chunk, holder);
+        Ok(())
+    }
+
+    /// `chunk`, which is `holder`'s, has come to the tail of the used queue.
+    #[inline(always)]
+    fn comes_last(&mut self, chunk: Chunk, holder: Holder) {
+        self.holders.append(chunk, holder, Queue::Used);
+        self.policy.used(chunk, holder);
+    }
+
+    /// The same, of another queue.
+    #[inline(never)]
+    fn enqueue_in(&mut self, chunk: Chunk, queue: Queue) -> Result<(), NoSuchChunk> {
         self.moves(chunk, Some(queue));
         let was = self.queues.enqueue(chunk, queue)?;
-        match queue {
-            Queue::Used => {
-                self.holders.append(chunk);
-                self.policy.used(chunk, self.holders.holder_of(chunk));
-                return Ok(());
-            }
-            Queue::Discarded => self.holders.append_discarded(chunk),
-            Queue::Unused => self.holders.append_unused(chunk),
-            Queue::Free => self.holders.unlink(chunk),
-        }
+        self.holders.append(chunk, self.holder_of(chunk), queue);
         if was == Some(Queue::Used) {
             self.policy.left(chunk);
         }
@@ -226,29 +206,35 @@ impl RootChunks {
         was
     }
 
-    /// The chunks of each process.
-    pub(super) fn holders(&self) -> &Holders {
-        &self.holders
+    /// The chunks of `holder` that are on `queue`, oldest first, within reach. Of the used ones, none that was passed over;
+    /// of free ones there are none.
+    pub(super) fn of(&self, queue: Queue, holder: Holder) -> impl Iterator<Item = Chunk> + '_ {
+        let list = self.holders.list(queue, holder);
+        list.filter(move |&chunk| self.holder_of(chunk) == holder)
     }
 
     /// How many chunks there are.
     pub(super) fn count(&self) -> u32 {
-        self.belongs.len() as u32
+        self.roots.len() as u32
     }
 
     /// Whether `chunk` was taken for an eviction, of which no change has told the end.
+    #[inline(always)]
     pub fn is_leaving(&self, chunk: Chunk) -> bool {
         self.leaving_of(chunk) != Leaving::No
     }
 
     /// Whether that eviction makes room for the chunk's own process ([`RootChunks::choose_of`]).
+    #[inline(always)]
     pub fn leaves_for_owner(&self, chunk: Chunk) -> bool {
         self.leaving_of(chunk) == Leaving::ForOwner
     }
 
+    #[inline(always)]
     fn leaving_of(&self, chunk: Chunk) -> Leaving {
-        let leaving = self.leaving.get(chunk as usize).copied();
-        leaving.unwrap_or_default()
+        self.root(chunk)
+            .map(|root| root.leaving)
+            .unwrap_or_default()
     }
 
     /// The chunk to reclaim next; it stays where it is.
@@ -278,8 +264,9 @@ impl RootChunks {
     }
 
     /// The process that owns `chunk`, from its allocation until it is free or evicted; 0 if several do, or none.
+    #[inline(always)]
     pub fn holder_of(&self, chunk: Chunk) -> Holder {
-        self.holders.holder_of(chunk)
+        holder_in(&self.roots, chunk)
     }
 
     /// Whose pages are resident in `chunk`, pinned or not; 0 if there are none, or several processes'. Those of a
@@ -293,10 +280,9 @@ impl RootChunks {
 
     /// What there is in `chunk`, as its last owner said; nothing in one that is being evicted.
     pub fn contents_of(&self, chunk: Chunk) -> Contents {
-        match self.belongs.get(chunk as usize) {
-            _ if self.is_leaving(chunk) => Contents::Empty,
-            Some(Queue::Used) => Contents::Data,
-            Some(Queue::Discarded) => Contents::Discarded,
+        match self.root(chunk).map(|root| (root.leaving, root.belongs)) {
+            Some((Leaving::No, Queue::Used)) => Contents::Data,
+            Some((Leaving::No, Queue::Discarded)) => Contents::Discarded,
             _ => Contents::Empty,
         }
     }
@@ -305,8 +291,7 @@ impl RootChunks {
     /// oldest that is neither expected nor the running kernel's and was not passed over, looking at so
     /// many of its chunks at most as a policy does. It stays where it is.
     pub fn pick_early(&self, holder: Holder) -> Option<Chunk> {
-        self.holders
-            .of(holder)
+        self.of(Queue::Used, holder)
             .take(REACH)
             .find(|&c| self.may_leave_early(c))
     }
@@ -320,78 +305,43 @@ impl RootChunks {
     /// nobody's: the report is late.
     #[inline(always)]
     pub fn used_by(&mut self, chunk: Chunk, holder: Holder) -> Result<(), NoSuchChunk> {
-        if self.queue_of(chunk) == Some(Queue::Free) {
+        let queue = self.queue_of(chunk);
+        if queue == Some(Queue::Free) {
             return Ok(());
         }
-        self.give(chunk, holder);
-        self.ask(chunk, holder);
-        self.set(chunk, Queue::Used)
+        let running = self.running(holder);
+        let root = self.give(chunk, holder)?;
+        root.ask(running);
+        root.belongs = Queue::Used;
+        self.policy.brings(holder, false);
+        match queue {
+            // A pinned chunk joins its queue when it is inserted.
+            None => {}
+            Some(Queue::Used) => {
+                self.moves(chunk, Some(Queue::Used));
+                self.queues.renew(chunk, Queue::Used);
+                self.comes_last(chunk, holder);
+            }
+            Some(_) => self.enqueue_used(chunk, holder)?,
+        }
+        Ok(())
     }
 
     /// Notes that `chunk` has no owner any more, and may not be evicted. The next owner starts afresh.
     pub fn free(&mut self, chunk: Chunk) {
         self.remove(chunk);
-        self.give(chunk, 0);
-        if let Some(queue) = self.belongs.get_mut(chunk as usize) {
-            *queue = Queue::Used;
+        if let Ok(root) = self.give(chunk, 0) {
+            root.belongs = Queue::Used;
+            root.forget();
         }
-        self.unexpect(chunk);
     }
 
     /// `chunk`, which [`RootChunks::pick_early`] gave for `holder`, cannot be pushed out. It is
     /// not chosen again before it was used, or pinned. Nothing happens if it is another's by
     /// now: the caller has let the lock go in between.
     pub fn pass_over(&mut self, chunk: Chunk, holder: Holder) {
-        if self.holders.holder_of(chunk) == holder {
+        if self.holder_of(chunk) == holder {
             self.holders.unlink(chunk);
-        }
-    }
-
-    /// Adds an owner, whose current kernel has number 0: the process that uses chunks as `holder`.
-    pub fn add_owner(&mut self, holder: Holder) -> Owner {
-        let owner = self.last_owner.wrapping_add(1).max(1);
-        self.last_owner = owner;
-        let place = (owner % OWNERS) as usize;
-        // The owner that had this place before goes.
-        if let Some(first) = self.present.get(place).map(|p| p.owner) {
-            self.remove_owner(first);
-        }
-        let since = self.evictions;
-        let of_list = self.owners.get_mut(list_of(holder));
-        if let (Some(p), Some(of_list)) = (self.present.get_mut(place), of_list) {
-            *p = Present {
-                owner,
-                holder,
-                next: core::mem::replace(of_list, owner),
-                now: 0,
-                begun: 0,
-                since,
-            };
-        }
-        owner
-    }
-
-    /// Removes an owner, and makes its marks void.
-    pub fn remove_owner(&mut self, owner: Owner) {
-        let Some(gone) = self.present_mut(owner).map(core::mem::take) else {
-            return;
-        };
-        let list = list_of(gone.holder);
-        let before = self.of_list(list).find(|p| p.next == owner);
-        let link = match before.map(|p| p.owner) {
-            Some(before) => self.present_mut(before).map(|p| &mut p.next),
-            None => self.owners.get_mut(list),
-        };
-        if let Some(link) = link {
-            *link = gone.next;
-        }
-    }
-
-    /// Removes all owners that are the process `holder`, which comes to the GPU, maybe once more. What it announced before
-    /// it left the GPU is over. One that was there before may have had its number, and gone without a word.
-    pub fn remove_owners_of(&mut self, holder: Holder) {
-        while let Some(owner) = self.announces(holder).map(|p| p.owner) {
-            self.remove_owner(owner);
         }
     }
 
@@ -420,62 +370,23 @@ impl RootChunks {
         self.victim().is_some_and(may_go)
     }
 
-    /// Notes that the process of an owner begins another kernel. The announcement calls this at once: otherwise chunks that
-    /// the kernel asks for would count as the last kernel's until the prefetcher learns of it. False if the owner is gone.
-    pub fn begins(&mut self, owner: Owner) -> bool {
-        let since = self.evictions;
-        let Some(p) = self.present_mut(owner) else {
-            return false;
-        };
-        (p.begun, p.since) = (p.begun.wrapping_add(1), since);
-        true
-    }
-
-    /// Notes the prefetcher's knowledge that the owner's current kernel has number `now`: marks up to earlier kernels are
-    /// void. False if the owner is gone.
-    pub fn set_now(&mut self, owner: Owner, now: u32) -> bool {
-        self.present_mut(owner).map(|p| p.now = now).is_some()
-    }
-
     /// Sets how many chunks can have contents at the same time. Without this call all can.
     pub fn set_room(&mut self, chunks: u32) {
         self.room = chunks;
     }
 
-    /// Counts an eviction of `chunk`, a used one, which begins now.
-    pub(super) fn count_eviction(&mut self, chunk: Chunk) {
-        self.evictions = self.evictions.saturating_add(1);
-        if let Some(counted) = self.counted.get_mut(chunk as usize) {
-            *counted = true;
-        }
-    }
-
-    /// The eviction of `chunk` is over, and counts no more unless it `got` the chunk.
-    pub(super) fn eviction_counts(&mut self, chunk: Chunk, got: bool) {
-        let counted = self.counted.get_mut(chunk as usize);
-        if counted.is_some_and(core::mem::take) && !got {
-            self.evictions = self.evictions.saturating_sub(1);
-        }
-    }
-
     /// The eviction of `chunk` fails: the chunk stays, and the eviction counts no more.
+    #[cold]
     pub(super) fn eviction_fails(&mut self, chunk: Chunk) {
-        let which = self.leaving_of(chunk);
-        let used = self.belongs.get(chunk as usize) == Some(&Queue::Used);
+        let Ok(root) = self.root_mut(chunk) else {
+            return;
+        };
+        let (which, used) = (root.leaving, root.belongs == Queue::Used);
+        root.failed = which;
         if which == Leaving::ForOwner && !used {
             self.used_comes_first(self.holder_of(chunk));
         }
-        self.leaves(chunk, Leaving::No);
-        self.eviction_counts(chunk, false);
-        if let Some(failed) = self.failed.get_mut(chunk as usize) {
-            *failed = which;
-        }
-    }
-
-    /// Which eviction of `chunk` has failed, as a change has told; [`Leaving::No`] if none has. The answer is given once.
-    pub(super) fn has_failed(&mut self, chunk: Chunk) -> Leaving {
-        let failed = self.failed.get_mut(chunk as usize);
-        failed.map(core::mem::take).unwrap_or_default()
+        self.comes_back(chunk, false);
     }
 
     /// Says whether the default policy is asked from now on, whichever is in force. A policy may insist on chunks whose
@@ -490,35 +401,18 @@ impl RootChunks {
             return;
         };
         if self.marked(chunk).is_none_or(|before| left > before) {
-            if let Some(mark) = self.marks.get_mut(chunk as usize) {
-                *mark = Mark { owner, until };
+            if let Ok(root) = self.root_mut(chunk) {
+                root.mark = Mark { owner, until };
             }
         }
         self.policy.expected(chunk);
     }
 
-    /// Notes that `holder` has asked for `chunk`, for the kernel that it runs, if that is known.
-    fn ask(&mut self, chunk: Chunk, holder: Holder) {
-        let running = self.announces(holder).map(|p| Asked {
-            owner: p.owner,
-            kernel: p.begun,
-        });
-        if let Some(asked) = self.asked.get_mut(chunk as usize) {
-            *asked = running.unwrap_or_default();
-        }
-        self.not_brought(chunk);
-        self.policy.brings(holder, false);
-    }
-
     /// Forgets who expects `chunk`, and which kernel has asked for it.
     pub fn unexpect(&mut self, chunk: Chunk) {
-        if let Some(mark) = self.marks.get_mut(chunk as usize) {
-            *mark = Mark::default();
+        if let Ok(root) = self.root_mut(chunk) {
+            root.forget();
         }
-        if let Some(asked) = self.asked.get_mut(chunk as usize) {
-            *asked = Asked::default();
-        }
-        self.not_brought(chunk);
     }
 
     /// Kernels until the one that needs `chunk`: until the one up to which it is expected, and 0 for what
@@ -529,6 +423,16 @@ impl RootChunks {
             Standing::Expected(kernels) => Some(kernels),
             Standing::Over | Standing::Unknown => None,
         }
+    }
+
+    /// Whether [`RootChunks::needed_in`] has a number for `chunk`.
+    #[inline(always)]
+    pub(super) fn is_needed(&self, chunk: Chunk) -> bool {
+        let owners = self
+            .root(chunk)
+            .map(|root| root.asked.owner | root.mark.owner);
+        // Most processes announce nothing.
+        owners.is_some_and(|owners| owners != 0) && self.needed_in(chunk).is_some()
     }
 
     /// How the need for `chunk` stands.
@@ -548,53 +452,26 @@ impl RootChunks {
 
     /// The owner whose current kernel has asked for `chunk`.
     fn asked_by_running(&self, chunk: Chunk) -> Option<Owner> {
-        let asked = self.asked.get(chunk as usize)?;
+        let asked = self.root(chunk)?.asked;
         let p = self.present_of(asked.owner)?;
         (p.begun == asked.kernel).then_some(p.owner)
     }
 
     /// Kernels until the one up to which `chunk` is marked as expected, if it is.
     fn marked(&self, chunk: Chunk) -> Option<u32> {
-        let mark = self.marks.get(chunk as usize)?;
+        let mark = self.root(chunk)?.mark;
         self.left(mark.owner, mark.until)
     }
 
     /// Kernels of `owner` from its current one to `until`; `None` if that is over.
+    #[inline(always)]
     fn left(&self, owner: Owner, until: u32) -> Option<u32> {
         let p = self.present_of(owner)?;
         u32::try_from(until.wrapping_sub(p.now) as i32).ok()
     }
 
-    /// Whether the current kernel of `owner` may not have had room yet for all that it needs at once.
-    fn needs_room(&self, owner: Owner) -> bool {
-        let since = self.present_of(owner).map(|p| p.since);
-        // An eviction that came to nothing may have been counted in `since`.
-        since.is_some_and(|since| self.evictions.saturating_sub(since) <= self.room.into())
-    }
-
-    fn present_of(&self, owner: Owner) -> Option<&Present> {
-        let p = self.present.get((owner % OWNERS) as usize)?;
-        (owner != 0 && p.owner == owner).then_some(p)
-    }
-
-    /// The owner whose process is `holder`, if there is one; the last that was added.
-    fn announces(&self, holder: Holder) -> Option<&Present> {
-        let mut owners = self.of_list(list_of(holder));
-        owners.find(|p| holder != 0 && p.holder == holder)
-    }
-
-    /// The owners whose processes have list number `list`, the one that came last first.
-    fn of_list(&self, list: usize) -> impl Iterator<Item = &Present> + '_ {
-        let last = self.owners.get(list).and_then(|&o| self.present_of(o));
-        core::iter::successors(last, |p| self.present_of(p.next)).take(OWNERS as usize)
-    }
-
-    fn present_mut(&mut self, owner: Owner) -> Option<&mut Present> {
-        let p = self.present.get_mut((owner % OWNERS) as usize)?;
-        (owner != 0 && p.owner == owner).then_some(p)
-    }
-
     /// The queue that `chunk` is on.
+    #[inline(always)]
     pub fn queue_of(&self, chunk: Chunk) -> Option<Queue> {
         self.queues.queue_of(chunk)
     }
@@ -610,7 +487,15 @@ impl RootChunks {
     }
 }
 
+/// Whose `chunk` is; 0 for nobody, or several.
+#[inline(always)]
+fn holder_in(roots: &[Root], chunk: Chunk) -> Holder {
+    roots.get(chunk as usize).map_or(0, |root| root.holder)
+}
+
 mod brought;
+mod owners;
 mod protect;
+mod root;
 #[cfg(test)]
 mod tests;

@@ -175,6 +175,7 @@ enum Op {
     Enqueue(Chunk, usize),
     Remove(Chunk),
     MakeOldest(Chunk),
+    Renew(Chunk),
     Take {
         patience: u32,
         expected: u64,
@@ -187,6 +188,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0..34u32, 0..4usize).prop_map(|(c, q)| Op::Enqueue(c, q)),
         1 => (0..34u32).prop_map(Op::Remove),
         1 => (0..34u32).prop_map(Op::MakeOldest),
+        1 => (0..34u32).prop_map(Op::Renew),
         2 => (0..9u32, any::<u64>(), any::<bool>())
             .prop_map(|(patience, expected, fails)| Op::Take { patience, expected, fails }),
     ]
@@ -221,6 +223,14 @@ proptest! {
                         m.0[queue as usize].push_front(c);
                     }
                     q.make_oldest(c);
+                }
+                Op::Renew(c) => {
+                    if let Some(queue) = m.remove(c) {
+                        m.0[queue as usize].push_back(c);
+                        q.renew(c, queue);
+                    } else if c >= CHUNKS {
+                        q.renew(c, Queue::Used);
+                    }
                 }
                 Op::Take { patience, expected, fails } => {
                     let soon = |c: Chunk| (expected >> c & 1 != 0).then_some(c * 7 % 5);

@@ -45,7 +45,7 @@ struct Process {
 /// The policy `fair`, with the used chunks of each process in the order of the used queue.
 pub(super) struct Fair {
     /// A list for each process, by its number.
-    chains: Chains,
+    chains: Chains<PROCESSES>,
     processes: TryVec<Process>,
     /// How often a chunk was used.
     uses: u64,
@@ -63,7 +63,7 @@ impl Policy for Fair {
             last: 0,
         };
         Ok(Self {
-            chains: Chains::new(PROCESSES, chunks)?,
+            chains: Chains::new(chunks)?,
             processes: TryVec::filled(PROCESSES, nobody)?,
             uses: 0,
             spared: spared(chunks),
@@ -93,7 +93,7 @@ impl Policy for Fair {
     }
 
     fn choose(&self, used: Used<'_>) -> Option<Chunk> {
-        let oldest = used.oldest_first().next()?;
+        let oldest = used.oldest()?;
         if used.holder_of(oldest) == 0 {
             return Some(oldest);
         }

@@ -33,10 +33,11 @@ impl Policy for Lru {
         Ok(Self)
     }
 
-    // Inlined where no chunk is protected, which then costs nothing.
-    #[inline(always)]
+    // The caller has looked at the oldest already, if all chunks may go.
+    const OLDEST_UNLESS_NEEDED: bool = true;
+
     fn choose(&self, used: Used<'_>) -> Option<Chunk> {
-        let first = used.oldest_first().next()?;
+        let first = used.oldest()?;
         let chunks = used.oldest_first().map(|c| (c, standing(used, c, first)));
         first_unspared(chunks).map(|(chunk, _)| chunk)
     }

@@ -38,7 +38,7 @@ pub(super) struct Turns {
     timeline: Timeline,
     /// The used chunks of each program, by its number, and of all others. What a program has come to in its last turn is at
     /// the tail, in the order in which it came to that first.
-    chains: Chains,
+    chains: Chains<{ PROGRAMS + 1 }>,
     /// The turn in which each used chunk was last asked for or expected.
     when: TryVec<u64>,
 }
@@ -49,7 +49,7 @@ impl Policy for Turns {
     fn new(chunks: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             timeline: Timeline::new()?,
-            chains: Chains::new(PROGRAMS + 1, chunks)?,
+            chains: Chains::new(chunks)?,
             when: TryVec::filled(chunks as usize, 0)?,
         })
     }

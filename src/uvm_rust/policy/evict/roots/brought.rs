@@ -2,37 +2,32 @@
 
 //! Chunks that a prediction brought, and which of them go before their kernel comes: prefetches in vain.
 
-use super::{Asked, Chunk, Mark, Owner, RootChunks};
+use super::{Asked, Chunk, Owner, RootChunks};
 
 impl RootChunks {
     /// Notes that `owner` has brought `chunk` on a prediction, for the kernel up to which it has just marked the chunk
     /// ([`RootChunks::expect`]): no kernel has asked for it yet.
     pub fn brought(&mut self, chunk: Chunk, owner: Owner) {
-        let at = chunk as usize;
-        let before = self.present_of(owner).map(|p| p.begun.wrapping_sub(1));
-        if let (Some(asked), Some(kernel)) = (self.asked.get_mut(at), before) {
-            *asked = Asked { owner, kernel };
+        let present = self.present_of(owner);
+        let present = present.map(|p| (p.begun.wrapping_sub(1), p.holder));
+        if let Ok(root) = self.root_mut(chunk) {
+            if let Some((kernel, _)) = present {
+                root.asked = Asked { owner, kernel };
+            }
+            if root.mark.owner == owner {
+                root.brought = root.mark;
+            }
         }
-        let mark = self.marks.get(at).filter(|mark| mark.owner == owner);
-        if let (Some(brought), Some(mark)) = (self.brought.get_mut(at), mark) {
-            *brought = *mark;
-        }
-        if let Some(holder) = self.present_of(owner).map(|p| p.holder) {
+        if let Some((_, holder)) = present {
             self.policy.brings(holder, true);
-        }
-    }
-
-    /// Somebody has asked for `chunk`, or its contents are gone.
-    pub(super) fn not_brought(&mut self, chunk: Chunk) {
-        if let Some(brought) = self.brought.get_mut(chunk as usize) {
-            *brought = Mark::default();
         }
     }
 
     /// Whether a prediction brought `chunk` for a kernel that has not begun, as far as the prefetcher has learnt, and
     /// nobody has asked for the chunk since. An eviction of it wastes the prefetch.
+    #[inline(always)]
     pub fn is_early(&self, chunk: Chunk) -> bool {
-        let brought = self.brought.get(chunk as usize);
+        let brought = self.root(chunk).map(|root| root.brought);
         let left = brought.and_then(|mark| self.left(mark.owner, mark.until));
         left.is_some_and(|kernels| kernels > 0)
     }

@@ -3,15 +3,17 @@
 //! Shares that are protected from others ([`super::super::lows`]): as the caller sets them, and what they are told of
 //! the chunks.
 
-use super::super::lows::Unprotected;
-use super::{policies, Chunk, Holder, Leaving, Queue, RootChunks, Used};
+use super::super::lows::{Lows, Unprotected};
+use super::{
+    holder_in, policies, Chunk, Holder, Leaving, NoSuchChunk, Queue, Root, RootChunks, Used,
+};
 
 impl RootChunks {
     /// Has the lows of processes heeded from now on, which takes several calls: one goes on with `most` chunks, and says
     /// whether that was all. The caller may let its lock go in between. Until then no low is in force.
     pub fn heed_lows(&mut self, most: u32) -> bool {
-        let holders = &self.holders;
-        let holder_of = |chunk| holders.holder_of(chunk);
+        let roots = &self.roots;
+        let holder_of = |chunk| holder_in(roots, chunk);
         self.lows.fill(&self.queues, holder_of, most)
     }
 
@@ -30,44 +32,78 @@ impl RootChunks {
 
     /// Goes on with that for `most` chunks, and says whether that was all. The caller may let its lock go in between.
     pub fn settle_low(&mut self, holder: Holder, most: u32) -> bool {
-        let holders = &self.holders;
-        let holder_of = |chunk| holders.holder_of(chunk);
+        let roots = &self.roots;
+        let holder_of = |chunk| holder_in(roots, chunk);
         self.lows.settle(holder, holder_of, most)
     }
 
     /// Has so few places for processes that tests fill them.
     #[cfg(test)]
     pub(in super::super) fn with_places(mut self, places: usize) -> Self {
-        let chunks = self.belongs.len() as u32;
-        self.lows = super::Lows::with_places(chunks, places).unwrap();
+        let chunks = self.count();
+        self.lows = Lows::with_places(chunks, places).unwrap();
         self
     }
 
     /// `chunk` is `holder`'s now. It is on no queue, or is enqueued next.
-    pub(super) fn give(&mut self, chunk: Chunk, holder: Holder) {
-        let before = self.holders.give(chunk, holder);
-        if self.lows.are_kept() && before != holder {
-            self.lows.gives(before, holder, self.is_leaving(chunk));
+    #[inline(always)]
+    pub(in super::super) fn give(
+        &mut self,
+        chunk: Chunk,
+        holder: Holder,
+    ) -> Result<&mut Root, NoSuchChunk> {
+        let root = self.roots.get_mut(chunk as usize).ok_or(NoSuchChunk)?;
+        if root.holder != holder {
+            let before = core::mem::replace(&mut root.holder, holder);
+            if self.lows.are_kept() {
+                let leaving = root.leaving != Leaving::No;
+                self.lows.gives(before, holder, leaving);
+            }
+        }
+        Ok(root)
+    }
+
+    /// `chunk` is taken for an eviction, `leaving`, which `counts` among those that leave a running kernel room.
+    #[inline(always)]
+    pub(in super::super) fn leaves(&mut self, chunk: Chunk, leaving: Leaving, counts: bool) {
+        if counts {
+            self.evictions = self.evictions.wrapping_add(1);
+        }
+        let Some(root) = self.roots.get_mut(chunk as usize) else {
+            return;
+        };
+        let before = core::mem::replace(&mut root.leaving, leaving);
+        root.counted |= counts;
+        if self.lows.are_kept() && before == Leaving::No {
+            self.lows.leaves(root.holder, true);
         }
     }
 
-    /// Says whether `chunk` is taken for an eviction.
-    pub(in super::super) fn leaves(&mut self, chunk: Chunk, whether: Leaving) {
-        let Some(leaving) = self.leaving.get_mut(chunk as usize) else {
-            return;
+    /// `chunk` is not taken for an eviction any more. One that has not `got` the chunk counts no more. Returns what
+    /// eviction it was.
+    #[inline(always)]
+    pub(in super::super) fn comes_back(&mut self, chunk: Chunk, got: bool) -> Leaving {
+        let Some(root) = self.roots.get_mut(chunk as usize) else {
+            return Leaving::No;
         };
-        let before = core::mem::replace(leaving, whether);
-        let (before, now) = (before != Leaving::No, whether != Leaving::No);
-        if self.lows.are_kept() && before != now {
-            self.lows.leaves(self.holders.holder_of(chunk), now);
+        if core::mem::take(&mut root.counted) && !got {
+            self.evictions = self.evictions.saturating_sub(1);
+        }
+        returns(root, &mut self.lows)
+    }
+
+    /// The same, of an eviction whose end is still to be told.
+    pub(in super::super) fn returns(&mut self, chunk: Chunk) {
+        if let Some(root) = self.roots.get_mut(chunk as usize) {
+            returns(root, &mut self.lows);
         }
     }
 
     /// `chunk` is about to come to the tail of `queue`, or to leave its queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn moves(&mut self, chunk: Chunk, queue: Option<Queue>) {
         if self.lows.are_kept() {
-            let user = (queue == Some(Queue::Used)).then(|| self.holders.holder_of(chunk));
+            let user = (queue == Some(Queue::Used)).then(|| self.holder_of(chunk));
             self.lows.moves(chunk, user, &self.queues);
         }
     }
@@ -81,22 +117,32 @@ impl RootChunks {
         self.lows.unprotected(self.length(Queue::Used))
     }
 
-    /// The used chunk that goes first. Where all may go, lows cost nothing: the compiler sees that there are none.
-    pub(super) fn choose_used(&self) -> Option<Chunk> {
-        match self.some_may_go() {
-            None => self.choose_among(Used::all(self)),
-            Some(some) => self.choose_of_some(some),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn choose_of_some(&self, some: Unprotected<'_>) -> Option<Chunk> {
-        self.choose_among(Used::of(self, some))
-    }
-
+    /// The used chunk that goes first.
     #[inline(always)]
-    fn choose_among(&self, used: Used<'_>) -> Option<Chunk> {
+    pub(super) fn choose_used(&self) -> Option<Chunk> {
+        if let Some(oldest) = self.oldest_unneeded() {
+            return Some(oldest);
+        }
+        self.choose_by_policy()
+    }
+
+    /// The oldest used chunk, if that goes first as nobody needs it. This is so most often, and costs little to find out.
+    #[inline(always)]
+    fn oldest_unneeded(&self) -> Option<Chunk> {
+        if !self.by_default && (self.lows.are_kept() || !self.policy.oldest_unless_needed()) {
+            return None;
+        }
+        let oldest = self.queues.oldest(Queue::Used)?;
+        (!self.is_needed(oldest)).then_some(oldest)
+    }
+
+    /// The same as [`RootChunks::choose_used`], by the policy in force.
+    #[inline(never)]
+    fn choose_by_policy(&self) -> Option<Chunk> {
+        let used = match self.some_may_go() {
+            None => Used::all(self),
+            Some(some) => Used::of(self, some),
+        };
         let chosen = if self.by_default {
             policies::by_default(used)
         } else {
@@ -105,6 +151,16 @@ impl RootChunks {
         // Only a chunk that may be evicted is chosen, whatever the policy says.
         chosen
             .filter(|&c| self.queue_of(c) == Some(Queue::Used) && used.may_go(c))
-            .or_else(|| used.oldest_first().next())
+            .or_else(|| used.oldest())
     }
+}
+
+/// A chunk is not taken for an eviction any more. Returns what eviction it was.
+#[inline(always)]
+fn returns(root: &mut Root, lows: &mut Lows) -> Leaving {
+    let leaving = core::mem::take(&mut root.leaving);
+    if leaving != Leaving::No && lows.are_kept() {
+        lows.leaves(root.holder, false);
+    }
+    leaving
 }

@@ -2,6 +2,7 @@
 
 //! Marks, holders, and which chunk goes.
 
+use super::super::holders::list_of;
 use super::*;
 use proptest::prelude::*;
 use std::vec::Vec;
@@ -161,7 +162,7 @@ fn a_foreign_chunk_is_no_obstacle_to_pushing_out() {
     (0..1900).for_each(|c| roots.used_by(c, theirs).unwrap());
     (1900..1903).for_each(|c| roots.used_by(c, ours).unwrap());
     for c in 0..2000 {
-        let whose = roots.holders.holder_of(c);
+        let whose = roots.holder_of(c);
         roots.insert(c, whose).unwrap();
     }
     assert_eq!(roots.pick_early(ours), Some(1900));
@@ -352,6 +353,9 @@ proptest! {
                 .or_else(|| first(|s| matches!(s, Standing::Expected(_))))
                 .or_else(|| used.first().copied());
             prop_assert_eq!(roots.pick(), victim);
+            for chunk in 0..=6 {
+                prop_assert_eq!(roots.is_needed(chunk), roots.needed_in(chunk).is_some());
+            }
             for holder in 0..3 {
                 // 0 is nobody, who pushes nothing out.
                 let early = on.iter().copied().find(|&c| {
@@ -480,11 +484,14 @@ fn an_owner_is_found_when_another_of_its_list_is_gone() {
             roots.remove_owner(owners[n]);
             left[n] = 0;
             assert_eq!(found(&roots), left);
+            let count = left.iter().filter(|&&owner| owner != 0).count();
+            assert_eq!(roots.owners_now as usize, count);
         }
         // Who comes again, and who takes the place of the first.
         let again = roots.add_owner(HOLDER);
         assert_eq!(found(&roots), [again, 0, 0]);
         (0..OWNERS).for_each(|n| _ = roots.add_owner(HOLDER + Holder::from(n)));
+        assert_eq!(roots.owners_now, OWNERS);
         assert_ne!(found(&roots)[0], again);
         assert_eq!(
             roots
