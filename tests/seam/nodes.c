@@ -311,6 +311,22 @@ static bool chunk_is(uvm_page_index_t page, u16 first, u16 outer, bool is_there)
 	return uvm_seam_host_chunk(&va_block, page, &from, &to) == is_there && from == first && to == outer;
 }
 
+/* Whether of the pages 17 and 40, which are in chunks of two nodes, @page alone is left, if somebody holds the other one's. */
+static bool is_left(uvm_page_index_t page)
+{
+	bool is_left = true;
+
+	for (int hold = 0; hold < 2; hold++) {
+		uvm_page_mask_t mask = {};
+
+		uvm_page_mask_set(&mask, 17);
+		uvm_page_mask_set(&mask, 40);
+		uvm_seam_flash_host(&va_block, (struct uvm_rust_mask *)&mask, NULL, hold);
+		is_left &= uvm_page_mask_test(&mask, page) && uvm_page_mask_test(&mask, 17) + uvm_page_mask_test(&mask, 40) == 1;
+	}
+	return is_left;
+}
+
 /* What came for the pages from @first on: which node's memory it is taken to be in, where no page is resident. */
 static bool arrives(uvm_page_index_t first, uvm_page_index_t outer, bool on_first, bool on_second)
 {
@@ -467,6 +483,13 @@ int main(void)
 	has[0] = true;
 	pages[0][0].references = 2;
 	say("a chunk that somebody holds is not for the taking", chunk_is(40, 0, 512, false));
+	say("nor one of another node that meets it, where the page is resident", chunk_is(17, 0, 512, false));
+	say("and its pages are left out, but not those of another chunk", is_left(17));
+	pages[0][0].references = 0;
+	pages[1][16].references = 2;
+	say("whichever of the two is looked at first", is_left(40));
+	say("nor one around a smaller one that somebody holds", chunk_is(40, 0, 512, false));
+	pages[1][16].references = 0;
 	say("what is resident nowhere has its memory on the first node that has some", arrives(0, 40, true, false));
 	with_all = 1;
 	say("also where that has a smaller chunk", arrives(16, 32, true, false) && arrives(0, 16, false, true) && arrives_in_turn());

@@ -226,19 +226,27 @@ uvm_prot_t uvm_va_block_page_compute_highest_permission(uvm_va_block_t *block, U
 
 bool uvm_seam_host_chunk(uvm_va_block_t *block, u32 index, u16 *first, u16 *outer)
 {
-	struct flash_memory of = {};
-	bool has_page = flash_host_page(block, index, &of);
+	bool has_page = false, is_held = false;
+	uvm_va_block_region_t region;
 	int nid;
 
 	/* Nodes' memory goes together: of chunks that meet, one holds the others, as each begins at a multiple of its size. */
 	for_each_rust_node(nid) {
 		uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, index);
-		uvm_va_block_region_t region = uvm_va_block_chunk_region(block, chunk ? uvm_cpu_chunk_get_size(chunk) : PAGE_SIZE, index);
 
+		has_page |= chunk != NULL;
+		region = uvm_va_block_chunk_region(block, chunk ? uvm_cpu_chunk_get_size(chunk) : PAGE_SIZE, index);
 		*first = min(*first, (u16)region.first);
 		*outer = max(*outer, (u16)region.outer);
 	}
-	return has_page && !of.is_held;
+	for_each_rust_node(nid)
+		for (u16 at = *first; at < *outer; at = region.outer) {
+			uvm_cpu_chunk_t *chunk = uvm_rust_cpu_chunk(block, nid, at);
+
+			region = uvm_va_block_chunk_region(block, chunk ? uvm_cpu_chunk_get_size(chunk) : PAGE_SIZE, at);
+			is_held |= chunk && flash_is_held(chunk->page, region.outer - region.first);
+		}
+	return has_page && !is_held;
 }
 
 void uvm_seam_host_chunk_free(uvm_va_block_t *block, u16 first, u16 outer)

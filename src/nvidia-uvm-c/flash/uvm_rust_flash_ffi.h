@@ -93,8 +93,8 @@ struct uvm_va_space_struct *uvm_va_block_get_va_space(struct uvm_va_block_struct
  */
 void uvm_seam_flash_host(struct uvm_va_block_struct *block, struct uvm_rust_mask *pages, struct page **held, _Bool hold);
 /*
- * The chunk of host memory that a page is in, which has pages @first to @outer - 1. Returns whether there is one, and nobody
- * holds it without a mapping.
+ * The chunks of host memory that a page is in, one of a node, with what of other nodes' meets them: pages @first to @outer - 1.
+ * Returns whether there is one for the page, and nobody holds any of them without a mapping.
  */
 _Bool uvm_seam_host_chunk(struct uvm_va_block_struct *block, __u32 index, __u16 *first, __u16 *outer);
 /* Frees host memory of which nothing is resident. The GPUs were waited for. */
@@ -113,7 +113,8 @@ void uvm_seam_block_pages(struct uvm_va_block_struct *block, struct uvm_gpu_stru
 /*
  * The first makes 1 << @order neighbouring pages; false if there is no memory, for which it @waits or does not. The
  * second gives back the references on pages, also on pages of the first, and sets each pointer to NULL; a pointer may be NULL
- * before. The third gives the bytes of a page that the first made.
+ * before. Pages that were made together are free once the last of them is given back. The third gives the bytes of a page
+ * that the first made.
  */
 _Bool uvm_seam_pages_new(struct page **of, __u32 order, _Bool account, _Bool waits);
 void uvm_seam_pages_put(struct page **of, __u32 pages);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 8f892ce46ef9276d.
+// Of headers and options 513b1545bb1389ea.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;

@@ -47,7 +47,7 @@ pub(in super::super) struct Root {
     pub(in super::super) leaving: Leaving,
     /// Which eviction has failed, as a change has told, whose end is not told yet.
     pub(in super::super) failed: Leaving,
-    /// Whether an eviction is under way that counts in [`RootChunks::evictions`].
+    /// Whether an eviction is under way that counts in [`RootChunks::evictions`](super::RootChunks::evictions).
     pub(super) counted: bool,
 }
 
