@@ -61,7 +61,7 @@ pub trait Worker {
 pub fn wake(worker: &impl Worker) {
     worker.with(|wakes| {
         if !wakes.is_ending {
-            wakes.asked += 1;
+            wakes.asked = wakes.asked.wrapping_add(1);
             worker.queue();
         }
     });

@@ -205,8 +205,10 @@ fn play(
     })?;
     let played = steps(case, workload, layout, plan, &process, &gpu);
     let after = process.flash_stats();
-    process.flash_detach()?;
+    let detached = process.flash_detach();
+    // What went wrong first says more than what could not be detached for it.
     let mut run = played?;
+    detached?;
     let after = after?;
     run.slots_leaked = u64::from(after.slots - after.free_slots);
     ensure!(run.slots_leaked == 0, "slots leak: {after:?}");
@@ -292,11 +294,11 @@ pub fn off_percent(bytes: &Bytes, predicted: &Bytes) -> f64 {
 fn in_order(asked: &[FlashRequest], done: &[FlashCompletion], before: u64) -> Result<u64> {
     let failed = done.iter().find(|one| one.status != 0);
     ensure!(failed.is_none(), "a move failed: {failed:?}");
-    let tensors: Vec<_> = asked.iter().map(|one| one.user_data).collect();
+    let planned: Vec<_> = asked.iter().map(|one| one.user_data).collect();
     let order: Vec<_> = done.iter().map(|one| one.user_data).collect();
     ensure!(
-        order == tensors,
-        "moves ended in the order {order:?}, the plan's is {tensors:?}"
+        order == planned,
+        "moves ended in the order {order:x?}, the plan's is {planned:x?} (the lower half is the tensor)"
     );
     let counted = (before + 1..).zip(done).all(|(n, one)| one.order == n);
     ensure!(counted, "moves are not numbered from {before} on: {done:?}");
@@ -391,7 +393,7 @@ impl Player<'_> {
             (What::Free | What::Discard, t) => {
                 self.live.retain(|&l| l != t);
                 // Its moves come first.
-                if self.asked.iter().any(|one| one.user_data == u64::from(t)) {
+                if self.asked.iter().any(|one| one.user_data as u32 == t) {
                     self.carry_out()?;
                 }
                 self.discard(t)?;
@@ -431,7 +433,8 @@ impl Player<'_> {
         self.asked.push(FlashRequest {
             base: self.data.address() + at,
             length,
-            user_data: t.into(),
+            // A tensor may be asked for twice at a time.
+            user_data: (self.asked.len() as u64) << 32 | u64::from(t),
             flags,
             gpu_uuid,
             ..FlashRequest::default()
@@ -619,6 +622,12 @@ mod tests {
         assert!(in_order(&asked, &done([7, 3, 7])[..2], 4).is_err());
         // Of somebody else's moves, or one that was completed before.
         assert!(in_order(&asked, &done([7, 3, 7]), 3).is_err());
+        // The same tensor twice, the other way round.
+        let asked = [7, 1 << 32 | 7].map(|user_data| FlashRequest {
+            user_data,
+            ..FlashRequest::default()
+        });
+        assert!(in_order(&asked, &done([1 << 32 | 7, 7, 0])[..2], 4).is_err());
         let mut failed = done([7, 3, 7]);
         failed[1].status = -5;
         assert!(in_order(&asked, &failed, 4).is_err());

@@ -33,6 +33,8 @@ enum Part {
     QueuesLocked,
     /// The driver's: what was asked for during a turn is not met by that turn.
     AskedBefore,
+    /// The driver's: a turn that leaves something to do looks for the end before it has the worker queued again.
+    WokenAgain,
     /// I-space: the pointer is cleared when the object goes.
     Cleared,
     /// I-space: that is done under the VA space's lock in write mode.
@@ -45,13 +47,14 @@ enum Part {
     Killed,
 }
 
-const ALL: [Part; 11] = [
+const ALL: [Part; 12] = [
     Part::Ending,
     Part::Stop,
     Part::StopWaits,
     Part::WakeLock,
     Part::QueuesLocked,
     Part::AskedBefore,
+    Part::WokenAgain,
     Part::Cleared,
     Part::WriteLock,
     Part::Unlisted,
@@ -150,13 +153,20 @@ impl Space {
             item.is_running = true;
         }
         self.used();
+        // One thing a turn, as the driver's worker ends a turn that takes long.
         let learn = || {
-            self.learnt.store(self.news.load(SeqCst), SeqCst);
-            false
+            let (learnt, news) = (self.learnt.load(SeqCst), self.news.load(SeqCst));
+            let next = learnt + u32::from(learnt < news);
+            self.learnt.store(next, SeqCst);
+            if next < news && lacks(Part::WokenAgain) {
+                self.queue();
+                return false;
+            }
+            next < news
         };
         if lacks(Part::AskedBefore) {
-            learn();
-            wakes::turn(self, || false);
+            let is_more = learn();
+            wakes::turn(self, || is_more);
         } else {
             wakes::turn(self, learn);
         }
@@ -287,6 +297,7 @@ fn faults_come_at_the_end() -> bool {
 fn its_worker_is_at_work() -> bool {
     let space = Space::made();
     space.tell();
+    space.tell();
     while_it_ends(space, [works])
 }
 
@@ -340,7 +351,12 @@ fn idle_is_who_has_learnt_all() -> bool {
         thread::spawn(move || space.works_once())
     };
     space.tell();
+    let has_learnt = space.with(|wakes| !wakes.is_idle())
+        || space.learnt.load(SeqCst) == space.news.load(SeqCst);
     works_too.join().unwrap();
+    if !has_learnt {
+        return false;
+    }
     let has_learnt = space.learnt.load(SeqCst) == space.news.load(SeqCst);
     let is_queued = space.item.lock().unwrap().is_queued;
     let is_idle = space.with(|wakes| wakes.is_idle());

@@ -12,7 +12,7 @@ use crate::setting::Setting;
 ///
 /// Their programs have one thread at a time, or compare what processes get in the end, not how their threads meet.
 /// Threads that meet in the driver are the subject of other lanes, whose guests have two CPUs: `contend`, `storms`,
-/// `hazards`, `odd-gpu`, `flash`, `kselftest`, `library`, `prefetch`, `together` and NVIDIA's ladder on our driver.
+/// `hazards`, `odd-gpu`, `flash`, `kselftest`, `library`, `prefetch`, `prefetch-overlap`, `together` and NVIDIA's ladder on our driver.
 /// `discard-two-gpus` repeats each test of `discard` on two CPUs, and so do `make test-extra` and `make test-debug`
 /// with what they have of these lanes.
 ///

@@ -197,7 +197,7 @@ fn threads_that_meet_in_the_driver_have_two_cpus() {
         "rust/library",
         "rust/prefetch",
         "rust/together",
-        "rust/overlap",
+        "rust/prefetch-overlap",
         "rust/ladder",
         "rust/discard-two-gpus",
     ] {

@@ -77,7 +77,7 @@ pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
         ),
         // A block of 2 MiB is copied for longer than the worker takes to begin the next.
         Part::vm(
-            "rust/overlap",
+            "rust/prefetch-overlap",
             &[
                 "DRIVER=rust",
                 "VIDMEM=64M",

@@ -41,6 +41,7 @@ fn beside() -> Outcome {
     let mut blocks = 0;
     for _ in 0..TIMES {
         blocks += rig.wants_all()?;
+        has_ended(&rig)?;
         rig.settle()?;
     }
     let moved = self::moved(&rig)? - moved;
@@ -116,6 +117,16 @@ fn come_among(rig: &mut Rig) -> Result<(u64, u64), Failure> {
         "the others had {batches} batches of faults while {wanted} blocks came"
     );
     Ok((moved(rig)? - before, batches))
+}
+
+/// Waits until the worker has done all that it was woken for. Its counts may stand still before, while it waits for a copy.
+fn has_ended(rig: &Rig) -> Result<(), Failure> {
+    let start = Instant::now();
+    while rig.process.prefetch_worker_is_at_work()? {
+        ensure!(start.elapsed() < PATIENCE, "the worker does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// How many blocks were prefetched for the program.
