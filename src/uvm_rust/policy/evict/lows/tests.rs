@@ -160,6 +160,25 @@ fn step() -> impl Strategy<Value = (u8, Chunk, Holder, u32)> {
     (0..24u8, 0..256u32, 1..6u64, 0..16u32)
 }
 
+/// Its process does not count as one that holds less for ever.
+#[test]
+fn a_chunk_that_is_taken_twice_leaves_once() {
+    for (low, next) in [(2, 1), (3, 4)] {
+        let mut roots = RootChunks::new(16).unwrap();
+        for chunk in 0..16 {
+            let holder = if chunk < 4 { 1 } else { 2 };
+            roots.used_by(chunk, holder).unwrap();
+            roots.change(chunk, Change::Whole(holder)).unwrap();
+        }
+        while !roots.heed_lows(7) {}
+        assert!(roots.protect(1, low, 4));
+        roots.begin_eviction(0);
+        roots.begin_eviction(0);
+        roots.eviction_over(0, true).unwrap();
+        assert_eq!(roots.choose(&mut Agrees), Some(next), "low {low}");
+    }
+}
+
 proptest! {
     #![proptest_config(crate::testing::model(1024))]
 

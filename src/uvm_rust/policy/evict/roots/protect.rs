@@ -129,7 +129,7 @@ impl RootChunks {
     /// The oldest used chunk, if that goes first as nobody needs it. This is so most often, and costs little to find out.
     #[inline(always)]
     fn oldest_unneeded(&self) -> Option<Chunk> {
-        if !self.by_default && (self.lows.are_kept() || !self.policy.oldest_unless_needed()) {
+        if self.lows.are_kept() || !self.policy.oldest_unless_needed() {
             return None;
         }
         let oldest = self.queues.oldest(Queue::Used)?;
