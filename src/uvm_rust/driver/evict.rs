@@ -193,13 +193,14 @@ pub(crate) fn guess() -> Option<Guess<'static>> {
 /// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
 pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread: Thread) -> u32 {
-    let mut for_owner = false;
+    let (mut for_owner, mut of) = (false, u32::MAX);
     {
         // The GPU may be on its way out, when RM evicts: what there is of it stays as long as the lock is held.
         let mut chunks = gpu.chunks();
         let (got, stats) = (status == status::OK, gpu.stats());
         if let (Some(queues), _) = chunks.queues() {
             for_owner = queues.eviction_over(chunk, got).unwrap_or(false);
+            of = queues.evictable();
             note_holder(queues, stats, chunk);
         }
         if let Some(gpu) = stats.filter(|_| got) {
@@ -210,11 +211,15 @@ pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread
         _ if for_owner => Ended::ForOwner,
         status::OK => Ended::Got,
         status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
-        status::IN_USE => Ended::Held,
+        status::IN_USE => Ended::Held { of },
         _ => Ended::Failed,
     };
     // Only held evictions make a row, so all others need not read the clock.
-    let at = if how == Ended::Held { time::now() } else { 0 };
+    let at = if matches!(how, Ended::Held { .. }) {
+        time::now()
+    } else {
+        0
+    };
     if reclaim_of(gpu.index()).eviction_ended(how, thread, at) {
         status::NO_MEMORY
     } else {

@@ -322,7 +322,7 @@ const OTHER: u64 = 2;
 fn gives_up(reclaim: &Reclaim, thread: u64) -> bool {
     (0..u64::from(HELD_CHUNKS)).any(|n| {
         reclaim.eviction_begins();
-        reclaim.eviction_ended(Ended::Held, thread, n * HELD_MS)
+        reclaim.eviction_ended(Ended::Held { of: u32::MAX }, thread, n * HELD_MS)
     })
 }
 

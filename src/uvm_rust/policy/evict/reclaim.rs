@@ -67,7 +67,7 @@ impl Reclaim {
                 self.failed.store(0, Ordering::Relaxed);
             }
             Ended::ForOwner => {}
-            Ended::Held | Ended::Guessed | Ended::Failed => {
+            Ended::Held { .. } | Ended::Guessed | Ended::Failed => {
                 // Nobody counts beyond that, and the number does not wrap.
                 let failed = self.failed.load(Ordering::Relaxed);
                 self.failed
@@ -214,6 +214,8 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
+    /// An eviction that left its chunk held, one of very many.
+    const HELD: Ended = Ended::Held { of: u32::MAX };
     const ME: Thread = 1;
     const OTHER: Thread = 2;
 
@@ -221,7 +223,7 @@ mod tests {
     fn give_up(reclaim: &Reclaim, thread: Thread) {
         for n in 0.. {
             reclaim.eviction_begins();
-            if reclaim.eviction_ended(Ended::Held, thread, n * HELD_MS) {
+            if reclaim.eviction_ended(HELD, thread, n * HELD_MS) {
                 return;
             }
             assert!(n < u64::from(HELD_CHUNKS) + 1, "nobody gives up");
@@ -237,7 +239,7 @@ mod tests {
         reclaim.eviction_begins();
         reclaim.eviction_ended(Ended::Failed, OTHER, 0);
         assert!(reclaim.goes_on(gains), "the other eviction");
-        reclaim.eviction_ended(Ended::Held, OTHER, 0);
+        reclaim.eviction_ended(HELD, OTHER, 0);
         assert!(!reclaim.goes_on(gains), "neither got anything");
         reclaim.eviction_begins();
         reclaim.eviction_ended(Ended::Got, OTHER, 0);
@@ -280,13 +282,13 @@ mod tests {
         }
         for n in 1..u64::from(HELD_CHUNKS) {
             reclaim.eviction_begins();
-            assert!(!reclaim.eviction_ended(Ended::Held, ME, n * 100));
+            assert!(!reclaim.eviction_ended(HELD, ME, n * 100));
         }
         reclaim.eviction_begins();
         assert!(!reclaim.eviction_ended(Ended::ForOwner, OTHER, 6400));
         assert!(reclaim.is_in_vain());
         reclaim.eviction_begins();
-        assert!(reclaim.eviction_ended(Ended::Held, ME, 6400));
+        assert!(reclaim.eviction_ended(HELD, ME, 6400));
         assert!(reclaim.given_up(ME, gains));
     }
 
@@ -347,7 +349,7 @@ mod tests {
         loop {
             held += 1;
             reclaim.eviction_begins();
-            if reclaim.eviction_ended(Ended::Held, 1 + held % 7, held * 100) {
+            if reclaim.eviction_ended(HELD, 1 + held % 7, held * 100) {
                 break;
             }
         }

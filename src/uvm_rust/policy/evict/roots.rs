@@ -485,6 +485,12 @@ impl RootChunks {
             .copied()
             .unwrap_or(0)
     }
+
+    /// How many chunks an eviction may choose from: those that are neither free nor being evicted.
+    pub fn evictable(&self) -> u32 {
+        let held = [Queue::Unused, Queue::Discarded, Queue::Used];
+        held.map(|queue| self.length(queue)).iter().sum()
+    }
 }
 
 /// Whose `chunk` is; 0 for nobody, or several.

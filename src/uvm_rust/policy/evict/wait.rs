@@ -14,7 +14,7 @@
 //!
 //! Time is in milliseconds from wherever the caller counts.
 
-/// There is no memory when so many root chunks in a row were held...
+/// There is no memory when so many root chunks in a row were held, or as many as there are...
 pub const HELD_CHUNKS: u32 = 64;
 /// ... and for so long.
 pub const HELD_MS: u64 = 3000;
@@ -33,7 +33,10 @@ pub enum Ended {
     /// The eviction got the chunk.
     Got,
     /// The chunk stays, because somebody holds pages of it.
-    Held,
+    Held {
+        /// How many root chunks an eviction may choose from.
+        of: u32,
+    },
     /// The same, and the thread allocates for a guess: it gives up at once, and tells nothing of others' waits.
     Guessed,
     /// Something else went wrong.
@@ -45,7 +48,7 @@ pub enum Ended {
 
 /// A row of evictions on one GPU, each of which left its root chunk held. All threads that evict share the row. An
 /// eviction that gets its chunk ends the row for all of them. A thread that gives up does not end the row; otherwise
-/// each thread would wait as long again.
+/// each thread would wait as long again. The next thread only looks at as many chunks once more.
 ///
 /// Locking: the caller's, one call at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,15 +73,15 @@ impl Row {
     /// Notes the end of an eviction. Returns true if its thread gives up, because there is no memory. Otherwise a
     /// thread whose chunk was held tries another chunk, which may not be held.
     pub fn ended(&mut self, how: Ended, now: u64) -> bool {
-        match how {
+        let of = match how {
             Ended::Got => {
                 self.ended = None;
                 return false;
             }
             Ended::Failed | Ended::ForOwner => return false,
             Ended::Guessed => return true,
-            Ended::Held => {}
-        }
+            Ended::Held { of } => of,
+        };
         // A row of long ago does not count.
         let goes_on = |&(_, last): &(u64, u64)| now <= last + HELD_MS;
         let first = match self.ended.filter(goes_on) {
@@ -90,7 +93,7 @@ impl Row {
         };
         self.ended = Some((first, now));
         self.held += 1;
-        if self.held < HELD_CHUNKS || now < first + HELD_MS {
+        if self.held < HELD_CHUNKS.min(of) || now < first + HELD_MS {
             return false;
         }
         self.held = 0;
@@ -226,12 +229,15 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
+    /// An eviction that left its chunk held, one of very many.
+    const HELD: Ended = Ended::Held { of: u32::MAX };
+
     /// Evictions that are held, one each so many milliseconds from `at` on; how many until
     /// somebody gives up.
     fn until_given_up(row: &mut Row, at: &mut u64, each: u64) -> u32 {
         for n in 1..100_000 {
             *at += each;
-            if row.ended(Ended::Held, *at) {
+            if row.ended(HELD, *at) {
                 return n;
             }
         }
@@ -261,6 +267,31 @@ mod tests {
         assert_eq!(until_given_up(&mut row, &mut at, 1), HELD_CHUNKS);
     }
 
+    /// Where there are few chunks, to look at each of them is enough: eight threads that all gave up after
+    /// 64 evictions took eight times as long as one.
+    #[test]
+    fn few_chunks_are_each_looked_at_once_by_who_comes_next() {
+        for of in [1, 4, HELD_CHUNKS - 1, HELD_CHUNKS, HELD_CHUNKS + 1] {
+            let mut row = Row::default();
+            let until = |row: &mut Row, at: &mut u64, each: u64| {
+                for n in 1..100_000 {
+                    *at += each;
+                    if row.ended(Ended::Held { of }, *at) {
+                        return n;
+                    }
+                }
+                panic!("nobody gives up");
+            };
+            let mut at = 0;
+            assert_eq!(until(&mut row, &mut at, 1), 3001, "the first waits as long");
+            for _ in 0..3 {
+                assert_eq!(until(&mut row, &mut at, 1), of.min(HELD_CHUNKS));
+            }
+            row.ended(Ended::Got, at);
+            assert_eq!(until(&mut row, &mut at, 1), 3001);
+        }
+    }
+
     #[test]
     fn a_row_ends_with_what_is_got_or_when_nothing_came_for_long() {
         let (mut row, mut at) = (Row::default(), 0);
@@ -272,7 +303,7 @@ mod tests {
         // Evictions of a row that has ended do not count in the next row.
         let (mut long_ago, mut later) = (Row::default(), HELD_MS + 1);
         for _ in 1..HELD_CHUNKS {
-            assert!(!long_ago.ended(Ended::Held, 0));
+            assert!(!long_ago.ended(HELD, 0));
         }
         let n = until_given_up(&mut long_ago, &mut later, 100);
         assert_eq!(n, HELD_CHUNKS);

@@ -156,7 +156,7 @@ fn what_cannot_be_evicted_makes_way_for_others() {
             }
             // A page of it is held, so that it stays.
             roots.change(chunk, Change::Whole(HOLDER)).unwrap();
-            reclaim.eviction_ended(Ended::Held, 1, tries);
+            reclaim.eviction_ended(Ended::Held { of: u32::MAX }, 1, tries);
             assert!(tries < 64, "{}", choice.name());
         };
         roots.evicted(got).unwrap();

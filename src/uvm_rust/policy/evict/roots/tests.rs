@@ -55,6 +55,19 @@ fn what_changes_while_pinned_counts_when_unpinned() {
 }
 
 #[test]
+fn an_eviction_may_choose_from_what_is_on_a_queue_and_not_free() {
+    let mut roots = evictable(4);
+    assert_eq!(roots.evictable(), 4);
+    roots.set(0, Queue::Discarded).unwrap();
+    roots.set(1, Queue::Unused).unwrap();
+    assert_eq!(roots.evictable(), 4);
+    // One is being evicted, and one is free.
+    roots.remove(1);
+    roots.free(2);
+    assert_eq!(roots.evictable(), 2);
+}
+
+#[test]
 fn what_is_expected_is_spared_until_its_kernel_has_run() {
     let mut roots = evictable(3);
     let owner = roots.add_owner(HOLDER);
