@@ -103,7 +103,7 @@ answers "which lock guards the used queue" docs/evict.md 'The queues of a GPU ch
 grep -q '`pmm->list_lock`, a spinlock' "$TOP/src/uvm_rust/policy/evict.rs"
 check "and so it does"
 answers "how an eviction policy is added" docs/your-first-policy.md 'src/uvm_rust/policy/evict/policies/mru.rs'
-answers "what happens to a page on a failed SSD read" docs/ssd.md '| a read fails | it is tried page by page, until 16 in a row have failed. A page that the device does not give is *lost for now*: it keeps its place, and whoever wants it a second later or more has it read again, and no others with it. A page that failed for want of memory, or because of a signal, does not count as lost |'
+answers "what happens to a page on a failed SSD read" docs/ssd.md '| a read fails | it is tried page by page, until 16 in a row have failed. A page that the device does not give is *lost for now*: it keeps its place. Whoever wants it a second or more after the last failed read in its va_block has it read again, and no others with it. A page that failed for want of memory, or because of a signal, does not count as lost |'
 grep -q 'fn lost(&mut self, pages: &PageMask);' "$TOP/src/uvm_rust/policy/flash/fetch.rs" && grep -q 'SIGBUS' "$TOP/tests/suite/src/bin/flash/broken.rs"
 check "and so it is, and a test sees the signal"
 answers "how one of NVIDIA's tests is run by its name" docs/testing.md 'ladder --only UVM_TEST_PAGE_TREE'
