@@ -62,9 +62,9 @@ pub mod reg {
     /// Registers that UVM writes and nothing reads (interrupts, prefetch control,
     /// runlists) start here.
     pub const SINK: u64 = 0x100;
-    /// The entries of RM's ring start here, and are so many bytes.
+    /// The entries of RM's ring of copies' faults start here.
     pub const COPY_FAULTS: u64 = 0x800;
-    /// See [`COPY_FAULTS`].
+    /// Bytes of all entries of that ring together, up to the end of the page.
     pub const COPY_FAULTS_BYTES: u64 = 0x800;
     /// Bytes of the page.
     pub const BYTES: u64 = 0x1000;
