@@ -474,6 +474,7 @@ struct vgpu_stats {
 #define VGPU_INJECT_EVICT_RANGE		5	/* RM asks UVM for vidmem @begin to @end */
 #define VGPU_INJECT_CHANNEL_ERROR	6	/* stop @handle as after a hardware error */
 #define VGPU_INJECT_SUSPEND		7	/* the system sleeps for @count ms, with all its GPUs */
+#define VGPU_INJECT_COPY		8	/* @handle's copy engine adds 1 to the word at @begin */
 
 /* struct vgpu_inject.flags */
 #define VGPU_INJECT_KEEP	(1U << 0)	/* keep evicted memory until the file closes */
@@ -489,21 +490,26 @@ struct vgpu_stats {
  * @gpu:    in: which GPU, from 0
  * @kind:   in: what goes wrong, VGPU_INJECT_*
  * @count:  in: see the kinds; for EVICT_PAGES 1 to VGPU_MAX_EVICT_PAGES, for SUSPEND
- *          1 to VGPU_MAX_SUSPEND_MS
+ *          1 to VGPU_MAX_SUSPEND_MS; for COPY 1, or 0 only to look
  * @skip:   in: PMA_FAILURE only, else 0
  * @begin:  in: EVICT_PAGES and EVICT_RANGE: first byte of vidmem, a multiple of
- *          2 MiB; else 0
+ *          2 MiB; COPY with @count 1: an address, a multiple of 4; else 0
  * @end:    in: the byte after the last one; 0 is the end of vidmem
  * @handle: in: CHANNEL_ERROR: an h_channel of any client, or VGPU_UVM_CHANNEL | n
- *          for UVM's own channel n; else 0
+ *          for UVM's own channel n; COPY: an h_channel of any client; else 0
  * @status: out: evictions: UVM's NV_STATUS, 0 when all was given; SUSPEND: what it
- *          said when it was suspended, or, if that was 0, resumed
- * @bytes:  out: evictions: bytes that UVM gave up
+ *          said when it was suspended, or, if that was 0, resumed; COPY: faults of the
+ *          channel's copies so far
+ * @bytes:  out: evictions: bytes that UVM gave up; COPY: copies that the channel has made
  *
  * Needs CAP_SYS_ADMIN (EPERM), as it is felt by every user of the GPU.
  * A full fault buffer or dropped invalidates end when their count is used up.
  * EAGAIN: an eviction, while UVM has no GPU registered; SUSPEND, while it is not
  * loaded. An eviction that UVM refuses returns 0 with @status set.
+ * COPY begins an access and returns. The access is a write to a 32 bit word, and a fault of it is not
+ * replayed: the channel's copies stand still until UVM clears its faulted bit. EINVAL: on GPUs other than
+ * Turing's, which clear it in another way. EBUSY: the channel's last copy is not over. ENOTCONN,
+ * EPIPE: as of VGPU_SUBMIT.
  * SUSPEND does what RM does when the system sleeps: users' channels are preempted,
  * UVM is suspended, and both go on after @count ms. Returns then. Memory keeps its
  * contents and the GPU its state.

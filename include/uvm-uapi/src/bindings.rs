@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 052f0cfa59b2ee59.
+// Of headers and options a3427bcf204c32e1.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -138,6 +138,7 @@ pub const VGPU_INJECT_EVICT_PAGES: u32 = 4;
 pub const VGPU_INJECT_EVICT_RANGE: u32 = 5;
 pub const VGPU_INJECT_CHANNEL_ERROR: u32 = 6;
 pub const VGPU_INJECT_SUSPEND: u32 = 7;
+pub const VGPU_INJECT_COPY: u32 = 8;
 pub const VGPU_INJECT_KEEP: u32 = 1;
 pub const VGPU_INJECT_FOREVER: i32 = -1;
 pub const VGPU_MAX_EVICT_PAGES: u32 = 1024;
@@ -1139,7 +1140,7 @@ const _: () = {
     ["Offset of field: vgpu_stats::stopped_faulting"]
         [::core::mem::offset_of!(vgpu_stats, stopped_faulting) - 344usize];
 };
-#[doc = " struct vgpu_inject - make something go wrong (VGPU_INJECT)\n @size:   in: sizeof of the caller's structure\n @flags:  in: 0 or, for the evictions, VGPU_INJECT_KEEP\n @gpu:    in: which GPU, from 0\n @kind:   in: what goes wrong, VGPU_INJECT_*\n @count:  in: see the kinds; for EVICT_PAGES 1 to VGPU_MAX_EVICT_PAGES, for SUSPEND\n          1 to VGPU_MAX_SUSPEND_MS\n @skip:   in: PMA_FAILURE only, else 0\n @begin:  in: EVICT_PAGES and EVICT_RANGE: first byte of vidmem, a multiple of\n          2 MiB; else 0\n @end:    in: the byte after the last one; 0 is the end of vidmem\n @handle: in: CHANNEL_ERROR: an h_channel of any client, or VGPU_UVM_CHANNEL | n\n          for UVM's own channel n; else 0\n @status: out: evictions: UVM's NV_STATUS, 0 when all was given; SUSPEND: what it\n          said when it was suspended, or, if that was 0, resumed\n @bytes:  out: evictions: bytes that UVM gave up\n\n Needs CAP_SYS_ADMIN (EPERM), as it is felt by every user of the GPU.\n A full fault buffer or dropped invalidates end when their count is used up.\n EAGAIN: an eviction, while UVM has no GPU registered; SUSPEND, while it is not\n loaded. An eviction that UVM refuses returns 0 with @status set.\n SUSPEND does what RM does when the system sleeps: users' channels are preempted,\n UVM is suspended, and both go on after @count ms. Returns then. Memory keeps its\n contents and the GPU its state."]
+#[doc = " struct vgpu_inject - make something go wrong (VGPU_INJECT)\n @size:   in: sizeof of the caller's structure\n @flags:  in: 0 or, for the evictions, VGPU_INJECT_KEEP\n @gpu:    in: which GPU, from 0\n @kind:   in: what goes wrong, VGPU_INJECT_*\n @count:  in: see the kinds; for EVICT_PAGES 1 to VGPU_MAX_EVICT_PAGES, for SUSPEND\n          1 to VGPU_MAX_SUSPEND_MS; for COPY 1, or 0 only to look\n @skip:   in: PMA_FAILURE only, else 0\n @begin:  in: EVICT_PAGES and EVICT_RANGE: first byte of vidmem, a multiple of\n          2 MiB; COPY with @count 1: an address, a multiple of 4; else 0\n @end:    in: the byte after the last one; 0 is the end of vidmem\n @handle: in: CHANNEL_ERROR: an h_channel of any client, or VGPU_UVM_CHANNEL | n\n          for UVM's own channel n; COPY: an h_channel of any client; else 0\n @status: out: evictions: UVM's NV_STATUS, 0 when all was given; SUSPEND: what it\n          said when it was suspended, or, if that was 0, resumed; COPY: faults of the\n          channel's copies so far\n @bytes:  out: evictions: bytes that UVM gave up; COPY: copies that the channel has made\n\n Needs CAP_SYS_ADMIN (EPERM), as it is felt by every user of the GPU.\n A full fault buffer or dropped invalidates end when their count is used up.\n EAGAIN: an eviction, while UVM has no GPU registered; SUSPEND, while it is not\n loaded. An eviction that UVM refuses returns 0 with @status set.\n COPY begins an access and returns. The access is a write to a 32 bit word, and a fault of it is not\n replayed: the channel's copies stand still until UVM clears its faulted bit. EINVAL: on GPUs other than\n Turing's, which clear it in another way. EBUSY: the channel's last copy is not over. ENOTCONN,\n EPIPE: as of VGPU_SUBMIT.\n SUSPEND does what RM does when the system sleeps: users' channels are preempted,\n UVM is suspended, and both go on after @count ms. Returns then. Memory keeps its\n contents and the GPU its state."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]

@@ -15,6 +15,7 @@
 mod bits;
 mod ce;
 mod channel;
+mod copies;
 mod counters;
 mod fault;
 mod gpu;

@@ -233,26 +233,46 @@ impl FaultBuffer {
     }
 }
 
+/// An entry of RM's: of an access of a copy engine, which is the hub's client, writes, and is not replayed.
+pub(super) fn encode_copy(
+    instance: u64,
+    va: u64,
+    kind: FaultType,
+    chip: &Personality,
+    now: u64,
+) -> [u32; 8] {
+    let (hub, enabled, valid) = (1 << 20, 1 << 30, 1 << 31);
+    let what = kind as u32 | ((Access::Write as u32) << 16) | hub | enabled | valid;
+    let engine = chip.copy_engine.unwrap_or(0);
+    words(instance, va, now, engine, what)
+}
+
 fn encode(fault: &Fault, chip: &Personality, now: u64) -> [u32; 8] {
-    let va = fault.va & !0xfff;
     let gpc = fault.utlb / UTLBS_PER_GPC;
     let client = chip.clients[(fault.utlb % UTLBS_PER_GPC) as usize];
     let replayable = (1 << 7) | (1 << 30);
     let valid = 1 << 31;
+    let what = fault.kind as u32
+        | (client << 8)
+        | ((fault.access as u32) << 16)
+        | (gpc << 24)
+        | replayable
+        | valid;
+    words(fault.instance, fault.va, now, chip.graphics_engine, what)
+}
+
+/// An entry: channel, page, time, engine, and `what` happened.
+fn words(instance: u64, va: u64, now: u64, engine: u32, what: u32) -> [u32; 8] {
+    let va = va & !0xfff;
     [
-        fault.instance as u32 & !0xfff,
-        (fault.instance >> 32) as u32,
+        instance as u32 & !0xfff,
+        (instance >> 32) as u32,
         va as u32,
         (va >> 32) as u32,
         now as u32,
         (now >> 32) as u32,
-        chip.graphics_engine,
-        fault.kind as u32
-            | (client << 8)
-            | ((fault.access as u32) << 16)
-            | (gpc << 24)
-            | replayable
-            | valid,
+        engine,
+        what,
     ]
 }
 

@@ -55,9 +55,17 @@ pub mod reg {
     pub const COUNTER_GET: u64 = 0xc0;
     /// Written up to here.
     pub const COUNTER_PUT: u64 = 0xc4;
+    /// RM's ring of copies' faults: read up to here, by RM. Both of these count on.
+    pub const COPY_FAULT_GET: u64 = 0xd0;
+    /// Written up to here.
+    pub const COPY_FAULT_PUT: u64 = 0xd4;
     /// Registers that UVM writes and nothing reads (interrupts, prefetch control,
     /// runlists) start here.
     pub const SINK: u64 = 0x100;
+    /// The entries of RM's ring of copies' faults start here.
+    pub const COPY_FAULTS: u64 = 0x800;
+    /// Bytes of all entries of that ring together, up to the end of the page.
+    pub const COPY_FAULTS_BYTES: u64 = 0x800;
     /// Bytes of the page.
     pub const BYTES: u64 = 0x1000;
 
@@ -340,11 +348,14 @@ impl<M: Machine> Gpu<M> {
     pub fn run(&mut self) -> Progress {
         let now = self.hw.m.now_ns();
         self.hw.set_time(now);
-        let any = if self.schedule.is_none() {
+        let mut any = if self.schedule.is_none() {
             self.run_in_turn()
         } else {
             self.run_adversarially(now)
         };
+        if !self.preempted {
+            any |= self.hw.run_copies();
+        }
         Progress {
             any,
             finished: core::mem::take(&mut self.hw.finished),
@@ -420,7 +431,12 @@ impl<M: Machine> Hw<M> {
 
     /// The same, of an address that page tables map.
     #[inline(never)]
-    fn locate_mapped(&mut self, i: usize, va: u64, write: bool) -> Result<(Loc, u64), Lost> {
+    pub(super) fn locate_mapped(
+        &mut self,
+        i: usize,
+        va: u64,
+        write: bool,
+    ) -> Result<(Loc, u64), Lost> {
         let space = &self.spaces[i];
         let page = if self.tlb_on {
             space.cached_page(&self.m, &mut self.hub_tlb, va)

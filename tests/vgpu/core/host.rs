@@ -121,8 +121,8 @@ impl Channel {
                 Trouble::unless_known("WFI", value, known::WFI)?;
                 hw.complete(self.id);
             }
-            // No channel of UVM's can be stopped by a fault.
-            method::NON_STALL_INTERRUPT | method::CLEAR_FAULTED => {}
+            method::NON_STALL_INTERRUPT => {}
+            method::CLEAR_FAULTED => hw.clear_faulted(value),
             method::SEM_ADDR_LO => {
                 Trouble::unless_known("SEM_ADDR_LO", value, known::SEMAPHORE_LOW)?;
             }

@@ -58,6 +58,8 @@ pub struct Personality {
     pub(super) clients: [u32; UTLBS_PER_GPC as usize],
     /// Whether the host knows Maxwell's semaphore methods.
     pub(super) old_semaphores: bool,
+    /// The MMU engine of users' copies, on a GPU of which a method clears a channel's faulted bit; others have no such copies.
+    pub(super) copy_engine: Option<u32>,
     /// Whether an invalidate says which TLBs it is for: those of the links to other GPUs, or the others.
     pub(super) invalidate_scopes: bool,
     /// Whether an acknowledged invalidate is a membar for the GPU as well, of accesses by what it
@@ -98,6 +100,7 @@ impl Personality {
         cancel_engine: mask32(6, 0),
         // Two TPCs share a µTLB.
         clients: [0, 2, 4, 6],
+        copy_engine: Some(15),
         old_semaphores: false,
         invalidate_scopes: false,
         acks_are_membars: false,
@@ -114,6 +117,7 @@ impl Personality {
         compute_class: 0xc3c0,
         uapi: 1,
         old_semaphores: true,
+        copy_engine: None,
         counter_address: CounterAddress::Physical,
         ..Self::TURING
     };
@@ -128,6 +132,7 @@ impl Personality {
         compute_class: 0xc6c0,
         uapi: 2,
         clients: [0, 1, 2, 3],
+        copy_engine: None,
         invalidate_scopes: true,
         ..Self::TURING
     };

@@ -380,6 +380,19 @@ static int evict(struct client *c, struct vgpu *g, struct vgpu_inject *in)
 	return 0;
 }
 
+/* Begins an access of a channel's copy engine, if it is asked for, and says what there was of such. */
+static int copy(struct vgpu *g, struct vgpu_inject *in)
+{
+	u64 faults;
+	int err = in->count ? vgpu_rs_copy(g->rs, in->handle, in->begin) : 0;
+
+	if (!err)
+		err = vgpu_rs_copies(g->rs, in->handle, &in->bytes, &faults);
+	if (!err)
+		in->status = faults;
+	return err;
+}
+
 static int inject(struct client *c, void __user *arg)
 {
 	struct vgpu_inject in;
@@ -391,15 +404,17 @@ static int inject(struct client *c, void __user *arg)
 	if (err)
 		return err;
 	evicts = in.kind == VGPU_INJECT_EVICT_PAGES || in.kind == VGPU_INJECT_EVICT_RANGE;
-	if (in.kind < VGPU_INJECT_DROP_INVALIDATES || in.kind > VGPU_INJECT_SUSPEND)
+	if (in.kind < VGPU_INJECT_DROP_INVALIDATES || in.kind > VGPU_INJECT_COPY)
 		return -EINVAL;
 	if (in.kind == VGPU_INJECT_SUSPEND && (!in.count || in.count > VGPU_MAX_SUSPEND_MS))
 		return -EINVAL;
 	if (in.flags & ~(evicts ? VGPU_INJECT_KEEP : 0))
 		return -EINVAL;
-	if ((in.skip && in.kind != VGPU_INJECT_PMA_FAILURE) || (!evicts && (in.begin || in.end)))
+	if (in.kind == VGPU_INJECT_COPY ? in.count > 1 || (!in.count && in.begin) : !evicts && in.begin)
 		return -EINVAL;
-	if (in.kind == VGPU_INJECT_CHANNEL_ERROR ? in.count != 0 : in.handle != 0)
+	if ((in.skip && in.kind != VGPU_INJECT_PMA_FAILURE) || (!evicts && in.end))
+		return -EINVAL;
+	if (in.kind == VGPU_INJECT_CHANNEL_ERROR ? in.count != 0 : in.handle && in.kind != VGPU_INJECT_COPY)
 		return -EINVAL;
 	g = gpu_of_index(in.gpu);
 	if (!g)
@@ -412,6 +427,8 @@ static int inject(struct client *c, void __user *arg)
 		err = evict(c, g, &in);
 	else if (in.kind == VGPU_INJECT_SUSPEND)
 		err = vgpu_suspend(in.count, &in.status);
+	else if (in.kind == VGPU_INJECT_COPY)
+		err = copy(g, &in);
 	else
 		err = vgpu_rs_inject(g->rs, in.kind, in.count, in.skip, in.handle);
 	if (err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Interrupts: while the fault buffer or the access counters' buffer holds
+ * Interrupts: while the fault buffer, the access counters' buffer or RM's ring of copies' faults holds
  * something, UVM's top half is called, again and again; in the adversarial order
  * only as long as UVM has the interrupt enabled, so that it has to enable it again.
  * Registers are memory: two writes between two looks have no order, and then UVM
@@ -50,6 +50,13 @@ static bool is_enabled(struct vgpu *g, unsigned int set, unsigned int clear, boo
 	return *on;
 }
 
+/* How many faults of users' copies RM has for UVM. Any context. */
+u32 vgpu_copy_faults(struct vgpu *g)
+{
+	return READ_ONCE(*vgpu_register(g, VGPU_REG_COPY_FAULT_PUT)) -
+	       READ_ONCE(*vgpu_register(g, VGPU_REG_COPY_FAULT_GET));
+}
+
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
 	u32 get = forget_written_bits(g);
@@ -60,7 +67,7 @@ bool vgpu_interrupt_pending(struct vgpu *g)
 	counters = is_enabled(g, VGPU_SINK_COUNTER_EN_SET, VGPU_SINK_COUNTER_EN_CLEAR,
 			      &g->counters_on);
 	spin_unlock(&g->intr_lock);
-	return (faults && get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT))) ||
+	return vgpu_copy_faults(g) || (faults && get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT))) ||
 	       (counters && READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
 			    READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT)));
 }

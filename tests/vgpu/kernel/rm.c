@@ -11,6 +11,8 @@
 #include <linux/export.h>
 #include <linux/slab.h>
 
+#include "uapi/vgpu.h"
+
 static_assert(offsetof(NvNotification, status) == VGPU_NOTIFIER_STATUS);
 static_assert(sizeof(NvNotification) == 16);
 static_assert(sizeof(NvProcessorUuid) == 16);
@@ -514,7 +516,7 @@ NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo
 	pFaultInfo->replayable.replayableFaultMask = 1;
 	pFaultInfo->replayable.bufferAddress = vgpu_rs_fault_buffer(g->rs);
 	pFaultInfo->replayable.bufferSize = g->fault_entries * VGPU_FAULT_ENTRY_BYTES;
-	pFaultInfo->nonReplayable.bufferSize = 64 * VGPU_FAULT_ENTRY_BYTES;
+	pFaultInfo->nonReplayable.bufferSize = VGPU_COPY_FAULTS * VGPU_FAULT_ENTRY_BYTES;
 	pFaultInfo->faultBufferHandle = 1;
 	vgpu_interrupt_hand_over(g, &g->faults_on);
 	return NV_OK;
@@ -530,11 +532,22 @@ NV_STATUS nvUvmInterfaceDestroyFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultI
 }
 EXPORT_SYMBOL(nvUvmInterfaceDestroyFaultInfo);
 
+/* Whose faults these are: they begin with a register of the GPU. */
+static struct vgpu *gpu_of_faults(UvmGpuFaultInfo *info)
+{
+	unsigned int i;
+
+	for (i = 1; i < vgpu_count; i++)
+		if (info->replayable.pFaultBufferGet == vgpu_register(vgpu_gpus[i], VGPU_REG_FAULT_GET))
+			return vgpu_gpus[i];
+	return vgpu_gpus[0];
+}
+
 /* Called with interrupts off: must not sleep. */
 NV_STATUS nvUvmInterfaceHasPendingNonReplayableFaults(UvmGpuFaultInfo *pFaultInfo,
 						      NvBool *hasPendingFaults)
 {
-	*hasPendingFaults = NV_FALSE;
+	*hasPendingFaults = vgpu_copy_faults(gpu_of_faults(pFaultInfo)) != 0;
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceHasPendingNonReplayableFaults);
@@ -542,7 +555,18 @@ EXPORT_SYMBOL(nvUvmInterfaceHasPendingNonReplayableFaults);
 NV_STATUS nvUvmInterfaceGetNonReplayableFaults(UvmGpuFaultInfo *pFaultInfo, void *pFaultBuffer,
 					       NvU32 *numFaults)
 {
-	*numFaults = 0;
+	struct vgpu *g = gpu_of_faults(pFaultInfo);
+	u32 *get = vgpu_register(g, VGPU_REG_COPY_FAULT_GET);
+	u32 i, n = vgpu_copy_faults(g);
+
+	/* Pairs with the emulator's release of PUT: the entries before that are written. */
+	smp_rmb();
+	for (i = 0; i < n; i++)
+		memcpy(pFaultBuffer + i * VGPU_FAULT_ENTRY_BYTES,
+		       (void *)vgpu_register(g, VGPU_REG_COPY_FAULTS) +
+		       (*get + i) % VGPU_COPY_FAULTS * VGPU_FAULT_ENTRY_BYTES, VGPU_FAULT_ENTRY_BYTES);
+	smp_store_release(get, *get + n);
+	*numFaults = n;
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetNonReplayableFaults);
@@ -550,6 +574,11 @@ EXPORT_SYMBOL(nvUvmInterfaceGetNonReplayableFaults);
 NV_STATUS nvUvmInterfaceReportNonReplayableFault(uvmGpuDeviceHandle device,
 						 const void *pFaultPacket)
 {
+	struct vgpu *g = (void *)device;
+	const u32 *words = pFaultPacket;
+
+	/* RM tears the channel down, which its instance pointer names as its handle does. It may be gone. */
+	vgpu_rs_inject(g->rs, VGPU_INJECT_CHANNEL_ERROR, 0, 0, (g->index + 1) << 28 | words[0] >> 12 | words[1] << 20);
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceReportNonReplayableFault);

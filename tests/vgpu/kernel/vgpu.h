@@ -105,6 +105,7 @@ void vgpu_deregister_uvm(void);
 int vgpu_interrupt_start(struct vgpu *g, bool hard);
 void vgpu_interrupt_stop(struct vgpu *g);
 bool vgpu_interrupt_pending(struct vgpu *g);
+u32 vgpu_copy_faults(struct vgpu *g);
 void vgpu_interrupt_hand_over(struct vgpu *g, bool *on);
 extern struct rw_semaphore vgpu_awake;
 int vgpu_suspend(unsigned int ms, u32 *status);

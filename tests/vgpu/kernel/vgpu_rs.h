@@ -22,7 +22,11 @@
 #define VGPU_REG_FAULT_PUT	0x84
 #define VGPU_REG_COUNTER_GET	0xc0
 #define VGPU_REG_COUNTER_PUT	0xc4
+#define VGPU_REG_COPY_FAULT_GET	0xd0
+#define VGPU_REG_COPY_FAULT_PUT	0xd4
 #define VGPU_REG_SINK		0x100
+#define VGPU_REG_COPY_FAULTS	0x800
+#define VGPU_COPY_FAULTS	64
 
 /* From there on, in words: the registers of interrupts and of the prefetch control. */
 #define VGPU_SINK_FAULT_INTR		0
@@ -160,6 +164,9 @@ int vgpu_rs_wait(struct vgpu_rs *rs, u32 h_client, struct vgpu_wait *wait, unsig
 /* @counters: those of struct vgpu_stats, in order. */
 void vgpu_rs_stats(struct vgpu_rs *rs, u64 *counters);
 int vgpu_rs_inject(struct vgpu_rs *rs, u32 kind, u64 count, u64 skip, u32 handle);
+/* Has a channel's copy engine access @va; and what such an engine has done. */
+int vgpu_rs_copy(struct vgpu_rs *rs, u32 h_channel, u64 va);
+int vgpu_rs_copies(struct vgpu_rs *rs, u32 h_channel, u64 *made, u64 *faults);
 int vgpu_rs_translate(struct vgpu_rs *rs, u32 h_client, struct vgpu_translate *translate);
 
 /* What C does for Rust. */

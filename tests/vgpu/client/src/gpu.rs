@@ -295,6 +295,32 @@ impl Channel {
         self.handle
     }
 
+    fn copies_with(&self, count: u64, begin: u64) -> Result<Copies> {
+        let told = self.vgpu.inject(vgpu::Inject {
+            gpu: (self.handle >> 28) - 1,
+            kind: vgpu::INJECT_COPY,
+            handle: self.handle,
+            count,
+            begin,
+            ..Default::default()
+        })?;
+        Ok(Copies {
+            made: told.bytes,
+            faults: told.status,
+        })
+    }
+
+    /// Has the channel's copy engine add 1 to the 32-bit word at `va`, and returns without waiting for that. EBUSY: the last
+    /// one is not over.
+    pub fn copy(&self, va: u64) -> Result<Copies> {
+        self.copies_with(1, va)
+    }
+
+    /// What the channel's copy engine has done so far.
+    pub fn copies(&self) -> Result<Copies> {
+        self.copies_with(0, 0)
+    }
+
     /// Queues a kernel, and returns without waiting for it.
     pub fn launch(&self, kernel: &Kernel) -> Result<Launch<'_>> {
         let mut submit = vgpu::Submit {
@@ -312,6 +338,15 @@ impl Channel {
             fence: submit.fence,
         })
     }
+}
+
+/// What a channel's copy engine has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Accesses that are over.
+    pub made: u64,
+    /// Faults of accesses, none of which is replayed.
+    pub faults: u32,
 }
 
 /// A kernel that was queued. Dropping it does not stop the kernel.

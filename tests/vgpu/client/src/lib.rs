@@ -52,7 +52,7 @@ pub use events::{Cause, Event, EventCounts, EventQueue};
 pub use facts::{Fact, Facts};
 pub use ffi::{raw_ioctl, BadPointer};
 pub use flash::{Flash, FlashStats};
-pub use gpu::{Channel, Gpu, Launch, VaSpace, Vgpu};
+pub use gpu::{Channel, Copies, Gpu, Launch, VaSpace, Vgpu};
 pub use idle::Idle;
 pub use kernel::{Kernel, Op, Outcome, Report};
 pub use layout::{c_check_program, Layout};

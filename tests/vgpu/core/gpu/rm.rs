@@ -9,6 +9,7 @@ use crate::emu::channel::Channel;
 use crate::emu::machine::Loc;
 use crate::emu::machine::Machine;
 use crate::emu::machine::Slot;
+use crate::emu::sm::UserChannel;
 use crate::emu::space::AddressSpace;
 use crate::emu::walk::Pdb;
 use crate::emu::ChannelId;
@@ -196,9 +197,13 @@ impl<M: Machine> Gpu<M> {
         Ok(())
     }
 
-    /// Empties the fault buffer: UVM takes it over.
+    /// Empties the fault buffer, and RM's ring of copies' faults: UVM takes them over.
     pub fn reset_faults(&mut self) -> Result<(), Error> {
-        self.hw.faults.reset(&self.hw.m).map_err(|_| Error::Invalid)
+        self.hw
+            .faults
+            .reset(&self.hw.m)
+            .and_then(|()| self.hw.reset_copy_faults())
+            .map_err(|_| Error::Invalid)
     }
 
     /// Empties the access counters' buffer: UVM takes it over.
@@ -270,7 +275,11 @@ impl<M: Machine> Gpu<M> {
         Ok(())
     }
 
-    pub(super) fn find_user(&self, h_channel: u32) -> Result<usize, Error> {
+    pub(in crate::emu) fn user_mut(&mut self, i: usize) -> &mut UserChannel {
+        &mut self.hw.users[i]
+    }
+
+    pub(in crate::emu) fn find_user(&self, h_channel: u32) -> Result<usize, Error> {
         let found = self.hw.users.iter().position(|u| u.h_channel == h_channel);
         found.ok_or(Error::NotFound)
     }

@@ -40,19 +40,19 @@ pub(crate) fn config() -> Config {
 }
 
 const CLIENT: u32 = 7;
-const VA: u64 = 0x7000_0000_0000;
+pub(crate) const VA: u64 = 0x7000_0000_0000;
 
 /// A GPU with a user's channel that is bound.
-struct Bench {
-    gpu: Gpu<Fake>,
+pub(crate) struct Bench {
+    pub(crate) gpu: Gpu<Fake>,
     tables: Tables,
     space: SpaceId,
     h_vaspace: u32,
-    h_channel: u32,
+    pub(crate) h_channel: u32,
 }
 
 impl Bench {
-    fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         let mut gpu = Gpu::new(Fake::new(config.vidmem_bytes, 4 << 20), config).unwrap();
         let tables = Tables::new(4 << 20, SYSMEM + (1 << 20), false);
         // Tables want zeroed memory.
@@ -72,7 +72,7 @@ impl Bench {
     }
 
     /// Maps a page as a driver does, which invalidates after every change of an entry.
-    fn map(&mut self, va: u64, to: Loc, flags: u64) {
+    pub(crate) fn map(&mut self, va: u64, to: Loc, flags: u64) {
         self.tables.map(&self.gpu.hw.m, va, Size::Small, to, flags);
         self.gpu.hw.invalidate(&Invalidate::all(None));
     }
@@ -92,13 +92,18 @@ impl Bench {
     }
 
     /// Runs until nothing goes on.
-    fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         for _ in 0..10_000 {
             if !self.gpu.run().any {
                 return;
             }
         }
         panic!("goes on for ever");
+    }
+
+    /// UVM's part: the method that clears a channel's faulted bit.
+    pub(crate) fn clear_faulted(&mut self, value: u32) {
+        self.gpu.hw.clear_faulted(value);
     }
 
     fn result(&self, fence: u64) -> Option<Outcome> {

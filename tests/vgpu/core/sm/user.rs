@@ -5,6 +5,7 @@
 use core::mem::take;
 
 use super::launch::Launch;
+use crate::emu::copies::Copies;
 use crate::emu::fault::Access;
 use crate::emu::gpu::Error;
 use crate::emu::kernel::Kind;
@@ -45,6 +46,7 @@ pub struct UserChannel {
     /// The user has not destroyed it.
     pub(in crate::emu) owned: bool,
     pub(in crate::emu) stopped: bool,
+    pub(in crate::emu) copies: Copies,
     pub(super) queue: TryVec<Launch>,
     pub(super) running: Option<Launch>,
     next_fence: u64,
@@ -66,6 +68,7 @@ impl UserChannel {
             retained: 0,
             owned: true,
             stopped: false,
+            copies: Copies::default(),
             queue: TryVec::with_capacity(MAX_QUEUED)?,
             running: None,
             next_fence: 1,
@@ -144,6 +147,7 @@ impl UserChannel {
     /// Stops all kernels, for good, and counts them.
     pub(in crate::emu) fn stop(&mut self, stats: &mut Stats) {
         self.stopped = true;
+        self.copies.stop();
         if let Some(r) = self.running.take() {
             stats.stopped_faulting += u64::from(r.warps.iter().any(|w| w.waiting != 0));
             self.finish(

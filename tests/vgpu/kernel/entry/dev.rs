@@ -213,6 +213,36 @@ unsafe extern "C" fn vgpu_rs_inject(
 
 /// # Safety
 ///
+/// I-own.
+#[no_mangle]
+unsafe extern "C" fn vgpu_rs_copy(device: *const Device, h_channel: u32, va: u64) -> c_int {
+    // SAFETY: I-own.
+    unsafe { call(device, |g| g.copy(h_channel, va)) }
+}
+
+/// # Safety
+///
+/// I-own, I-call.
+#[no_mangle]
+unsafe extern "C" fn vgpu_rs_copies(
+    device: *const Device,
+    h_channel: u32,
+    made: *mut u64,
+    faults: *mut u64,
+) -> c_int {
+    // SAFETY: I-own.
+    match unsafe { with(device, |g| g.copies(h_channel)) } {
+        Ok(copies) => {
+            // SAFETY: I-call.
+            unsafe { (*made, *faults) = copies };
+            0
+        }
+        Err(e) => errno(e).to_errno(),
+    }
+}
+
+/// # Safety
+///
 /// I-own, I-call.
 #[no_mangle]
 unsafe extern "C" fn vgpu_rs_translate(

@@ -8,6 +8,7 @@
 mod again;
 mod broken;
 mod copies;
+mod copying;
 mod demo;
 mod failures;
 mod interface;
@@ -187,6 +188,7 @@ fn main() -> ExitCode {
     paths::run(&mut suite);
     queue::run(&mut suite);
     copies::run(&mut suite);
+    copying::run(&mut suite);
     tenants::run(&mut suite);
     waits::run(&mut suite);
     overlap::run(&mut suite);

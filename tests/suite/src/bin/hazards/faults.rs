@@ -10,7 +10,7 @@ use vgpu_client::{driver_version, Buffer, Kernel, Op, Outcome as Ended};
 use crate::{start, still_works, NONE, WORDS};
 
 /// Below where anything is ever mapped.
-const NOWHERE: u64 = 0x1000_0000;
+pub(crate) const NOWHERE: u64 = 0x1000_0000;
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("fatal: access where nothing is mapped", NONE, nowhere);

@@ -3,6 +3,7 @@
 //! must end as documented, and hurt nobody else.
 
 mod charge;
+mod copying;
 mod faults;
 mod forked;
 mod half_way;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
     }
     let mut suite = Suite::new("hazards", only);
     faults::run(&mut suite);
+    copying::run(&mut suite);
     inject::run(&mut suite);
     migrate::run(&mut suite);
     notifier::run(&mut suite);

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! Faults of users' copy engines, which nobody replays: upstream services one after the other, and then clears the faulted bit
+//! of the channel, or kills it.
+
+use std::time::{Duration, Instant};
+
+use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use vgpu_client::vgpu::PERSONALITY_TURING;
+use vgpu_client::{Buffer, Channel, Copies, Gpu, Kernel, Op, Process, PAGE};
+
+use crate::faults::NOWHERE;
+use crate::{start, still_works, NONE, WORDS};
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test("copying: a page that a CPU has written", NONE, || {
+        written(true)
+    });
+    suite.test(
+        "copying: ordinary memory that a CPU has written",
+        NONE,
+        || written(false),
+    );
+    suite.test(
+        "copying: many channels fault while kernels do, in two processes",
+        NONE,
+        many,
+    );
+    suite.test(
+        "fatal: a copy engine's access where nothing is mapped",
+        NONE,
+        nowhere,
+    );
+}
+
+const WORDS_OF_PAGE: usize = PAGE as usize / 8;
+/// How long a copy may take. A machine with other work is slow.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process with a GPU whose copy engines fault; `None`: they do not.
+fn faulting() -> Result<Option<(Process, Gpu)>, Failure> {
+    let (process, gpu) = start()?;
+    let faults = gpu.info().personality == PERSONALITY_TURING;
+    Ok(faults.then_some((process, gpu)))
+}
+
+/// Waits until a channel's copies are so.
+fn until(channel: &Channel, so: impl Fn(&Copies) -> bool) -> Result<Copies, Failure> {
+    let start = Instant::now();
+    loop {
+        let copies = channel.copies()?;
+        if so(&copies) {
+            return Ok(copies);
+        }
+        ensure!(start.elapsed() < PATIENCE, "{copies:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Has a channel's copy engine add 1 to the second word of each of `pages`, one after the other.
+fn add(channel: &Channel, buffer: &Buffer<u64>, pages: &[usize]) -> Result<Copies, Failure> {
+    let before = channel.copies()?.made;
+    for (done, page) in (1..).zip(pages) {
+        channel.copy(buffer.address() + *page as u64 * PAGE + 8)?;
+        until(channel, |copies| copies.made == before + done)?;
+    }
+    Ok(channel.copies()?)
+}
+
+/// All words are as they were written, from `first` on, and 1 was added in `pages`.
+fn added(buffer: &Buffer<u64>, first: u64, pages: &[usize]) -> Result<(), Failure> {
+    let one = |i: usize| i % WORDS_OF_PAGE == 1 && pages.contains(&(i / WORDS_OF_PAGE));
+    let wrong = buffer.first_other(|i| first + i as u64 + u64::from(one(i)));
+    ensure!(wrong.is_none(), "(word, value) is {wrong:x?}");
+    Ok(())
+}
+
+fn written(managed: bool) -> Outcome {
+    let Some((process, gpu)) = faulting()? else {
+        skip!("copy engines of this GPU do not fault");
+    };
+    if !managed && !process.has_hmm()? {
+        skip!("this driver or kernel has no HMM");
+    }
+    let buffer = match managed {
+        true => Buffer::<u64>::managed(&process, WORDS)?,
+        false => Buffer::<u64>::ordinary(WORDS)?,
+    };
+    buffer.fill(|i| 100 + i as u64);
+    let pages = [511, 0, 7];
+    let copies = add(gpu.channel(), &buffer, &pages)?;
+    ensure!(copies.faults > 0, "no copy faulted: {copies:?}");
+    added(&buffer, 100, &pages)?;
+    // Once more, as the CPU has the pages now.
+    buffer.fill(|i| 200 + i as u64);
+    let again = add(gpu.channel(), &buffer, &pages)?;
+    ensure!(again.faults > copies.faults, "no copy faulted: {again:?}");
+    added(&buffer, 200, &pages)?;
+    Ok(Pass::Ok)
+}
+
+/// No fault of a batch is forgotten, and none goes to another's channel.
+fn many() -> Outcome {
+    const CHANNELS: usize = 8;
+    const ROUNDS: usize = 16;
+    let (Some(one), Some(other)) = (faulting()?, faulting()?) else {
+        skip!("copy engines of this GPU do not fault");
+    };
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (process, gpu) in [&one, &other] {
+            for n in 0..CHANNELS {
+                threads.push(scope.spawn(move || -> Result<(), Failure> {
+                    let first = (n as u64 + 1) << 32;
+                    let channel = gpu.new_channel()?;
+                    let buffer = Buffer::<u64>::managed(process, WORDS)?;
+                    buffer.fill(|i| first + i as u64);
+                    let pages: Vec<_> = (0..ROUNDS).map(|round| round * 31).collect();
+                    let read = Op::check(&buffer).pattern(first, 1).warps(4);
+                    channel.launch(&Kernel::new().op(read))?.wait()?.ok()?;
+                    // The CPU takes the pages back.
+                    added(&buffer, first, &[])?;
+                    add(&channel, &buffer, &pages)?;
+                    added(&buffer, first, &pages)
+                }));
+            }
+        }
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    still_works(&one.0, &one.1)?;
+    still_works(&other.0, &other.1)?;
+    Ok(Pass::Ok)
+}
+
+/// UVM gives the fault back to RM, which stops the channel, and no other.
+fn nowhere() -> Outcome {
+    let Some((process, gpu)) = faulting()? else {
+        skip!("copy engines of this GPU do not fault");
+    };
+    let (other_process, other_gpu) = start()?;
+    let buffer = Buffer::<u64>::managed(&process, WORDS)?;
+    buffer.fill(|i| i as u64);
+    let victim = gpu.new_channel()?;
+    victim.copy(NOWHERE)?;
+    let start = Instant::now();
+    loop {
+        let write = Op::write(&buffer).pattern(5, 1);
+        let launch = victim.launch(&Kernel::new().op(write));
+        if launch.and_then(|launch| launch.wait()?.ok()).is_err() {
+            break;
+        }
+        ensure!(start.elapsed() < PATIENCE, "the channel goes on");
+    }
+    let copies = victim.copies()?;
+    ensure!(copies.made == 0 && copies.faults == 1, "{copies:?}");
+    let copies = add(
+        other_gpu.channel(),
+        &Buffer::<u64>::managed(&other_process, WORDS)?,
+        &[3],
+    )?;
+    ensure!(copies.made == 1, "{copies:?}");
+    still_works(&process, &gpu)?;
+    still_works(&other_process, &other_gpu)?;
+    Ok(Pass::Ok)
+}
