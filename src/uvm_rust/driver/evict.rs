@@ -55,9 +55,8 @@ pub(crate) fn queued(gpu: GpuHandle<'_>, out: &mut [u64; bindings::UVM_RUST_QUEU
         *out = chunks.length(queue, u32::MAX).into();
     }
     if let (true, (Some(queues), lists)) = (cfg!(uvm_checks), chunks.queues()) {
-        let held = [Queue::Unused, Queue::Discarded, Queue::Used];
         let has_just = |those: &[Queue], list| queues.has_just(those, lists.chunks(list as u32));
-        if !has_just(&[Queue::Free], Queue::Free) || !has_just(&held, Queue::Used) {
+        if !has_just(&[Queue::Free], Queue::Free) || !has_just(&Queue::HELD, Queue::Used) {
             pr_err!("Assert failed: the queues have other chunks than upstream's lists\n");
         }
     }
@@ -69,8 +68,7 @@ pub(crate) fn queue_of(gpu: GpuHandle<'_>, chunk: u32) -> Option<Queue> {
         (Some(queues), _) => queues.queue_of(chunk),
         (None, lists) => {
             let listed = |queue: &Queue| lists.chunks(*queue as u32).any(|listed| listed == chunk);
-            let mut held = [Queue::Unused, Queue::Discarded, Queue::Used].into_iter();
-            held.find(listed)
+            Queue::HELD.into_iter().find(listed)
         }
     }
 }
@@ -193,32 +191,29 @@ pub(crate) fn guess() -> Option<Guess<'static>> {
 /// ends. The caller holds the PMM's lock, so that one thread at a time calls this for a GPU.
 #[cfg(not(uvm_native))]
 pub(crate) fn eviction_ended(gpu: GpuHandle<'_>, chunk: u32, status: u32, thread: Thread) -> u32 {
-    let (mut for_owner, mut of) = (false, u32::MAX);
+    let mut how = match status {
+        status::OK => Ended::Got,
+        status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
+        // Without queues it is unknown how many chunks there are to choose from.
+        status::IN_USE => Ended::Held { of: u32::MAX },
+        _ => Ended::Failed,
+    };
     {
         // The GPU may be on its way out, when RM evicts: what there is of it stays as long as the lock is held.
         let mut chunks = gpu.chunks();
-        let (got, stats) = (status == status::OK, gpu.stats());
+        let stats = gpu.stats();
         if let (Some(queues), _) = chunks.queues() {
-            for_owner = queues.eviction_over(chunk, got).unwrap_or(false);
-            of = queues.evictable();
+            how = queues.eviction_ended(chunk, how);
             note_holder(queues, stats, chunk);
         }
-        if let Some(gpu) = stats.filter(|_| got) {
+        if let Some(gpu) = stats.filter(|_| status == status::OK) {
             gpu.count_reclaim(chunk);
         }
     }
-    let how = match status {
-        _ if for_owner => Ended::ForOwner,
-        status::OK => Ended::Got,
-        status::IN_USE if GUESSES.has(thread) => Ended::Guessed,
-        status::IN_USE => Ended::Held { of },
-        _ => Ended::Failed,
-    };
     // Only held evictions make a row, so all others need not read the clock.
-    let at = if matches!(how, Ended::Held { .. }) {
-        time::now()
-    } else {
-        0
+    let at = match how {
+        Ended::Held { .. } => time::now(),
+        _ => 0,
     };
     if reclaim_of(gpu.index()).eviction_ended(how, thread, at) {
         status::NO_MEMORY

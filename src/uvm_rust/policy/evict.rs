@@ -75,6 +75,8 @@ pub enum Queue {
 impl Queue {
     /// All queues, in the order in which they are reclaimed from.
     pub const ORDER: [Self; 4] = [Self::Free, Self::Unused, Self::Discarded, Self::Used];
+    /// The queues of chunks that a va_block has: of all but free ones, in the same order.
+    pub const HELD: [Self; 3] = [Self::Unused, Self::Discarded, Self::Used];
 
     /// The queue with this number, if there is one.
     pub fn from_number(n: u32) -> Option<Self> {

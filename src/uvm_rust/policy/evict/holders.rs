@@ -118,9 +118,11 @@ mod tests {
     #[test]
     fn a_chunk_is_on_the_list_of_its_queue() {
         let mut holders = Holders::new(2).unwrap();
-        let held = [Queue::Unused, Queue::Discarded, Queue::Used];
-        let count = |holders: &Holders| held.map(|queue| holders.list(queue, 1).count());
-        for (queue, counts) in held.into_iter().zip([[1, 0, 0], [0, 1, 0], [0, 0, 1]]) {
+        let count = |holders: &Holders| Queue::HELD.map(|queue| holders.list(queue, 1).count());
+        for (queue, counts) in Queue::HELD
+            .into_iter()
+            .zip([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+        {
             holders.append(1, 1, queue);
             assert_eq!(count(&holders), counts);
         }

@@ -9,6 +9,7 @@
 //! place of that chunk in its queue is lost.
 
 use super::roots::Leaving;
+use super::wait::Ended;
 use super::{stats, Chunk, Holder, NoSuchChunk, Queue, RootChunks};
 
 /// What has become of a root chunk.
@@ -161,6 +162,20 @@ impl RootChunks {
             self.evicted(chunk)?;
         }
         Ok(leaving == Leaving::ForOwner)
+    }
+
+    /// The eviction of `chunk` ended as `how`, and is over ([`RootChunks::eviction_over`]). Returns what that says to threads
+    /// that look for memory: only the queues know whether the chunk made room for its own process, and how many chunks
+    /// there are to choose from.
+    pub fn eviction_ended(&mut self, chunk: Chunk, how: Ended) -> Ended {
+        let for_owner = self.eviction_over(chunk, how == Ended::Got);
+        match how {
+            _ if for_owner == Ok(true) => Ended::ForOwner,
+            Ended::Held { .. } => Ended::Held {
+                of: self.evictable(),
+            },
+            how => how,
+        }
     }
 
     /// Forgets the owner and the expectations of `chunk`, all contents of which are gone.

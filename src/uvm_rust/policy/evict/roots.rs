@@ -488,8 +488,7 @@ impl RootChunks {
 
     /// How many chunks an eviction may choose from: those that are neither free nor being evicted.
     pub fn evictable(&self) -> u32 {
-        let held = [Queue::Unused, Queue::Discarded, Queue::Used];
-        held.map(|queue| self.length(queue)).iter().sum()
+        Queue::HELD.map(|queue| self.length(queue)).iter().sum()
     }
 }
 

@@ -235,9 +235,14 @@ mod tests {
     /// Evictions that are held, one each so many milliseconds from `at` on; how many until
     /// somebody gives up.
     fn until_given_up(row: &mut Row, at: &mut u64, each: u64) -> u32 {
+        until_given_up_as(row, HELD, at, each)
+    }
+
+    /// The same, of evictions that end as `held`.
+    fn until_given_up_as(row: &mut Row, held: Ended, at: &mut u64, each: u64) -> u32 {
         for n in 1..100_000 {
             *at += each;
-            if row.ended(HELD, *at) {
+            if row.ended(held, *at) {
                 return n;
             }
         }
@@ -272,23 +277,14 @@ mod tests {
     #[test]
     fn few_chunks_are_each_looked_at_once_by_who_comes_next() {
         for of in [1, 4, HELD_CHUNKS - 1, HELD_CHUNKS, HELD_CHUNKS + 1] {
-            let mut row = Row::default();
-            let until = |row: &mut Row, at: &mut u64, each: u64| {
-                for n in 1..100_000 {
-                    *at += each;
-                    if row.ended(Ended::Held { of }, *at) {
-                        return n;
-                    }
-                }
-                panic!("nobody gives up");
-            };
-            let mut at = 0;
-            assert_eq!(until(&mut row, &mut at, 1), 3001, "the first waits as long");
+            let (mut row, mut at) = (Row::default(), 0);
+            let mut until = |row: &mut Row| until_given_up_as(row, Ended::Held { of }, &mut at, 1);
+            assert_eq!(until(&mut row), 3001, "the first waits as long");
             for _ in 0..3 {
-                assert_eq!(until(&mut row, &mut at, 1), of.min(HELD_CHUNKS));
+                assert_eq!(until(&mut row), of.min(HELD_CHUNKS));
             }
-            row.ended(Ended::Got, at);
-            assert_eq!(until(&mut row, &mut at, 1), 3001);
+            row.ended(Ended::Got, 0);
+            assert_eq!(until(&mut row), 3001);
         }
     }
 

@@ -3,6 +3,7 @@
 //! What one process gives up, and whose a chunk is that is still pinned.
 
 use super::super::holders::list_of;
+use super::super::wait::Ended;
 use super::super::{Change, Queue};
 use super::*;
 use proptest::prelude::*;
@@ -237,6 +238,42 @@ fn an_eviction_says_whether_it_makes_room_for_its_own_process() {
     roots.begin_eviction(other);
     assert_eq!(roots.eviction_over(other, false), Ok(false));
     assert_eq!(roots.eviction_over(other, true), Ok(true));
+}
+
+/// Threads that look for memory give up by that.
+#[test]
+fn the_end_of_an_eviction_says_of_how_many_chunks_one_was_held() {
+    let held = Ended::Held { of: u32::MAX };
+    for how in [Ended::Got, held, Ended::Guessed, Ended::Failed] {
+        let mut roots = used(&[HOLDER; 3]);
+        roots.set(2, Queue::Discarded).unwrap();
+        roots.begin_eviction(0);
+        if how != Ended::Got {
+            roots.change(0, Change::Stays).unwrap();
+        }
+        let said = if how == held {
+            Ended::Held { of: 3 }
+        } else {
+            how
+        };
+        assert_eq!(roots.eviction_ended(0, how), said);
+        assert_eq!(roots.resident_of(0) == 0, how == Ended::Got, "it is over");
+        // One more is being evicted, and is none to choose from.
+        roots.begin_eviction(1);
+        roots.begin_eviction(2);
+        roots.change(2, Change::Stays).unwrap();
+        let left = Ended::Held {
+            of: 1 + u32::from(how != Ended::Got),
+        };
+        assert_eq!(roots.eviction_ended(2, held), left);
+        // Of what goes for its own process others are told nothing, however it ends.
+        let own = roots.choose_of(HOLDER, &mut But(&[])).unwrap();
+        roots.begin_eviction(own);
+        if how != Ended::Got {
+            roots.change(own, Change::Stays).unwrap();
+        }
+        assert_eq!(roots.eviction_ended(own, how), Ended::ForOwner);
+    }
 }
 
 #[test]
