@@ -52,7 +52,7 @@ pub(crate) struct Bench {
     used: Vec<u64>,
     buffer: Slot,
     va: u64,
-    h_channel: u32,
+    pub(crate) h_channel: u32,
     space: SpaceId,
 }
 

@@ -59,7 +59,7 @@ impl<M: Machine> Gpu<M> {
         if chip.copy_engine.is_none() || va % 4 != 0 || va >= chip.mmu.va_end() {
             return Err(Error::Invalid);
         }
-        let user = self.user_mut(i);
+        let user = &mut self.hw.users[i];
         if user.stopped {
             return Err(Error::Stopped);
         }
@@ -70,24 +70,33 @@ impl<M: Machine> Gpu<M> {
             return Err(Error::Busy);
         }
         user.copies.at = Some(va);
+        self.hw.has_copies = true;
         Ok(())
     }
 
     /// How many accesses a channel's copy engine has made, and how many faults that took so far.
-    pub fn copies(&mut self, h_channel: u32) -> Result<(u64, u64), Error> {
-        let i = self.find_user(h_channel)?;
-        let copies = self.user_mut(i).copies;
+    pub fn copies(&self, h_channel: u32) -> Result<(u64, u64), Error> {
+        let copies = self.hw.users[self.find_user(h_channel)?].copies;
         Ok((copies.made, copies.faults))
     }
 }
 
 impl<M: Machine> Hw<M> {
-    /// Tries what can be tried. True if something was done.
+    /// Tries what can be tried. True if something was done. Each turn asks, and most GPUs have no copies.
+    #[inline(always)]
     pub(super) fn run_copies(&mut self) -> bool {
+        self.has_copies && self.run_copies_now()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_copies_now(&mut self) -> bool {
         let mut any = false;
+        self.has_copies = false;
         for i in 0..self.users.len() {
             if self.users[i].copies.is_busy() {
                 any |= self.run_copy(i);
+                self.has_copies |= self.users[i].copies.is_busy();
             }
         }
         any
@@ -175,6 +184,7 @@ impl<M: Machine> Hw<M> {
         let named = |user: &&mut UserChannel| user.instance() >> 12 == token;
         if let Some(user) = self.users.iter_mut().find(named).filter(|_| of_engine) {
             user.copies.is_faulted = false;
+            self.has_copies = true;
         }
     }
 }

@@ -206,12 +206,14 @@ pub(super) struct Hw<M> {
     pub(super) next_user: usize,
     /// A kernel ended since the last turn's end.
     pub(super) finished: bool,
+    /// Some users' copies may be tried.
+    pub(super) has_copies: bool,
 }
 
 /// One emulated GPU: its memory, channels, users and counters.
 #[derive(Debug)]
 pub struct Gpu<M> {
-    hw: Hw<M>,
+    pub(super) hw: Hw<M>,
     channels: TryVec<Channel>,
     pma: Pma,
     user_spaces: TryVec<UserSpace>,
@@ -259,6 +261,7 @@ impl<M: Machine> Hw<M> {
             retry: Ring::new(MAX_WARPS as usize)?,
             next_user: 0,
             finished: false,
+            has_copies: false,
         })
     }
 }

@@ -383,13 +383,13 @@ static int evict(struct client *c, struct vgpu *g, struct vgpu_inject *in)
 /* Begins an access of a channel's copy engine, if it is asked for, and says what there was of such. */
 static int copy(struct vgpu *g, struct vgpu_inject *in)
 {
-	u64 faults;
+	u64 counts[2] = {};
 	int err = in->count ? vgpu_rs_copy(g->rs, in->handle, in->begin) : 0;
 
 	if (!err)
-		err = vgpu_rs_copies(g->rs, in->handle, &in->bytes, &faults);
-	if (!err)
-		in->status = faults;
+		err = vgpu_rs_copies(g->rs, in->handle, counts);
+	in->bytes = counts[0];
+	in->status = counts[1];
 	return err;
 }
 
@@ -399,22 +399,24 @@ static int inject(struct client *c, void __user *arg)
 	struct vgpu *g;
 	u32 size;
 	int err = copy_in(&in, sizeof(in), VGPU_INJECT_SIZE_V1, arg, &size);
-	bool evicts;
+	bool evicts, copies, stops;
 
 	if (err)
 		return err;
 	evicts = in.kind == VGPU_INJECT_EVICT_PAGES || in.kind == VGPU_INJECT_EVICT_RANGE;
+	copies = in.kind == VGPU_INJECT_COPY;
+	stops = in.kind == VGPU_INJECT_CHANNEL_ERROR;
 	if (in.kind < VGPU_INJECT_DROP_INVALIDATES || in.kind > VGPU_INJECT_COPY)
 		return -EINVAL;
 	if (in.kind == VGPU_INJECT_SUSPEND && (!in.count || in.count > VGPU_MAX_SUSPEND_MS))
 		return -EINVAL;
 	if (in.flags & ~(evicts ? VGPU_INJECT_KEEP : 0))
 		return -EINVAL;
-	if (in.kind == VGPU_INJECT_COPY ? in.count > 1 || (!in.count && in.begin) : !evicts && in.begin)
+	if ((copies && in.count > 1) || (stops && in.count))
 		return -EINVAL;
-	if ((in.skip && in.kind != VGPU_INJECT_PMA_FAILURE) || (!evicts && in.end))
+	if ((in.skip && in.kind != VGPU_INJECT_PMA_FAILURE) || (in.handle && !stops && !copies))
 		return -EINVAL;
-	if (in.kind == VGPU_INJECT_CHANNEL_ERROR ? in.count != 0 : in.handle && in.kind != VGPU_INJECT_COPY)
+	if ((in.begin && !evicts && !(copies && in.count)) || (in.end && !evicts))
 		return -EINVAL;
 	g = gpu_of_index(in.gpu);
 	if (!g)
@@ -427,7 +429,7 @@ static int inject(struct client *c, void __user *arg)
 		err = evict(c, g, &in);
 	else if (in.kind == VGPU_INJECT_SUSPEND)
 		err = vgpu_suspend(in.count, &in.status);
-	else if (in.kind == VGPU_INJECT_COPY)
+	else if (copies)
 		err = copy(g, &in);
 	else
 		err = vgpu_rs_inject(g->rs, in.kind, in.count, in.skip, in.handle);

@@ -164,9 +164,10 @@ int vgpu_rs_wait(struct vgpu_rs *rs, u32 h_client, struct vgpu_wait *wait, unsig
 /* @counters: those of struct vgpu_stats, in order. */
 void vgpu_rs_stats(struct vgpu_rs *rs, u64 *counters);
 int vgpu_rs_inject(struct vgpu_rs *rs, u32 kind, u64 count, u64 skip, u32 handle);
-/* Has a channel's copy engine access @va; and what such an engine has done. */
+/* Has a channel's copy engine access @va. */
 int vgpu_rs_copy(struct vgpu_rs *rs, u32 h_channel, u64 va);
-int vgpu_rs_copies(struct vgpu_rs *rs, u32 h_channel, u64 *made, u64 *faults);
+/* @counts: the accesses that such an engine has made, and their faults. */
+int vgpu_rs_copies(struct vgpu_rs *rs, u32 h_channel, u64 counts[2]);
 int vgpu_rs_translate(struct vgpu_rs *rs, u32 h_client, struct vgpu_translate *translate);
 
 /* What C does for Rust. */

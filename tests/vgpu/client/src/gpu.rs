@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::uvm::{self, Uuid};
 use crate::vgpu::{self, Call};
@@ -158,6 +158,11 @@ impl Gpu {
     /// What VGPU_GET_INFO told when the GPU was opened.
     pub fn info(&self) -> &vgpu::Info {
         &self.info
+    }
+
+    /// Whether users' copy engines fault, and so copy ([`Channel::copy`]).
+    pub fn has_copies(&self) -> bool {
+        self.info.personality == vgpu::PERSONALITY_TURING
     }
 
     /// The device behind it.
@@ -319,6 +324,25 @@ impl Channel {
     /// What the channel's copy engine has done so far.
     pub fn copies(&self) -> Result<Copies> {
         self.copies_with(0, 0)
+    }
+
+    /// Waits at most so long until the channel's copy engine has made `made` accesses; then the error is ETIMEDOUT.
+    pub fn wait_for_copies(&self, made: u64, limit: Duration) -> Result<Copies> {
+        let start = Instant::now();
+        loop {
+            let copies = self.copies()?;
+            if copies.made >= made {
+                return Ok(copies);
+            }
+            if start.elapsed() >= limit {
+                let late = std::io::Error::from_raw_os_error(libc::ETIMEDOUT);
+                return Err(Error::os(
+                    format!("{made} copies, of which are {copies:?}"),
+                    late,
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Queues a kernel, and returns without waiting for it.

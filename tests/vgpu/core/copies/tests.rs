@@ -3,9 +3,12 @@
 //! Users' copies: what they add to, the entries of their faults, and who has them tried again.
 
 use super::*;
+use crate::emu::gpu::tests::ask;
 use crate::emu::gpu::tests::config;
 use crate::emu::gpu::tests::Bench;
 use crate::emu::gpu::tests::VA;
+use crate::emu::pma::CHUNK;
+use crate::emu::Injection;
 use crate::emu::Personality;
 use crate::fake::READ_ONLY;
 use crate::fake::SYSMEM;
@@ -110,6 +113,50 @@ fn a_channel_that_stops_copies_no_more() {
     b.run();
     assert_eq!(b.gpu.copies(b.h_channel), Ok((0, 0)));
     assert_eq!(b.gpu.copy(b.h_channel, VA), Err(Error::Stopped));
+}
+
+#[test]
+fn a_preempted_user_copies_nothing() {
+    let mut b = Bench::new(config());
+    b.map(VA, PAGE, 0);
+    b.gpu.inject(Injection::Preempt(true)).unwrap();
+    b.gpu.copy(b.h_channel, VA).unwrap();
+    b.run();
+    assert_eq!(b.gpu.copies(b.h_channel), Ok((0, 0)));
+    b.gpu.inject(Injection::Preempt(false)).unwrap();
+    b.run();
+    assert_eq!(b.gpu.copies(b.h_channel), Ok((1, 0)));
+}
+
+/// It is an error of whoever mapped it, and no fault.
+#[test]
+fn a_copy_to_nowhere_is_dropped() {
+    let mut b = Bench::new(config());
+    b.map(VA, Loc::vidmem(1 << 33), 0);
+    b.gpu.copy(b.h_channel, VA).unwrap();
+    b.run();
+    assert_eq!(b.gpu.stats().bad_addresses, 1);
+    assert_eq!(b.gpu.copies(b.h_channel), Ok((0, 0)));
+    b.map(VA + 4096, PAGE, 0);
+    b.gpu.copy(b.h_channel, VA + 4096).unwrap();
+    b.run();
+    assert_eq!(b.gpu.copies(b.h_channel), Ok((1, 0)));
+}
+
+/// Freed memory is poisoned where it was written to.
+#[test]
+fn what_a_copy_has_written_is_poisoned_when_it_is_freed() {
+    let mut b = Bench::new(config());
+    let mut pages = [0];
+    b.gpu.pma_alloc(&ask(1), false, &mut pages).unwrap();
+    let at = Loc::vidmem(pages[0] + (1 << 20));
+    let poison = b.gpu.machine().load32(at).unwrap();
+    b.map(VA, at, 0);
+    b.gpu.copy(b.h_channel, VA).unwrap();
+    b.run();
+    assert_eq!(b.gpu.machine().load32(at), Ok(poison.wrapping_add(1)));
+    b.gpu.pma_free(&pages, 1, CHUNK, false).unwrap();
+    assert_eq!(b.gpu.machine().load32(at), Ok(poison));
 }
 
 #[test]

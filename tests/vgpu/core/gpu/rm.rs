@@ -9,7 +9,6 @@ use crate::emu::channel::Channel;
 use crate::emu::machine::Loc;
 use crate::emu::machine::Machine;
 use crate::emu::machine::Slot;
-use crate::emu::sm::UserChannel;
 use crate::emu::space::AddressSpace;
 use crate::emu::walk::Pdb;
 use crate::emu::ChannelId;
@@ -273,10 +272,6 @@ impl<M: Machine> Gpu<M> {
             self.reap(i);
         }
         Ok(())
-    }
-
-    pub(in crate::emu) fn user_mut(&mut self, i: usize) -> &mut UserChannel {
-        &mut self.hw.users[i]
     }
 
     pub(in crate::emu) fn find_user(&self, h_channel: u32) -> Result<usize, Error> {

@@ -987,7 +987,7 @@ fn memory_of_rms_lies_where_channels_reach_it() {
     }
 }
 
-fn ask(count: u64) -> AllocRequest {
+pub(crate) fn ask(count: u64) -> AllocRequest {
     AllocRequest {
         count,
         page_bytes: CHUNK,

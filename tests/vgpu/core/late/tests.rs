@@ -585,6 +585,30 @@ fn a_kernel_sees_its_own_stores() {
     }
 }
 
+/// It is the same channel's.
+#[test]
+fn a_copy_engine_adds_to_what_a_kernel_has_stored() {
+    for seed in 0..SEEDS {
+        let mut b = Bench::new(Order::Adversarial { seed }, &Personality::TURING);
+        let page = Loc::sysmem(SYSMEM);
+        b.user.map(b.gpu.machine(), VA, Size::Small, page, 0);
+        // The second page faults, so that the kernel is not over.
+        b.launch(Op {
+            stride: 4096,
+            count: 2,
+            lanes: 1,
+            ..access(1, VA, VALUE)
+        });
+        b.run();
+        b.gpu.copy(b.h_channel, VA).unwrap();
+        b.run();
+        b.gpu.machine().pass(2 * LINGER_NS);
+        b.run();
+        assert_eq!(b.gpu.copies(b.h_channel), Ok((1, 0)), "seed {seed}");
+        assert_eq!(b.gpu.machine().get(page), VALUE + 1, "seed {seed}");
+    }
+}
+
 /// What nobody waits for arrives all the same, after a time in which nobody could go on.
 #[test]
 fn what_is_late_arrives() {

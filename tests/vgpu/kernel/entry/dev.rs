@@ -213,7 +213,7 @@ unsafe extern "C" fn vgpu_rs_inject(
 
 /// # Safety
 ///
-/// I-own.
+/// I-own holds for `device`.
 #[no_mangle]
 unsafe extern "C" fn vgpu_rs_copy(device: *const Device, h_channel: u32, va: u64) -> c_int {
     // SAFETY: I-own.
@@ -222,23 +222,15 @@ unsafe extern "C" fn vgpu_rs_copy(device: *const Device, h_channel: u32, va: u64
 
 /// # Safety
 ///
-/// I-own, I-call.
+/// I-own holds for `device`, I-call for `counts`.
 #[no_mangle]
 unsafe extern "C" fn vgpu_rs_copies(
     device: *const Device,
     h_channel: u32,
-    made: *mut u64,
-    faults: *mut u64,
+    counts: *mut [u64; 2],
 ) -> c_int {
-    // SAFETY: I-own.
-    match unsafe { with(device, |g| g.copies(h_channel)) } {
-        Ok(copies) => {
-            // SAFETY: I-call.
-            unsafe { (*made, *faults) = copies };
-            0
-        }
-        Err(e) => errno(e).to_errno(),
-    }
+    // SAFETY: I-own, I-call.
+    unsafe { give(device, counts, |g| g.copies(h_channel).map(Into::into)) }
 }
 
 /// # Safety

@@ -2,10 +2,9 @@
 //! Faults of users' copy engines on pages that are on the device. Nobody replays such a fault; the thread that services all
 //! GPU faults reads the page for it (docs/ssd.md).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
-use vgpu_client::vgpu::PERSONALITY_TURING;
 
 use crate::rig::{no_leak, write, Rig};
 use crate::NONE;
@@ -25,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn brought() -> Outcome {
     let rig = Rig::new(1 << 10)?;
-    if rig.gpu.info().personality != PERSONALITY_TURING {
+    if !rig.gpu.has_copies() {
         skip!("copy engines of this GPU do not fault");
     }
     let buffer = rig.buffer(1)?;
@@ -33,16 +32,9 @@ fn brought() -> Outcome {
     rig.spill(&buffer)?;
     let before = rig.stats()?;
     ensure!(before.pages == 512, "{before:?}");
-    rig.gpu.channel().copy(buffer.address() + 8 * WORD as u64)?;
-    let start = Instant::now();
-    while rig.gpu.channel().copies()?.made == 0 {
-        ensure!(
-            start.elapsed() < PATIENCE,
-            "{:?}",
-            rig.gpu.channel().copies()?
-        );
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let channel = rig.gpu.channel();
+    channel.copy(buffer.address() + 8 * WORD as u64)?;
+    channel.wait_for_copies(1, PATIENCE)?;
     let after = rig.stats()?;
     ensure!(after.pages < before.pages, "nothing was read: {after:?}");
     let wrong = buffer.first_other(|i| FIRST + i as u64 + u64::from(i == WORD));

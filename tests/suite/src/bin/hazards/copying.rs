@@ -5,7 +5,6 @@
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
-use vgpu_client::vgpu::PERSONALITY_TURING;
 use vgpu_client::{Buffer, Channel, Copies, Gpu, Kernel, Op, Process, PAGE};
 
 use crate::faults::NOWHERE;
@@ -39,31 +38,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A process with a GPU whose copy engines fault; `None`: they do not.
 fn faulting() -> Result<Option<(Process, Gpu)>, Failure> {
     let (process, gpu) = start()?;
-    let faults = gpu.info().personality == PERSONALITY_TURING;
-    Ok(faults.then_some((process, gpu)))
-}
-
-/// Waits until a channel's copies are so.
-fn until(channel: &Channel, so: impl Fn(&Copies) -> bool) -> Result<Copies, Failure> {
-    let start = Instant::now();
-    loop {
-        let copies = channel.copies()?;
-        if so(&copies) {
-            return Ok(copies);
-        }
-        ensure!(start.elapsed() < PATIENCE, "{copies:?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    Ok(gpu.has_copies().then_some((process, gpu)))
 }
 
 /// Has a channel's copy engine add 1 to the second word of each of `pages`, one after the other.
 fn add(channel: &Channel, buffer: &Buffer<u64>, pages: &[usize]) -> Result<Copies, Failure> {
-    let before = channel.copies()?.made;
-    for (done, page) in (1..).zip(pages) {
+    let mut copies = channel.copies()?;
+    for page in pages {
         channel.copy(buffer.address() + *page as u64 * PAGE + 8)?;
-        until(channel, |copies| copies.made == before + done)?;
+        copies = channel.wait_for_copies(copies.made + 1, PATIENCE)?;
     }
-    Ok(channel.copies()?)
+    Ok(copies)
 }
 
 /// All words are as they were written, from `first` on, and 1 was added in `pages`.

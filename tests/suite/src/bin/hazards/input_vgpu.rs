@@ -533,6 +533,29 @@ fn inject() -> Outcome {
             libc::EINVAL,
         ),
         (
+            "two copies",
+            good.clone().u32(12, vgpu::INJECT_COPY).u64(16, 2),
+            libc::EINVAL,
+        ),
+        (
+            "the address of no copy",
+            good.clone()
+                .u32(12, vgpu::INJECT_COPY)
+                .u64(16, 0)
+                .u64(32, 4096),
+            libc::EINVAL,
+        ),
+        (
+            "a copy of a range",
+            good.clone().u32(12, vgpu::INJECT_COPY).u64(40, 8 << 20),
+            libc::EINVAL,
+        ),
+        (
+            "a copy of no channel",
+            good.clone().u32(12, vgpu::INJECT_COPY),
+            libc::ENOENT,
+        ),
+        (
             "keep what is no eviction",
             good.clone().u32(12, 1).u32(4, INJECT_KEEP),
             libc::EINVAL,
