@@ -37,7 +37,7 @@ bugs=(
 	"isolation_child|isolation|300|skipped|fails||a child reads of it"
 	"isolation_two|isolation|300|skipped|fails||moves the same memory, and it is evicted"
 	"isolation_loops|isolation|300|fails|sometimes||fork and end, in loops"
-	"duplicates|duplicates|60|fails|fails||two copies"
+	"duplicates|duplicates|60|fails|fails||page with two copies is not made"
 	"moved_in_vain|duplicates|300|absent|absent|native_discard=fails|discard: moves to a full GPU"
 	"context|context|60|fails|fails|native_discard=ok|somebody holds"
 	"charge|charge|300|fails|fails||charge: who evicts does not fail"
