@@ -10,6 +10,7 @@
 #define PAGE_SHIFT		12
 #define PAGE_SIZE		(1ul << PAGE_SHIFT)
 #define PF_MEMALLOC		1
+#define PF_KTHREAD		2
 #define MMU_NOTIFY_UNMAP	0
 #define MMU_NOTIFY_CLEAR	1
 #define PAGES			4
@@ -27,6 +28,7 @@ struct list_head { struct list_head *next, *prev; };
 #define READ_ONCE(of)		(of)
 #define WRITE_ONCE(of, value)	((of) = (value))
 #define msecs_to_jiffies(ms)	(ms)
+#define time_after(one, other)	((long)((other) - (one)) < 0)
 /* The time is over, unless the turn comes meanwhile. */
 #define wait_event_killable_timeout(queue, holds, time) ((queue) += 1, has_turn = comes ? NULL : has_turn, (holds))
 #define wake_up_all(queue)	((void)(queue), woken++)
@@ -60,11 +62,17 @@ static int slept, waited, tried, isolated, dies_after;
 static int woken;
 static bool comes;
 static int tracking;
+static unsigned long jiffies;
+/* Of the last sleep: the least that it was to take, in microseconds. */
+static unsigned long break_us;
+static unsigned int chance;
 
 static struct context *uvm_thread_context(void) { return &context; }
 static void uvm_thread_context_lock_disable_tracking(void) { tracking--; }
 static void uvm_thread_context_lock_enable_tracking(void) { tracking++; }
-static void usleep_range(int min, int max) { slept += min < max; }
+static void usleep_range(unsigned long min, unsigned long max) { slept += min < max; break_us = min; }
+static unsigned int get_random_u32(void) { return chance; }
+static void uvm_rust_test_isolates(void) { }
 static bool fatal_signal_pending(struct task_struct *thread) { return thread == current && dies_after && isolated >= dies_after; }
 static void uvm_va_block_retain(uvm_va_block_t *block) { block->references++; }
 static void uvm_va_block_release(uvm_va_block_t *block) { block->references--; }
@@ -150,6 +158,7 @@ static int migrate_device_range(unsigned long *src, unsigned long start, unsigne
 static int number, failed;
 static unsigned long src[PAGES], dst[PAGES];
 static struct migrate_vma args;
+static struct uvm_rust_isolation theirs;
 
 static void say(const char *name, bool holds)
 {
@@ -244,7 +253,36 @@ int main(void)
 	say("who gives up meanwhile waits for it", (vma(true), uvm_rust_isolation_turn(), has_turn) == current && turns == 1);
 	comes = false;
 	has_turn = &other_thread;
-	say("and takes it if that takes too long", (vma(true), uvm_rust_isolation_turn(), has_turn) == current && turns == 1);
+	turn_since = jiffies = 1000;
+	say("and goes on without, if that takes long", (vma(true), uvm_rust_isolation_turn(), has_turn) == &other_thread && turns == 1);
+	jiffies += ISOLATE_TURN_MS + 1;
+	isolation_begins(&theirs, NULL);
+	theirs.thread = &other_thread;
+	uvm_rust_isolation_turn();
+	isolation_missed(&theirs);
+	say("also if who has it isolates for all of that time", has_turn == &other_thread);
+	say("and takes it from who has ended", (vma(true), uvm_rust_isolation_turn(), has_turn) == current && turn_since == jiffies);
+	dies_after = 1;
+	say("who is to die gives it up", (vma(true), uvm_rust_isolation_turn(), has_turn) == NULL && woken == 1);
+	dies_after = 0;
+
+	say("a break is short at first", (vma(true), uvm_rust_isolation_turn(), break_us) == ISOLATE_BREAK_US / 4);
+	say("and twice as long each time", (uvm_rust_isolation_turn(), break_us) == ISOLATE_BREAK_US / 2);
+	for (int i = 0; i < 20; i++)
+		uvm_rust_isolation_turn();
+	say("but not for ever", break_us == (ISOLATE_BREAK_US << ISOLATE_BREAK_DOUBLED) / 4);
+	chance = (ISOLATE_BREAK_US << ISOLATE_BREAK_DOUBLED) - 1;
+	say("up to five times that, by chance", (uvm_rust_isolation_turn(), break_us) == (ISOLATE_BREAK_US << ISOLATE_BREAK_DOUBLED) / 4 + chance);
+	chance = 0;
+	free_from = 1;
+	vma(true);
+	free_from = 0;
+	say("and begins anew with a turn", (vma(true), uvm_rust_isolation_turn(), break_us) == ISOLATE_BREAK_US / 4);
+	has_turn = &other_thread;
+	this_thread.flags = PF_KTHREAD;
+	turns = 0;
+	say("a thread that services faults waits for no turn", (vma(true), uvm_rust_isolation_turn(), has_turn) == &other_thread && !turns && slept == 4);
+	this_thread.flags = 0;
 	has_turn = NULL;
 	calls.event = MMU_NOTIFY_UNMAP;
 	say("no notifier is skipped of what munmap() takes", vma(true) == PAGES && !tried && waited == PAGES);

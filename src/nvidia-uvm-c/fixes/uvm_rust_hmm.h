@@ -309,7 +309,6 @@ static inline int uvm_rust_migrate_vma_setup(struct migrate_vma *args)
 {
 	if (uvm_rust_fix_copies)
 		memset(args->dst, 0, ((args->end - args->start) >> PAGE_SHIFT) * sizeof(*args->dst));
-	uvm_rust_test_isolates();
 	return uvm_rust_isolate_vma(args);
 }
 #define migrate_vma_setup uvm_rust_migrate_vma_setup

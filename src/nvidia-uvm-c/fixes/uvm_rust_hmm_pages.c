@@ -129,13 +129,15 @@ bool uvm_rust_all_held(void)
 #define TEST_COPY_FAILS		1
 #define TEST_COPY_WAITS		2
 #define TEST_ISOLATING_WAITS	3
-/* How long a test may have others wait, in ms. */
+#define TEST_ISOLATING_IS_SLOW	4
+/* How long a test may have others wait, and how long isolating then takes, in ms. */
 #define TEST_WAITS_MS		10000
+#define TEST_SLOW_MS		10
 
 static unsigned int uvm_rust_test_copy;
 module_param(uvm_rust_test_copy, uint, 0600);
 MODULE_PARM_DESC(uvm_rust_test_copy,
-		 "For tests, with uvm_enable_builtin_tests=1: 1: copies of ordinary memory to the host fail; 2: an eviction or UVM_MIGRATE that has isolated pages for one waits as long as this is so; 3: who is about to isolate pages waits (default 0)");
+		 "For tests, with uvm_enable_builtin_tests=1: 1: copies of ordinary memory to the host fail; 2: an eviction or UVM_MIGRATE that has isolated pages for one waits as long as this is so; 3: who is about to isolate pages waits; 4: isolating takes 10 ms (default 0)");
 
 static bool test_copy_is(unsigned int what)
 {
@@ -163,6 +165,8 @@ void uvm_rust_test_isolated(void)
 void uvm_rust_test_isolates(void)
 {
 	wait_while_it_is(TEST_ISOLATING_WAITS);
+	if (test_copy_is(TEST_ISOLATING_IS_SLOW))
+		msleep(TEST_SLOW_MS);
 }
 
 void uvm_rust_test_freed(void)

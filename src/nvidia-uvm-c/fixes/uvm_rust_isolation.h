@@ -11,13 +11,14 @@
  *
  * So a thread that isolates only tries the lock. If it fails, the GPUs keep what they map, which is right only as long as
  * no page moves: all that has been isolated is put back, where it was, and the thread isolates anew. A thread
- * without a va_block of its own waits in between for the one that it missed, with nothing of Linux's; any other sleeps
- * for a moment. If it gives up, the caller finds that Linux has isolated no page, as where somebody holds them.
+ * without a va_block of its own waits in between for the one that it missed, with no page and no anon_vma of Linux's locked; any
+ * other sleeps for a moment. If it gives up, the caller finds that Linux has isolated no page, as where somebody holds them.
  *
  * A huge page that is to be isolated is split first, and what it consists of then may move: to the page of zeros. Linux splits
  * while it still looks for pages. So the lock is only tried once it has looked at all of them.
  */
 #include <linux/delay.h>
+#include <linux/jiffies.h>
 #include <linux/list.h>
 #include <linux/migrate.h>
 #include <linux/mmu_notifier.h>
@@ -32,8 +33,11 @@
 /* How often a thread isolates in all; one that has a va_block, for which others wait, and which its caller may let go. */
 #define ISOLATE_TRIES		16
 #define ISOLATE_TRIES_LOCKED	4
-/* How long a thread waits that others go on which gave up before. */
+/* How long a thread waits for its turn, and for a thread that has it and does not go on. */
 #define ISOLATE_TURN_MS		256
+/* For how long about who gave up leaves its va_block to others, in microseconds; twice as long each time, up to 64 ms. */
+#define ISOLATE_BREAK_US	500
+#define ISOLATE_BREAK_DOUBLED	7
 
 /* A thread that has Linux isolate pages. It lives on that thread's stack. */
 struct uvm_rust_isolation {
@@ -59,6 +63,9 @@ static DEFINE_SPINLOCK(isolating_lock);
  * its pages. The others wait for that, and let their va_blocks go. Under isolating_lock; nobody follows the pointer.
  */
 static struct task_struct *has_turn;
+/* When it gave up last, in jiffies, and how often threads have taken a break since its turn began. Under isolating_lock. */
+static unsigned long turn_since;
+static unsigned int turn_breaks;
 static DECLARE_WAIT_QUEUE_HEAD(turns);
 
 /* This thread's, or NULL. A thread that evicts in the middle of one has begun another, which comes first. */
@@ -172,14 +179,32 @@ static bool isolates_anew(struct uvm_rust_isolation *isolation, unsigned int tri
 	return tries < (isolation->has_lock ? ISOLATE_TRIES_LOCKED : ISOLATE_TRIES) && !fatal_signal_pending(current);
 }
 
-static bool takes_turn(bool from_others)
+/* Does the thread that has the turn go on? It isolates, or is about to. Called with isolating_lock. */
+static bool turn_goes_on(void)
+{
+	struct uvm_rust_isolation *isolation;
+
+	if (!time_after(jiffies, turn_since + msecs_to_jiffies(ISOLATE_TURN_MS)))
+		return true;
+	list_for_each_entry(isolation, &isolating, list)
+		if (isolation->thread == has_turn)
+			return true;
+	return false;
+}
+
+/* Whether this thread has the turn; it takes one that nobody has, or whose thread has ended otherwise. */
+static bool takes_turn(void)
 {
 	bool is_mine;
 
 	spin_lock(&isolating_lock);
-	if (!has_turn || from_others)
+	if (!has_turn || (has_turn != current && !turn_goes_on())) {
 		WRITE_ONCE(has_turn, current);
+		turn_breaks = 0;
+	}
 	is_mine = has_turn == current;
+	if (is_mine)
+		turn_since = jiffies;
 	spin_unlock(&isolating_lock);
 	return is_mine;
 }
@@ -200,15 +225,34 @@ static void ends_turn(void)
 }
 
 /*
- * Called by a thread that gave up, and is to isolate the same pages anew, with its va_block let go. Who has the turn may have
- * ended for another reason, so that this thread waits for some time only.
+ * Sleeps, for a random time. Threads that service faults do not wait for a turn, as other processes' faults wait for them; and two of them, or one and a
+ * thread that has the turn, could miss each other for ever if isolating took as long as their breaks, and these were alike.
+ */
+static void takes_break(void)
+{
+	unsigned long most;
+
+	spin_lock(&isolating_lock);
+	most = ISOLATE_BREAK_US << turn_breaks;
+	if (turn_breaks < ISOLATE_BREAK_DOUBLED)
+		turn_breaks++;
+	spin_unlock(&isolating_lock);
+	most = most / 4 + get_random_u32() % most;
+	usleep_range(most, most + ISOLATE_BREAK_US / 4);
+}
+
+/*
+ * Called by a thread that gave up, and is to isolate the same pages anew, with its va_block let go. Whose turn does not come goes
+ * on without: who has it may need long.
  */
 static void uvm_rust_isolation_turn(void)
 {
-	if (READ_ONCE(has_turn) == current)
-		usleep_range(500, 1000);
-	else if (!wait_event_killable_timeout(turns, takes_turn(false), msecs_to_jiffies(ISOLATE_TURN_MS)))
-		takes_turn(true);
+	if (takes_turn() || current->flags & PF_KTHREAD)
+		takes_break();
+	else
+		wait_event_killable_timeout(turns, takes_turn(), msecs_to_jiffies(ISOLATE_TURN_MS));
+	if (fatal_signal_pending(current))
+		ends_turn();
 }
 
 /* As Linux's, for a range that is within 2 MiB. If this thread gives up, @args say that there were no pages. */
@@ -219,10 +263,13 @@ static int uvm_rust_isolate_vma(struct migrate_vma *args)
 	unsigned int tries = 0;
 	int ret;
 
-	if (!uvm_rust_fix_isolation)
+	if (!uvm_rust_fix_isolation) {
+		uvm_rust_test_isolates();
 		return migrate_vma_setup(args);
+	}
 	do {
 		isolation_begins(&isolation, args);
+		uvm_rust_test_isolates();
 		ret = migrate_vma_setup(args);
 		if (!isolation_missed(&isolation)) {
 			ends_turn();

@@ -24,7 +24,12 @@ static NV_STATUS hmm_make_resident_cpu(uvm_va_block_t *va_block, uvm_va_block_re
 	hmm_make_resident_cpu(va_block, retry, vma, pfns, region, NULL, NULL)
 
 static void gpu_chunk_free_preallocated(uvm_va_block_t *va_block, uvm_va_block_retry_t *va_block_retry);
-#define uvm_rust_free_ahead	gpu_chunk_free_preallocated
+/* Who only moves pages to the host has no such chunks, and no @retry: split_block_if_needed(). */
+#define uvm_rust_free_ahead(va_block, retry)	\
+	do {					\
+		if (retry)			\
+			gpu_chunk_free_preallocated(va_block, retry);	\
+	} while (0)
 #endif
 
 #endif

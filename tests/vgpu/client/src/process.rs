@@ -190,6 +190,15 @@ impl Process {
         })
     }
 
+    /// Reserves addresses for memory that RM allocates. Ordinary memory there is moved to the host, and stays there.
+    pub fn create_external_range(&self, base: u64, length: u64) -> Result<()> {
+        self.call(&mut uvm::CreateExternalRange {
+            base,
+            length,
+            rm_status: 0,
+        })
+    }
+
     /// Advises where pages should stay.
     pub fn set_preferred_location(&self, base: u64, length: u64, location: Uuid) -> Result<()> {
         let cpu_numa_node = -1;

@@ -370,6 +370,11 @@ calls! {
         b "gpuUuidB": Uuid,
         rm_status "rmStatus": u32,
     }
+    CreateExternalRange "UVM_CREATE_EXTERNAL_RANGE" = 73, 24, {
+        base "base": u64,
+        length "length": u64,
+        rm_status "rmStatus": u32,
+    }
     EnableEvents "UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS" = 58, 16, {
         flags "eventTypeFlags": u64,
         rm_status "rmStatus": u32,

@@ -15,7 +15,7 @@ use uvm_suite::{
     EVICTING_ORDINARY,
 };
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{Buffer, Gpu, NvStatus, Process, BLOCK, PAGE};
+use vgpu_client::{Buffer, Gpu, Kernel, NvStatus, Op, Process, BLOCK, PAGE};
 
 use crate::held::rm_wants_all;
 use crate::{gpu_writes, start, start_ordinary, WORDS};
@@ -36,7 +36,7 @@ type Way = (
     fn() -> Result<(), Failure>,
 );
 
-const WAYS: [Way; 8] = [
+const WAYS: [Way; 10] = [
     (
         "RM evicts what mremap() moved there, and a child ends",
         Some("2"),
@@ -59,6 +59,16 @@ const WAYS: [Way; 8] = [
         "a child moves the same memory, and it is evicted",
         Some("3"),
         || two_spaces(true, &FEW),
+    ),
+    (
+        "a child's GPU faults on the other half, and isolating is slow",
+        Some("4"),
+        fault_meets_migrate,
+    ),
+    (
+        "its parent reserves a part of the memory for RM",
+        Some("2"),
+        reserves,
     ),
     ("a child that waits for it is killed", Some("2"), killed),
     (
@@ -248,6 +258,59 @@ fn two_spaces(evicts: bool, [own, theirs]: &'static [Part; 2]) -> Result<(), Fai
     all_there(&buffer, 9)
 }
 
+/// The thread that services faults isolates pages of a process' va_block for the child, whose GPU reads its half. It has no turn to
+/// wait for.
+fn fault_meets_migrate() -> Result<(), Failure> {
+    let (process, gpu) = start()?;
+    let buffer = filled(WORDS, 7)?;
+    let [own, theirs] = &HALVES;
+    migrate(&process, &buffer, own.before.clone(), gpu.uuid())?;
+    let (mut here, mut there) = UnixStream::pair()?;
+    let child = told(|| {
+        let (process, gpu) = start()?;
+        migrate(&process, &buffer, theirs.before.clone(), gpu.uuid())?;
+        there.write_all(&[1])?;
+        there.read_exact(&mut [0])?;
+        let words = words(&theirs.moves);
+        let op = Op::check(&buffer)
+            .range(words.start, words.len())
+            .pattern(7 + words.start as u64, 1);
+        gpu.launch(&Kernel::new().op(op.warps(8)))?.wait()?.ok()?;
+        Ok(())
+    })?;
+    here.read_exact(&mut [0])?;
+    let _set = waits("4")?;
+    here.write_all(&[1])?;
+    let begin = Instant::now();
+    migrate(&process, &buffer, own.moves.clone(), gpu.uuid())?;
+    println!("# UVM_MIGRATE took {:?}", begin.elapsed());
+    ensure!(child.wait()?.success(), "the child");
+    println!("# the faults took {:?}", begin.elapsed());
+    all_there(&buffer, 7)
+}
+
+/// UVM_CREATE_EXTERNAL_RANGE splits the va_block and moves what the range covers to the host, of which a child has its own va_block,
+/// and is moving the rest. From 570 on, who migrates may have a GPU's chunks that are allocated ahead, and this call has none.
+fn reserves() -> Result<(), Failure> {
+    let (process, gpu) = start()?;
+    let buffer = filled(WORDS, 7)?;
+    migrate(&process, &buffer, 0..16, gpu.uuid())?;
+    let (mut here, child) = moves_back(&buffer)?;
+    let set = waits("2")?;
+    scope(|scope| -> Result<(), Failure> {
+        here.write_all(&[1])?;
+        sleep(STEP);
+        let reserves = scope.spawn(|| process.create_external_range(buffer.address(), 16 * PAGE));
+        sleep(STEP);
+        ensure!(!reserves.is_finished(), "it did not wait for its child");
+        drop(set);
+        result_of(reserves)??;
+        Ok(())
+    })?;
+    ensure!(child.wait()?.success(), "the child");
+    all_there(&buffer, 7)
+}
+
 /// The child of [`two_spaces()`] waits for its parent's va_block, and ends when it is to.
 fn killed() -> Result<(), Failure> {
     let (process, gpu) = start()?;
@@ -293,15 +356,7 @@ fn killed_reader() -> Result<(), Failure> {
 fn reads_behind_child(buffer: &Buffer<u64>, parent: &mut UnixStream) -> Result<(), Failure> {
     let (process, gpu) = start()?;
     migrate(&process, buffer, 0..16, gpu.uuid())?;
-    let (mut here, mut there) = UnixStream::pair()?;
-    let _child = told(|| {
-        let (process, gpu) = start()?;
-        migrate(&process, buffer, 48..64, gpu.uuid())?;
-        there.write_all(&[1])?;
-        there.read_exact(&mut [0])?;
-        Ok(migrate(&process, buffer, 48..64, Uuid::CPU)?)
-    })?;
-    here.read_exact(&mut [0])?;
+    let (mut here, _child) = moves_back(buffer)?;
     parent.write_all(&[1])?;
     parent.read_exact(&mut [0])?;
     here.write_all(&[1])?;
@@ -314,6 +369,20 @@ fn reads_behind_child(buffer: &Buffer<u64>, parent: &mut UnixStream) -> Result<(
 fn mover(buffer: &Buffer<u64>, part: &'static Part) -> Result<(UnixStream, Forked), Failure> {
     let (mut here, mut there) = UnixStream::pair()?;
     let child = told(|| moves_too(buffer, part, &mut there))?;
+    here.read_exact(&mut [0])?;
+    Ok((here, child))
+}
+
+/// A child that has a part of the memory on its GPU, and moves it to the host when it is told to.
+fn moves_back(buffer: &Buffer<u64>) -> Result<(UnixStream, Forked), Failure> {
+    let (mut here, mut there) = UnixStream::pair()?;
+    let child = told(|| {
+        let (process, gpu) = start()?;
+        migrate(&process, buffer, 48..64, gpu.uuid())?;
+        there.write_all(&[1])?;
+        there.read_exact(&mut [0])?;
+        Ok(migrate(&process, buffer, 48..64, Uuid::CPU)?)
+    })?;
     here.read_exact(&mut [0])?;
     Ok((here, child))
 }
@@ -429,6 +498,11 @@ fn migrate(
             other => return other,
         }
     }
+}
+
+fn words(pages: &Range<u64>) -> Range<usize> {
+    let of = |page: u64| (page * PAGE / 8) as usize;
+    of(pages.start)..of(pages.end)
 }
 
 fn all_there(buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {
