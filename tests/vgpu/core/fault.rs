@@ -233,6 +233,9 @@ impl FaultBuffer {
     }
 }
 
+/// The first copy engine among the hub's clients (NV_PFAULT_CLIENT_HUB_CE0), by which UVM from 560 on knows a copy engine's fault.
+const HUB_CE0: u32 = 1;
+
 /// An entry of RM's: of an access of a copy engine, which is the hub's client, writes, and is not replayed.
 pub(super) fn encode_copy(
     instance: u64,
@@ -242,7 +245,8 @@ pub(super) fn encode_copy(
     now: u64,
 ) -> [u32; 8] {
     let (hub, enabled, valid) = (1 << 20, 1 << 30, 1 << 31);
-    let what = kind as u32 | ((Access::Write as u32) << 16) | hub | enabled | valid;
+    let what =
+        kind as u32 | (HUB_CE0 << 8) | ((Access::Write as u32) << 16) | hub | enabled | valid;
     let engine = chip.copy_engine.unwrap_or(0);
     words(instance, va, now, engine, what)
 }

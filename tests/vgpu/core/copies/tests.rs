@@ -64,6 +64,8 @@ fn a_copy_that_faults_goes_on_when_its_faulted_bit_is_cleared() {
     // A copy engine; valid, a write of the hub's, of a GPU that can replay, and yet not to be replayed.
     assert_eq!((entry[6], entry[7] >> 16), (15, 0xc011));
     assert_eq!(entry[7] & 1 << 7, 0);
+    // The client is CE0: UVM from 560 on goes by that, and before by the engine.
+    assert_eq!(entry[7] >> 8 & 0x7f, 1);
     b.map(VA + 4096, PAGE, 0);
     b.run();
     // The other faulted bit, and the bit of nobody.
