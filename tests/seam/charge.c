@@ -615,7 +615,7 @@ static int serviced(const NV_STATUS *ends_with, int faults, uvm_tracker_t *track
 
 static void copy_engines(void)
 {
-	const NV_STATUS refused[] = { NV_OK, NV_ERR_NO_MEMORY, NV_OK, NV_OK }, broken[] = { NV_ERR_INVALID_STATE, NV_OK };
+	const NV_STATUS refused[] = { NV_OK, NV_ERR_NO_MEMORY, NV_OK, NV_OK }, broken[] = { NV_ERR_INVALID_ADDRESS, NV_OK };
 	uvm_tracker_t tracker = { 0 };
 
 	begin();
@@ -623,7 +623,7 @@ static void copy_engines(void)
 	tracker.entries = 0;
 	serviced(refused, 2, &tracker);
 	say("what was begun for it is not the next one's", !tracker.entries);
-	say("where anything else fails the loop leaves as upstream's does", serviced(broken, 2, &tracker) == 1);
+	say("nor does one for which there is nothing to be had", serviced(broken, 2, &tracker) == 2);
 	global_status = NV_ERR_INVALID_STATE;
 	say("and where the driver has failed", serviced(refused, 4, &tracker) == 2);
 	begin();

@@ -2,12 +2,15 @@
 //! Faults of users' copy engines, which nobody replays: upstream services one after the other, and then clears the faulted bit
 //! of the channel, or kills it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Channel, Copies, Gpu, Kernel, Op, Process, PAGE};
 
 use crate::faults::NOWHERE;
+use crate::ordinary::Shared;
 use crate::{start, still_works, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -25,12 +28,20 @@ pub(crate) fn run(suite: &mut Suite) {
         many,
     );
     suite.test(
+        "copying: copies beyond the end of a file cost nobody else a fault",
+        NONE,
+        beyond,
+    );
+    suite.test(
         "fatal: a copy engine's access where nothing is mapped",
         NONE,
         nowhere,
     );
 }
 
+/// Of each process of a test of many.
+const CHANNELS: usize = 8;
+const ROUNDS: usize = 16;
 const WORDS_OF_PAGE: usize = PAGE as usize / 8;
 /// How long a copy may take. A machine with other work is slow.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -85,8 +96,6 @@ fn written(managed: bool) -> Outcome {
 
 /// No fault of a batch is forgotten, and none goes to another's channel.
 fn many() -> Outcome {
-    const CHANNELS: usize = 8;
-    const ROUNDS: usize = 16;
     let (Some(one), Some(other)) = (faulting()?, faulting()?) else {
         skip!("copy engines of this GPU do not fault");
     };
@@ -94,29 +103,77 @@ fn many() -> Outcome {
         let mut threads = Vec::new();
         for (process, gpu) in [&one, &other] {
             for n in 0..CHANNELS {
-                threads.push(scope.spawn(move || -> Result<(), Failure> {
-                    let first = (n as u64 + 1) << 32;
-                    let channel = gpu.new_channel()?;
-                    let buffer = Buffer::<u64>::managed(process, WORDS)?;
-                    buffer.fill(|i| first + i as u64);
-                    let pages: Vec<_> = (0..ROUNDS).map(|round| round * 31).collect();
-                    let read = Op::check(&buffer).pattern(first, 1).warps(4);
-                    channel.launch(&Kernel::new().op(read))?.wait()?.ok()?;
-                    // The CPU takes the pages back.
-                    added(&buffer, first, &[])?;
-                    add(&channel, &buffer, &pages)?;
-                    added(&buffer, first, &pages)
-                }));
+                threads.push(scope.spawn(move || copies(process, gpu, n)));
             }
         }
-        for thread in threads {
-            thread.join().map_err(|_| "a thread panicked")??;
-        }
-        Ok::<_, Failure>(())
+        all(threads)
     })?;
     still_works(&one.0, &one.1)?;
     still_works(&other.0, &other.1)?;
     Ok(Pass::Ok)
+}
+
+/// One of several channels of a process: it reads a buffer of its own, and then copies, each time to a page that the CPU has.
+fn copies(process: &Process, gpu: &Gpu, number: usize) -> Result<(), Failure> {
+    let first = (number as u64 + 1) << 32;
+    let channel = gpu.new_channel()?;
+    let buffer = Buffer::<u64>::managed(process, WORDS)?;
+    buffer.fill(|i| first + i as u64);
+    let pages: Vec<_> = (0..ROUNDS).map(|round| round * 31).collect();
+    let read = Op::check(&buffer).pattern(first, 1).warps(4);
+    channel.launch(&Kernel::new().op(read))?.wait()?.ok()?;
+    // The CPU takes the pages back.
+    added(&buffer, first, &[])?;
+    add(&channel, &buffer, &pages)?;
+    added(&buffer, first, &pages)
+}
+
+fn all(threads: Vec<ScopedJoinHandle<'_, Result<(), Failure>>>) -> Result<(), Failure> {
+    for thread in threads {
+        thread.join().map_err(|_| "a thread panicked")??;
+    }
+    Ok(())
+}
+
+/// UVM has no page for such a copy, and kills its channel; another process' faults are in the same batches.
+fn beyond() -> Outcome {
+    let Some((process, gpu)) = faulting()? else {
+        skip!("copy engines of this GPU do not fault");
+    };
+    if !process.has_hmm()? {
+        skip!("this driver or kernel has no HMM");
+    }
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let offenders = scope.spawn(|| -> Result<(), Failure> {
+            while !ends.load(Ordering::Relaxed) {
+                copies_beyond()?;
+            }
+            Ok(())
+        });
+        let (process, gpu) = (&process, &gpu);
+        let others = (0..CHANNELS).map(|n| scope.spawn(move || copies(process, gpu, n)));
+        let others = all(others.collect());
+        ends.store(true, Ordering::Relaxed);
+        others.and(all(vec![offenders]))
+    })?;
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// A process, each of whose channels copies to where its file does not reach, and is killed.
+fn copies_beyond() -> Result<(), Failure> {
+    let (process, gpu) = start()?;
+    let shared = Shared::new()?;
+    let written = Buffer::managed(&process, WORDS_OF_PAGE)?;
+    let channels = (0..CHANNELS).map(|_| gpu.new_channel());
+    let channels = channels.collect::<Result<Vec<_>, _>>()?;
+    for channel in &channels {
+        channel.copy(shared.address + Shared::PAGE as u64)?;
+    }
+    channels
+        .iter()
+        .try_for_each(|channel| dies(channel, &written))
 }
 
 /// UVM gives the fault back to RM, which stops the channel, and no other.
@@ -125,19 +182,9 @@ fn nowhere() -> Outcome {
         skip!("copy engines of this GPU do not fault");
     };
     let (other_process, other_gpu) = start()?;
-    let buffer = Buffer::<u64>::managed(&process, WORDS)?;
-    buffer.fill(|i| i as u64);
     let victim = gpu.new_channel()?;
     victim.copy(NOWHERE)?;
-    let start = Instant::now();
-    loop {
-        let write = Op::write(&buffer).pattern(5, 1);
-        let launch = victim.launch(&Kernel::new().op(write));
-        if launch.and_then(|launch| launch.wait()?.ok()).is_err() {
-            break;
-        }
-        ensure!(start.elapsed() < PATIENCE, "the channel goes on");
-    }
+    dies(&victim, &Buffer::managed(&process, WORDS_OF_PAGE)?)?;
     let copies = victim.copies()?;
     ensure!(copies.made == 0 && copies.faults == 1, "{copies:?}");
     let copies = add(
@@ -149,4 +196,16 @@ fn nowhere() -> Outcome {
     still_works(&process, &gpu)?;
     still_works(&other_process, &other_gpu)?;
     Ok(Pass::Ok)
+}
+
+/// Waits until the channel takes no kernel any more.
+fn dies(channel: &Channel, written: &Buffer<u64>) -> Result<(), Failure> {
+    let start = Instant::now();
+    loop {
+        let launch = channel.launch(&Kernel::new().op(Op::write(written).pattern(5, 1)));
+        if launch.and_then(|launch| launch.wait()?.ok()).is_err() {
+            return Ok(());
+        }
+        ensure!(start.elapsed() < PATIENCE, "the channel goes on");
+    }
 }

@@ -106,15 +106,15 @@ enum Offence {
 }
 
 /// Memory shared with other processes: two pages, of which the file has one.
-struct Shared {
-    address: u64,
+pub(crate) struct Shared {
+    pub(crate) address: u64,
     _file: File,
 }
 
 impl Shared {
-    const PAGE: usize = 8 * PAGE_WORDS;
+    pub(crate) const PAGE: usize = 8 * PAGE_WORDS;
 
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let file = file_in_memory(c"shared")?;
         file.set_len(Self::PAGE as u64)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
