@@ -41,6 +41,7 @@ bugs=(
 	"moved_in_vain|duplicates|300|absent|absent|native_discard=fails|discard: moves to a full GPU"
 	"context|context|60|fails|fails|native_discard=ok|somebody holds"
 	"charge|charge|300|fails|fails||charge: who evicts does not fail"
+	"copies_beyond|charge|300|fails|fails||copies beyond the end of a file"
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
