@@ -104,7 +104,8 @@ void uvm_perf_prefetch_get_hint_va_block(uvm_va_block_t *block, uvm_va_block_con
 {
 	uvm_perf_prefetch_get_hint_va_block__c(block, context, new_residency, faulted, faulted_region, tree, hint);
 	if (static_branch_unlikely(&uvm_rust_flash_used_key) && UVM_ID_IS_VALID(hint->residency) &&
-	    !uvm_rust_flash_along(block, UVM_ID_IS_GPU(new_residency), uvm_rust_mask_out(&hint->prefetch_pages_mask)))
+	    !uvm_rust_flash_along(block, UVM_ID_IS_GPU(new_residency) || current->flags & PF_KTHREAD,
+				  uvm_rust_mask_out(&hint->prefetch_pages_mask)))
 		hint->residency = UVM_ID_INVALID;
 }
 

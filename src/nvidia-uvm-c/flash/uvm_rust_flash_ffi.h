@@ -45,7 +45,8 @@ void uvm_rust_flash_leave_copied(struct uvm_rust_flash_block *block, struct uvm_
  */
 void uvm_rust_flash_maps(struct uvm_rust_flash_block *block, const struct uvm_rust_mask *pages, _Bool writes);
 /*
- * Takes those out of @pages, which a fault of a GPU's or (not @to_gpu) of a CPU's is to bring along, that it should not.
+ * Takes those out of @pages, which a fault of a GPU's or (not @to_gpu) of a CPU's is to bring along, that it should not. What
+ * a thread of the kernel's brings to the host is for a GPU too: it services GPUs' faults and access counters.
  * False: that leaves none.
  */
 _Bool uvm_rust_flash_along(struct uvm_va_block_struct *block, _Bool to_gpu, struct uvm_rust_mask *pages);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 513b1545bb1389ea.
+// Of headers and options f70edfacb9867b15.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
