@@ -108,7 +108,8 @@ static void begin(void)
 	tasks[3].memcg = &above;
 	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .has_mm = true };
 	block.resident = 1;
-	parents[0] = parents[1] = (struct sized_parent){ .cancels_by_address = true };
+	for (int i = 0; i < 2; i++)
+		parents[i].cancels_by_address = true;
 	running = &tasks[3];
 	ended = NULL;
 	ends = lost = asked_plainly = asked_for_nobody = asked_over = chosen = 0;
@@ -631,6 +632,33 @@ static void copy_engines(void)
 	say("without the mend the others are lost", serviced(refused, 4, &tracker) == 2);
 }
 
+/* How often a handler fetches, as upstream's does, whose faults always come again. */
+static int fetches(uvm_user_channel_t *channel, NV_STATUS status)
+{
+	int fetched = 0;
+
+	while (!uvm_rust_copies_end(channel->gpu->parent) && fetched < 10) {
+		fetched++;
+		uvm_rust_copy_again(channel, status);
+	}
+	return fetched;
+}
+
+static void copies_of_flash(void)
+{
+	uvm_user_channel_t channel = { &gpus[0] }, other = { &gpus[1] };
+
+	say("without an SSD no copy comes again", uvm_rust_copy_again(&channel, NV_ERR_NOT_READY) == NV_ERR_NOT_READY &&
+	    fetches(&channel, NV_ERR_NOT_READY) == 10);
+	uvm_rust_flash_used_key = true;
+	say("one whose page is asked for ends as if it were serviced", uvm_rust_copy_again(&channel, NV_ERR_NOT_READY) == NV_OK);
+	say("and so does the handler of its GPU, and of no other", !uvm_rust_copies_end(&parents[1]) && uvm_rust_copies_end(&parents[0]));
+	say("once for each time", !uvm_rust_copies_end(&parents[0]) && fetches(&channel, NV_ERR_NOT_READY) == 1 &&
+	    fetches(&other, NV_ERR_NOT_READY) == 1);
+	say("what ends otherwise does as before", uvm_rust_copy_again(&channel, NV_ERR_NO_MEMORY) == NV_ERR_NO_MEMORY &&
+	    uvm_rust_copy_again(&channel, NV_OK) == NV_OK && fetches(&channel, NV_OK) == 10);
+}
+
 /* Whether upstream gets an object of the cache that has this name. */
 #define asks(name)	(cache = (struct kmem_cache){ 0 }, uvm_rust_zalloc(&cache, name, 0))
 
@@ -683,6 +711,7 @@ int main(void)
 	nobody_is_charged();
 #endif
 	copy_engines();
+	copies_of_flash();
 	calls();
 #ifdef CONFIG_MEMCG
 	two_gpus();

@@ -65,6 +65,11 @@ static struct task_struct *ended;
 static int ends;
 static unsigned long jiffies;
 
+/* Whether an SSD was ever used. */
+#define UVM_RUST_FLASH_H
+static bool uvm_rust_flash_used_key;
+#define static_branch_unlikely(key)	(*(key))
+
 #define current				running
 #define page_counter_read(counter)	((counter)->usage)
 #define parent_mem_cgroup(memcg)	((memcg)->parent)
@@ -138,12 +143,17 @@ struct uvm_va_block_context_struct {
 /* What the GPUs hold. A mask of them has the first one in its lowest bit. */
 #define GPU_PAGES	1000
 #define SMALL_GPU_PAGES	500
-static struct sized_parent { bool cancels_by_address; } parents[2];
+static struct sized_parent { bool cancels_by_address; uvm_gpu_id_t id; } parents[2] = { { .id = { 1 } }, { .id = { 2 } } };
 static const struct sized_gpu { struct { unsigned long size; } mem_info; struct sized_parent *parent; } gpus[2] = {
 	{ { GPU_PAGES * PAGE_SIZE }, &parents[0] },
 	{ { SMALL_GPU_PAGES * PAGE_SIZE }, &parents[1] },
 };
 #define uvm_gpu_t				struct sized_gpu
+#define uvm_parent_gpu_t			struct sized_parent
+#define UVM_PARENT_ID_MAX_GPUS			2
+#define uvm_parent_id_gpu_index(id)		uvm_id_gpu_index(id)
+/* Of a copy engine. */
+typedef struct { const struct sized_gpu *gpu; } uvm_user_channel_t;
 #define uvm_rust_gpu(space, id)			(&gpus[uvm_id_gpu_index(id)])
 #define uvm_rust_cancels_by_address(parent)	((parent)->cancels_by_address)
 #define for_each_gpu_id(id)			for ((id).val = 1; (id).val <= 2; (id).val++)

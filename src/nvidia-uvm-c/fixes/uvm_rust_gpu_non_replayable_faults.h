@@ -11,9 +11,12 @@
 #define UVM_RUST_GPU_NON_REPLAYABLE_FAULTS_H
 
 #include "uvm_global.h"
+#include "uvm_gpu.h"
 #include "uvm_tracker.h"
+#include "uvm_user_channel.h"
 
 #include "uvm_rust_fixes.h"
+#include "uvm_rust_flash.h"
 
 /*
  * How the service of a fault ended, for the loop, which leaves unless that is NV_OK. A fault whose channel is killed is over, and so is
@@ -26,6 +29,36 @@ static inline NV_STATUS uvm_rust_fault_ended(NV_STATUS status, uvm_tracker_t *tr
 		return status;
 	uvm_tracker_clear(tracker);
 	return NV_OK;
+}
+
+/* --- pages that are on an SSD ---------------------------------------------------------------- */
+
+/* By GPU, guarded by its service lock: whether the handler has seen a fault that comes again. */
+static bool uvm_rust_copies_again[UVM_PARENT_ID_MAX_GPUS];
+
+/*
+ * How the service of a fault of @channel's ended (@status), for upstream, which clears the channel's faulted bit if that is NV_OK. It is
+ * also where the fault's page has to come from an SSD first, for which somebody was asked: the copy engine then faults anew, as
+ * others do after a replay, and this thread, which services the faults of all processes, does not wait for the page.
+ */
+static inline NV_STATUS uvm_rust_copy_again(uvm_user_channel_t *channel, NV_STATUS status)
+{
+	if (!static_branch_unlikely(&uvm_rust_flash_used_key) || status != NV_ERR_NOT_READY)
+		return status;
+	uvm_rust_copies_again[uvm_parent_id_gpu_index(channel->gpu->parent->id)] = true;
+	return NV_OK;
+}
+
+/*
+ * Whether the handler ends, and does not look whether there are more faults. There would be until the page is there, and nobody
+ * else's be serviced. Whatever comes after the handler began has it run again, by its own interrupt.
+ */
+static inline bool uvm_rust_copies_end(uvm_parent_gpu_t *parent_gpu)
+{
+	bool *again = &uvm_rust_copies_again[uvm_parent_id_gpu_index(parent_gpu->id)], ends = *again;
+
+	*again = false;
+	return ends;
 }
 
 #endif

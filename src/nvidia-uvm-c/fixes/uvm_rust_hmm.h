@@ -221,10 +221,10 @@ static int uvm_rust_range_fault(struct hmm_range *range)
  * userfaultfd protects a page from writing, or there is no memory.
  */
 static NV_STATUS uvm_rust_unshare(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry,
-				  uvm_service_block_context_t *context, uvm_va_block_region_t region,
+				  uvm_rust_hmm_context_t *context, uvm_va_block_region_t region,
 				  struct migrate_vma *args)
 {
-	unsigned long *pfns = context->block_context->hmm.src_pfns;
+	unsigned long *pfns = uvm_rust_hmm_block_context(context)->hmm.src_pfns;
 	struct vm_area_struct *vma = args->vma;
 	uvm_va_block_region_t shared = uvm_rust_shared(args);
 	NV_STATUS status;

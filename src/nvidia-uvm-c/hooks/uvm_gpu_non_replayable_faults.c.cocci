@@ -12,3 +12,31 @@ serves(...)
 + status = uvm_rust_fault_ended(status, &faults.fault_service_tracker);
 ...>
 }
+
+// A fault whose page has to come from an SSD comes again, and the thread that services all faults does others' until then.
+@@
+identifier serves = {service_fault_once, service_fault};
+idexpression state;
+symbol user_channel, fault_entry;
+@@
+serves(...)
+{
+<...
++ state = uvm_rust_copy_again(user_channel, state);
+  if (state == NV_OK && !fault_entry->is_fatal) { ... }
+...>
+}
+
+@@
+identifier serves = {uvm_parent_gpu_service_non_replayable_fault_buffer, uvm_gpu_service_non_replayable_fault_buffer};
+expression parent, count;
+idexpression status;
+@@
+serves(...)
+{
+<...
++ if (uvm_rust_copies_end(parent))
++	return;
+  status = fetch_non_replayable_fault_buffer_entries(parent, count);
+...>
+}

@@ -68,21 +68,24 @@ uvm_hmm_va_block_service_locked(...)
 ret = migrate_vma_setup_locked(args, block);
 UVM_ASSERT(!ret);
 + if (uvm_rust_has_shared(args))
-+	return uvm_rust_fault_shared(uvm_rust_unshare(block, va_block_retry, service_context, region, args));
++	return uvm_rust_fault_shared(uvm_rust_unshare(block, va_block_retry, uvm_rust_hmm_context(service_context), region, args));
 ...>
 }
 
 // The same where a program asks for it; and nothing is isolated where others have a va_block that is needed.
 @ shared_migrate @
+typedef uvm_va_block_retry_t;
+type T;
+identifier context;
 expression E;
 @@
-uvm_hmm_va_block_migrate_locked(...)
+uvm_hmm_va_block_migrate_locked(uvm_va_block_t *va_block, uvm_va_block_retry_t *va_block_retry, T *context, ...)
 {
 <...
 + if (uvm_rust_gave_up(args))
 +	return uvm_rust_migrate_later(va_block, va_block_retry);
 + if (!UVM_ID_IS_CPU(dest_id) && uvm_rust_has_shared(args))
-+	return uvm_rust_migrate_shared(uvm_rust_unshare(va_block, va_block_retry, service_context, region, args));
++	return uvm_rust_migrate_shared(uvm_rust_unshare(va_block, va_block_retry, context, region, args));
 E = uvm_hmm_migrate_alloc_and_copy(...);
 ...>
 }

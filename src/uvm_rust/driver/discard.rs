@@ -44,6 +44,8 @@ pub(crate) mod status {
     /// `NV_ERR_MORE_PROCESSING_REQUIRED`: a lock was let go on the way.
     pub(crate) const AGAIN: u32 = 0x4d;
     pub(crate) const NO_MEMORY: u32 = 0x51;
+    /// `NV_ERR_NOT_READY`: what a fault needs has been asked for, and is to be serviced again once it is there.
+    pub(crate) const NOT_READY: u32 = 0x55;
     pub(crate) const OBJECT_NOT_FOUND: u32 = 0x57;
     pub(crate) const PAGE_TABLE_NOT_AVAIL: u32 = 0x5d;
     pub(crate) const SIGNAL_PENDING: u32 = 0x64;

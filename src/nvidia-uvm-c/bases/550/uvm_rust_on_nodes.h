@@ -37,4 +37,9 @@ static inline void uvm_rust_on_any_node(uvm_va_block_context_t *context)
 
 #define uvm_rust_block_context(service_context)	((service_context)->block_context)
 
+/* What uvm_hmm_va_block_migrate_locked() works with, where a fault has it, and its va_block context. */
+#define uvm_rust_hmm_context_t			uvm_service_block_context_t
+#define uvm_rust_hmm_context(service_context)	(service_context)
+#define uvm_rust_hmm_block_context(context)	((context)->block_context)
+
 #endif

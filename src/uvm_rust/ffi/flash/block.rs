@@ -645,6 +645,28 @@ pub(super) unsafe fn ask(block: *mut uvm_rust_flash_block, pages: &PageMask, ask
 ///
 /// `block` is as [`used`] asks.
 pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -> bool {
+    let park = |wants: &mut Wants, state: &mut BlockPages| wants.park(state, now_us(), pages);
+    // SAFETY: by this function's contract.
+    unsafe { parks_by(block, park) }
+}
+
+/// As [`parks`], for a copy engine's fault.
+///
+/// # Safety
+///
+/// `block` is as [`used`] asks.
+pub(super) unsafe fn parks_copy(block: *mut uvm_rust_flash_block, pages: &PageMask) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { parks_by(block, |_, state| Wants::park_copy(state, pages)) }
+}
+
+/// # Safety
+///
+/// `block` is as [`used`] asks.
+unsafe fn parks_by(
+    block: *mut uvm_rust_flash_block,
+    park: impl FnOnce(&mut Wants, &mut BlockPages) -> Park,
+) -> bool {
     if block.is_null() {
         return false;
     }
@@ -654,7 +676,7 @@ pub(super) unsafe fn parks(block: *mut uvm_rust_flash_block, pages: &PageMask) -
         let park = own
             .state
             .as_mut()
-            .map(|state| own.wants.park(&mut state.pages, now_us(), pages));
+            .map(|state| park(&mut own.wants, &mut state.pages));
         if let Some(Park::Ask(wanted)) = &park {
             ask(block, wanted, Asks::Fault);
         }

@@ -13,6 +13,7 @@ use crate::driver::discard::status;
 use crate::driver::flash::Counter;
 use crate::ffi::discard::{read, write};
 use crate::ffi::gpu::GpuHandle;
+use crate::ffi::seam::PmLock;
 use crate::ffi::space::{self, cause_of};
 use crate::ffi::tenant;
 use crate::ffi::time::{self, now_us};
@@ -320,6 +321,13 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
         let away = state.pages.on_flash() | state.pages.in_flight() | state.pages.lost();
         if why == Why::Eviction || away.is_empty() {
             return status::OK;
+        }
+        // Before the system sleeps nothing is put off: no fetcher reads then.
+        if why == Why::CopyFault && parks() && PmLock::try_read().is_some() {
+            if block::parks_copy(block::known_of(block), &wanted) {
+                count_of_device(current(), Counter::Parked, 1);
+                return status::NOT_READY;
+            }
         }
         let whom = if why == Why::Call {
             For::Others

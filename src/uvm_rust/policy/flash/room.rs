@@ -12,7 +12,8 @@
 //! all processes, with the lock of the parent GPU. The loop leaves them out, as upstream does with
 //! faults on pages that thrash, and the replay at the end of the batch brings them back
 //! ([`fault_waits`]). Meanwhile a fetcher reads the pages that they want ([`super::asked`]). Faults
-//! of copy engines and access counters, which the same thread services, do not wait. All other
+//! of copy engines, which the same thread services, do not wait for room, but they do for pages on flash: they are left, and are
+//! looked at again later. Access counters wait for neither, and move no page on flash. All other
 //! operations wait in their own thread ([`waits`]).
 //!
 //! Locking: the caller holds the va_block's lock in all calls.
@@ -40,6 +41,8 @@ pub enum Why {
     Fault,
     /// A GPU's fault, which the service loop has looked at before.
     GpuFault,
+    /// A copy engine's fault, which nobody repeats. It is serviced again if it asks for that.
+    CopyFault,
     /// Other work of the thread that services all processes' GPU faults.
     Beside,
 }
@@ -55,7 +58,8 @@ impl Why {
             Cause::Eviction => Why::Eviction,
             Cause::Fault if !by_kernel => Why::Fault,
             Cause::Fault if replays => Why::GpuFault,
-            Cause::Fault | Cause::AccessCounter => Why::Beside,
+            Cause::Fault => Why::CopyFault,
+            Cause::AccessCounter => Why::Beside,
             Cause::Prefetch | Cause::Api => Why::Call,
         }
     }
@@ -162,7 +166,7 @@ pub fn waits<M: Machine>(
         // An eviction cannot be called again, and moves only pages that are on a GPU.
         Why::Eviction => false,
         // Nobody repeats this work later, and its thread has others' faults to service: it exceeds the limit.
-        Why::Beside => false,
+        Why::CopyFault | Why::Beside => false,
         Why::GpuFault => !parks,
         Why::Call | Why::Fault => true,
     };

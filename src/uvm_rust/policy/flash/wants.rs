@@ -64,7 +64,7 @@ pub struct Wants {
     failed: PageMask,
     /// Lost pages of the last faults that were not put off; these faults find out that the pages are lost.
     finds_out: PageMask,
-    /// Until when `finds_out` holds. From then on a copy engine's fault, which is never put off, has these pages read again.
+    /// Until when `finds_out` holds. From then on a copy engine's fault, which is looked at page by page, has these pages read again.
     finds_out_until_us: u64,
 }
 
@@ -194,7 +194,8 @@ impl Wants {
             tried |= self.asked;
         }
         state.read_again_at(now_us, &(*pages - tried));
-        let park = self.look(state, pages);
+        // Faults on other pages of the block do not wait in vain for pages that failed.
+        let park = Self::look(state, pages, &self.failed);
         self.finds_out -= *pages;
         if park == Park::No {
             self.failed -= *pages;
@@ -207,6 +208,17 @@ impl Wants {
         park
     }
 
+    /// Whether a copy engine's fault on `pages` of a block with this `state` has to be put off.
+    ///
+    /// Unlike [`Wants::park`] it waits for all pages on flash, also for those that could not be fetched: nobody reads them
+    /// while the fault is serviced. Without memory to fetch them, such a fault asks again until there is some, or its
+    /// channel ends. A page that the device did not give is lost for a second, and ends a fault that is looked at
+    /// meanwhile, before this is asked.
+    #[must_use]
+    pub fn park_copy(state: &BlockPages, pages: &PageMask) -> Park {
+        Self::look(state, pages, &PageMask::EMPTY)
+    }
+
     /// Whether `page`, which a GPU's fault wants and which could not be read, stays lost, however long ago that was:
     /// the fault is being serviced, and would otherwise read the page itself. Nothing says when its service ends, so
     /// this holds for [`AGAIN_US`].
@@ -214,9 +226,9 @@ impl Wants {
         self.finds_out.test(page) && now_us < self.finds_out_until_us
     }
 
-    fn look(&self, state: &BlockPages, pages: &PageMask) -> Park {
-        // Faults on other pages of the block do not wait in vain for pages that failed.
-        let wanted = (state.on_flash() & *pages) - self.failed;
+    /// Whether faults on `pages` wait for what is on flash, apart from `failed`.
+    fn look(state: &BlockPages, pages: &PageMask, failed: &PageMask) -> Park {
+        let wanted = (state.on_flash() & *pages) - *failed;
         if !wanted.is_empty() {
             Park::Ask(wanted)
         } else if state.in_flight().intersects(pages) {

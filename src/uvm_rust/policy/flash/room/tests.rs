@@ -158,7 +158,7 @@ fn what_the_thread_of_all_gpu_faults_services_does_not_wait() {
     assert_eq!(why(Cause::AccessCounter), Why::Beside);
     assert_eq!(why(Cause::Eviction), Why::Eviction);
     // A copy engine's, which nobody repeats.
-    assert_eq!(Why::of(Cause::Fault, false, true), Why::Beside);
+    assert_eq!(Why::of(Cause::Fault, false, true), Why::CopyFault);
     // Upstream gives a CPU's fault the cause of one that is repeated; the thread that faults services it.
     assert_eq!(Why::of(Cause::Fault, true, false), Why::Fault);
     assert_eq!(Why::of(Cause::Api, false, false), Why::Call);

@@ -570,7 +570,7 @@ fn faults_wait_for_what_may_be_read_again() {
     state.release(&mut t);
 }
 
-/// A copy engine's fault is never put off, and looks at pages one by one. Only what other faults are finding out of stays
+/// A copy engine's fault looks at pages one by one. Only what other faults are finding out of stays
 /// lost for it, and only meanwhile: it is fatal.
 #[test]
 fn what_is_found_out_of_is_what_a_fault_wants_and_for_a_while() {
@@ -592,6 +592,40 @@ fn what_is_found_out_of_is_what_a_fault_wants_and_for_a_while() {
     assert_eq!(finds_out(&wants, 4 + AGAIN_US), [0, 1, 2, 3]);
     assert_eq!(finds_out(&wants, 5 + AGAIN_US), [0; 0]);
     state.release(&mut t);
+}
+
+/// The thread of all processes' faults reads for no copy engine's, not even what could not be fetched, whenever that was.
+#[test]
+fn a_copy_engines_fault_waits_for_what_failed_and_not_for_what_is_lost() {
+    let (mut t, mut wants) = (table(4), Wants::default());
+    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    spill(&mut t, &mut state, pages(0, 100));
+    let one = pages(3, 4);
+    let parks = |state: &BlockPages| Wants::park_copy(state, &one);
+    assert_eq!(parks(&state), Park::Ask(one));
+    // A fetcher had no memory. A fault that is repeated reads by itself then.
+    assert!(wants.ask(&one, Asks::Fault));
+    wants.tried(Asks::Fault, true, Some(&state));
+    assert_eq!(parks(&state), Park::Ask(one));
+    assert_eq!(wants.park(&mut state, 0, &one), Park::No);
+    // The device did not give it: the fault finds out.
+    let fails = |t: &mut Table, state: &mut BlockPages, wants: &mut Wants, now| {
+        assert!(wants.ask(&one, Asks::Fault));
+        let read = state.begin_read(t, &one).unwrap().unwrap();
+        // What is being read is asked for as well: the read may fail.
+        let both = pages(3, 5);
+        assert_eq!(Wants::park_copy(state, &both), Park::Ask(both));
+        state.put_off(&read, (&one, &none), now);
+        let _ = state.end_read(t, read, &none, &none, false);
+        wants.tried(Asks::Fault, true, Some(state));
+    };
+    fails(&mut t, &mut state, &mut wants, 0);
+    assert_eq!((parks(&state), state.lost()), (Park::No, one));
+    // Nobody found out, and a second later it is read again.
+    state.read_again_at(AGAIN_US, &one);
+    assert_eq!(parks(&state), Park::Ask(one));
+    fetch(&mut t, &mut state, PageMask::FULL);
+    assert_eq!(parks(&state), Park::No);
 }
 
 /// What has come is waited for when it has left again, and not read by the thread that services all processes' faults.
