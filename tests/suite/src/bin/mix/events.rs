@@ -167,12 +167,6 @@ impl<'a> Events<'a> {
         self.is_limited() || self.lifted.is_some_and(|when| when.elapsed() < moment)
     }
 
-    /// Nobody's memory is limited any more.
-    pub(crate) fn lift_limits(&mut self) -> Result<(), Failure> {
-        self.end(|_, what| matches!(what, Lasting::Limit(_) | Lasting::Slow(_)));
-        Ok(())
-    }
-
     fn last(&mut self, time: Duration, what: Lasting<'a>) {
         self.lasting.push((Instant::now() + time, what));
     }
