@@ -165,11 +165,68 @@ fn leave_parent(kept: &File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
 
     #[test]
     fn not_beside_other_threads() {
         // The test's own harness is one.
         let refused = std::thread::spawn(|| Forked::new(|| true).is_err());
         assert!(refused.join().unwrap());
+    }
+
+    /// A child as if this process had forked it, which the harness's threads forbid.
+    fn as_forked(command: &mut Command) -> Forked {
+        let pid = command.spawn().unwrap().id() as libc::pid_t;
+        Forked {
+            pid,
+            waited_for: false,
+        }
+    }
+
+    #[test]
+    fn a_child_is_waited_for_once() {
+        let mut child = as_forked(Command::new("sleep").arg("100"));
+        assert_eq!(child.try_wait().unwrap(), None);
+        child.kill();
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
+        assert!(child.try_wait().is_err());
+        let well = as_forked(Command::new("sh").args(["-c", "exit 3"])).wait();
+        assert_eq!(well.unwrap().code(), Some(3));
+    }
+
+    /// A file that a program inherits.
+    fn inherited() -> File {
+        let file = File::open("/dev/null").unwrap();
+        // SAFETY: dup() makes a descriptor that is new, and nobody else's.
+        File::from(unsafe { OwnedFd::from_raw_fd(libc::dup(file.as_raw_fd())) })
+    }
+
+    #[test]
+    fn what_stands_apart_has_a_group_and_no_file_of_its_parents() {
+        let files = [inherited(), inherited(), inherited()];
+        let numbers = files.each_ref().map(|file| file.as_raw_fd());
+        let [_, kept, _] = files;
+        let mut command = Command::new("sh");
+        let script = "cat /proc/self/stat; for n in $0; do [ -e /proc/self/fd/$n ] && echo has $n; done; true";
+        let list = numbers.map(|n| n.to_string()).join(" ");
+        // The group of `cat` is that of its shell, whose number is its parent's.
+        command.args(["-c", script, &list]);
+        // SAFETY: it makes system calls alone, which a child may between fork() and exec().
+        unsafe { command.pre_exec(move || leave_parent(&kept)) };
+        let output = command.output().unwrap().stdout;
+        let text = String::from_utf8(output).unwrap();
+        let after = text.rsplit_once(')').unwrap().1;
+        let fields: Vec<&str> = after.split_whitespace().take(3).collect();
+        assert_eq!(fields[1], fields[2], "{text}");
+        let has: Vec<&str> = text.lines().filter(|l| l.starts_with("has")).collect();
+        assert_eq!(has, [format!("has {}", numbers[1])]);
     }
 }

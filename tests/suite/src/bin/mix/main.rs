@@ -35,7 +35,7 @@ const HELP: &str = "usage: mix [--ops N] [--seed N] [--processes N] [--device PA
   --oversubscription TIMES   memory used by all, in times of the GPU's (1.5)
   --patience SECONDS         the longest that an operation may take (60)
   --large PERCENT            of the operations, as many touch up to 512 pages, and the
-                             others up to 4 (100)
+                             others up to 4 (5)
 ";
 
 /// What a run is.
@@ -75,7 +75,7 @@ fn options() -> Result<Options, lexopt::Error> {
         without: Without::default(),
         oversubscription: 1.5,
         patience: Duration::from_secs(60),
-        large_percent: 100,
+        large_percent: 5,
     };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
