@@ -22,7 +22,7 @@ pub enum Pass {
 pub struct Failure(String);
 
 impl Failure {
-    /// What people read.
+    /// Why the test failed, for people to read.
     pub fn text(&self) -> &str {
         &self.0
     }

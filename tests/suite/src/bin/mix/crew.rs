@@ -40,7 +40,7 @@ impl Waiting {
         Ok(Self { crew, word })
     }
 
-    /// Now it begins.
+    /// Lets the crew begin, for which what it works on has to be there: UVM, and the device of the SSD tier.
     pub(crate) fn go(mut self) -> io::Result<Forked> {
         self.word.write_all(&[0])?;
         Ok(self.crew)
