@@ -94,10 +94,15 @@ impl Group {
         Err("what is charged to the group never stays the same for three seconds".into())
     }
 
+    /// A process that writes 0 to this file is in the group from then on.
+    pub fn procs(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+
     /// What `work` gives, which this process does in the group. It is not in it any more
     /// afterwards; a child that it has started is.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> Result<T, Failure> {
-        fs::write(self.0.join("cgroup.procs"), "0")?;
+        fs::write(self.procs(), "0")?;
         let done = work();
         fs::write(format!("{}/cgroup.procs", Self::ROOT), "0")?;
         Ok(done)

@@ -21,6 +21,13 @@ pub enum Pass {
 #[derive(Debug)]
 pub struct Failure(String);
 
+impl Failure {
+    /// Why the test failed, for people to read.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
 impl From<String> for Failure {
     fn from(text: String) -> Self {
         Self(text)

@@ -8,8 +8,8 @@ use vgpu_client::flash::{FlashRequest, AFTER, FROM_GPUS, TO_GPU, TO_HOST};
 use vgpu_client::uvm::{UnregisterChannel, Uuid, VaBlockInjectError};
 use vgpu_client::{Buffer, BLOCK};
 
+use crate::crew::is_for_lack_of_memory;
 use crate::deeds::Act;
-use crate::parent::is_for_lack_of_memory;
 use crate::worker::failed;
 use uvm_suite::random::Kind;
 

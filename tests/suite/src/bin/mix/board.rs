@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What each process does right now, in memory that all of them share: its heartbeat, which stays when it is killed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use uvm_suite::file_in_memory;
 
-use crate::deeds::COUNT;
+use crate::deeds::{CHECKING, COUNT};
 
 /// Words of a record in front of its counts.
 const HEAD: usize = 4;
@@ -51,6 +49,11 @@ impl Default for Record {
 }
 
 impl Record {
+    fn head(&self) -> [u64; HEAD] {
+        let deed = self.deed.map_or(0, |deed| deed as u64 + 1);
+        [u64::from(self.pid), self.life, self.index, deed]
+    }
+
     /// Counts a deed that is done, and how long it took.
     pub(crate) fn did(&mut self, deed: usize, took: Duration) {
         self.done[deed] += 1;
@@ -71,28 +74,46 @@ impl Board {
         Ok(board)
     }
 
-    /// The one that another process has made, and that it names by `path`.
-    pub(crate) fn open(path: &str) -> io::Result<Self> {
-        Ok(Self(OpenOptions::new().read(true).write(true).open(path)?))
+    /// The one that lies in this file.
+    pub(crate) fn of(file: File) -> Self {
+        Self(file)
     }
 
-    /// By which a child opens it.
-    pub(crate) fn path(&self) -> PathBuf {
-        let (pid, fd) = (std::process::id(), self.0.as_raw_fd());
-        format!("/proc/{pid}/fd/{fd}").into()
+    /// For another process, which opens it by [`Board::of`].
+    pub(crate) fn file(&self) -> io::Result<File> {
+        self.0.try_clone()
+    }
+
+    /// How often each deed was done by the first so many processes, all together.
+    pub(crate) fn sums(&self, processes: usize) -> io::Result<[u64; COUNT]> {
+        let mut sums = [0; COUNT];
+        for n in 0..processes {
+            let done = self.read(n)?.done;
+            sums.iter_mut().zip(done).for_each(|(sum, n)| *sum += n);
+        }
+        Ok(sums)
+    }
+
+    /// How many operations the first so many workers have done, all together.
+    pub(crate) fn operations(&self, workers: usize) -> io::Result<u64> {
+        Ok(self.sums(workers)?[..CHECKING].iter().sum())
     }
 
     /// Writes record `n`, in one piece to who is killed meanwhile.
     pub(crate) fn write(&self, n: usize, record: &Record) -> io::Result<()> {
-        let head = [
-            u64::from(record.pid),
-            record.life,
-            record.index,
-            record.deed.map_or(0, |deed| deed as u64 + 1),
-        ];
         let counts = [&record.done, &record.longest_ms, &record.all_us];
-        let words = head.iter().chain(counts.into_iter().flatten());
-        let bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
+        let words = record.head().into_iter();
+        let words = words.chain(counts.into_iter().flatten().copied());
+        self.write_words(n, words)
+    }
+
+    /// The same without its counts, which stay as they are.
+    pub(crate) fn write_head(&self, n: usize, record: &Record) -> io::Result<()> {
+        self.write_words(n, record.head().into_iter())
+    }
+
+    fn write_words(&self, n: usize, words: impl Iterator<Item = u64>) -> io::Result<()> {
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
         self.0.write_all_at(&bytes, Self::place(n))
     }
 
@@ -140,12 +161,48 @@ mod tests {
         record.longest_ms[0] = 8;
         record.all_us[COUNT - 1] = 9;
         board.write(1, &record)?;
-        let path = board.path();
-        let other = Board::open(&path.to_string_lossy())?;
+        let other = Board::of(board.file()?);
         assert_eq!(other.read(1)?, record);
         for n in [0, 2] {
             assert_eq!(other.read(n)?, Record::default());
         }
+        Ok(())
+    }
+
+    #[test]
+    fn counts_stay_when_the_head_is_written() -> io::Result<()> {
+        let board = Board::new(1)?;
+        let mut record = Record::default();
+        record.done[0] = 7;
+        board.write(0, &record)?;
+        let head = Record {
+            pid: 4,
+            life: 5,
+            index: 6,
+            deed: Some(8),
+            ..Record::default()
+        };
+        board.write_head(0, &head)?;
+        let both = Record {
+            done: record.done,
+            ..head
+        };
+        assert_eq!(board.read(0)?, both);
+        Ok(())
+    }
+
+    #[test]
+    fn operations_are_those_of_workers() -> io::Result<()> {
+        let board = Board::new(3)?;
+        for n in 0..3 {
+            let mut record = Record::default();
+            record.done[0] = 1 << n;
+            record.done[CHECKING - 1] = 10;
+            record.done[CHECKING] = 100;
+            record.done[CHECKING + 1] = 1000;
+            board.write(n, &record)?;
+        }
+        assert_eq!((board.operations(1)?, board.operations(2)?), (11, 23));
         Ok(())
     }
 }

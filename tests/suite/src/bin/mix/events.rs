@@ -18,8 +18,11 @@ use crate::Options;
 const EVERY: u64 = 25;
 /// What a limited group may have beyond what it has, at most.
 const HEADROOM: u64 = 4 << 20;
-/// How much of what a limited group has is too much, at most.
-const EXCESS: u64 = 8 << 20;
+/// How much of what a limited group has is too much, at most, in permille of the rest. Linux has a process wait by the square of
+/// it for each 256 KiB: at 60 permille a quarter of a second, and two seconds, the most there is, from 180 on.
+const EXCESS: u64 = 60;
+/// The same, once in so many times.
+const LARGE_EXCESS: (u64, u64) = (250, 8);
 
 /// The module parameter by which evictions find all ordinary memory held.
 pub(crate) const TEST_HELD: &str = "uvm_rust_test_held";
@@ -167,12 +170,6 @@ impl<'a> Events<'a> {
         self.is_limited() || self.lifted.is_some_and(|when| when.elapsed() < moment)
     }
 
-    /// Nobody's memory is limited any more.
-    pub(crate) fn lift_limits(&mut self) -> Result<(), Failure> {
-        self.end(|_, what| matches!(what, Lasting::Limit(_) | Lasting::Slow(_)));
-        Ok(())
-    }
-
     fn last(&mut self, time: Duration, what: Lasting<'a>) {
         self.lasting.push((Instant::now() + time, what));
     }
@@ -198,10 +195,15 @@ impl<'a> Events<'a> {
                 group.limit(&(group.charged()? + more).to_string())?;
             }
             (Event::High, Some(group)) => {
-                let less = self.rng.rand_range(0..EXCESS);
+                let (large, times) = LARGE_EXCESS;
+                let most = match self.rng.rand_range(0..times) {
+                    0 => large,
+                    _ => EXCESS,
+                };
+                let excess = self.rng.rand_range(0..most);
                 let time = self.millis(100, 1000);
                 self.last(time, Lasting::Slow(group));
-                group.slow_from(&group.charged()?.saturating_sub(less).to_string())?;
+                group.slow_from(&(group.charged()? * 1000 / (1000 + excess)).to_string())?;
             }
             (Event::Max | Event::High, None) => {}
             (Event::Buffer, _) => {
@@ -226,7 +228,7 @@ impl<'a> Events<'a> {
             }
             (Event::Sleep, _) => {
                 self.lift_held();
-                let time = self.millis(20, 200);
+                let time = self.millis(5, 60);
                 let _frozen = self.freeze()?;
                 let status = self.inject(vgpu::INJECT_SUSPEND, time.as_millis() as u64, 0)?;
                 ensure!(status == 0, "UVM does not sleep, or wake up: {status:#x}");

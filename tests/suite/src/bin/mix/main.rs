@@ -7,6 +7,7 @@
 
 mod acts;
 mod board;
+mod crew;
 mod deeds;
 mod events;
 mod parent;
@@ -17,6 +18,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use board::Board;
+use crew::Waiting;
 use deeds::Without;
 use uvm_suite::{clock_seed, no_leak, Allowed, Suite, EVICTING_ORDINARY};
 
@@ -32,7 +35,7 @@ const HELP: &str = "usage: mix [--ops N] [--seed N] [--processes N] [--device PA
   --oversubscription TIMES   memory used by all, in times of the GPU's (1.5)
   --patience SECONDS         the longest that an operation may take (60)
   --large PERCENT            of the operations, as many touch up to 512 pages, and the
-                             others up to 4 (100)
+                             others up to 4 (5)
 ";
 
 /// What a run is.
@@ -49,17 +52,6 @@ pub(crate) struct Options {
     pub(crate) large_percent: usize,
 }
 
-/// What only a worker is told.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Post {
-    /// Its number, from 0.
-    pub(crate) number: usize,
-    /// Which of the processes that have this number one after the other, from 1.
-    pub(crate) life: u16,
-    /// The path by which it opens the board.
-    pub(crate) board: String,
-}
-
 /// What Linux, UVM and the software GPU say of what is done to them on purpose.
 const SAID: &[Allowed] = &[
     EVICTING_ORDINARY[0],
@@ -73,7 +65,7 @@ const SAID: &[Allowed] = &[
     },
 ];
 
-fn options() -> Result<(Options, Option<Post>), lexopt::Error> {
+fn options() -> Result<Options, lexopt::Error> {
     use lexopt::prelude::*;
     let mut options = Options {
         ops: 10_000,
@@ -83,10 +75,8 @@ fn options() -> Result<(Options, Option<Post>), lexopt::Error> {
         without: Without::default(),
         oversubscription: 1.5,
         patience: Duration::from_secs(60),
-        large_percent: 100,
+        large_percent: 5,
     };
-    let mut post = Post::default();
-    let mut is_worker = false;
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -98,12 +88,6 @@ fn options() -> Result<(Options, Option<Post>), lexopt::Error> {
             Long("oversubscription") => options.oversubscription = parser.value()?.parse()?,
             Long("patience") => options.patience = Duration::from_secs(parser.value()?.parse()?),
             Long("large") => options.large_percent = parser.value()?.parse()?,
-            Long("worker") => {
-                is_worker = true;
-                post.number = parser.value()?.parse()?;
-            }
-            Long("life") => post.life = parser.value()?.parse()?,
-            Long("board") => post.board = parser.value()?.string()?,
             Long("help") => {
                 print!("{HELP}");
                 std::process::exit(0);
@@ -120,20 +104,17 @@ fn options() -> Result<(Options, Option<Post>), lexopt::Error> {
     if options.large_percent > 100 {
         return Err("--large: use 0 to 100".into());
     }
-    Ok((options, is_worker.then_some(post)))
+    Ok(options)
 }
 
 fn main() -> ExitCode {
-    let (options, post) = match options() {
+    let options = match options() {
         Ok(parsed) => parsed,
         Err(error) => {
             eprint!("mix: {error}\n{HELP}");
             return ExitCode::from(2);
         }
     };
-    if let Some(post) = post {
-        return worker::run(&options, &post);
-    }
     let Options {
         ops,
         seed,
@@ -144,9 +125,20 @@ fn main() -> ExitCode {
         "# seed {seed} (repeat with: mix --ops {ops} --seed {seed} --processes {processes}, which repeats what each \
          process does, and not the order among them)"
     );
+    let made = Board::new(processes + 1).and_then(|board| {
+        let crew = Waiting::new(&options, &board)?;
+        Ok((board, crew))
+    });
+    let (board, crew) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            println!("Bail out! no process to start the others: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut suite = Suite::new("mix", None);
     let name = format!("{ops} operations of {processes} processes, seed {seed}");
-    suite.test(&name, SAID, || parent::run(&options));
+    suite.test(&name, SAID, || parent::run(&options, &board, crew));
     suite.test("no leak after it", &[], no_leak);
     suite.finish()
 }

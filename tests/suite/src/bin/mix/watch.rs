@@ -2,10 +2,10 @@
 //! Somebody who looks whether all go on: no deed of any process may take longer than the run's patience.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{say, stacks, who_waits};
+use uvm_suite::{say, stacks, who_waits, Failure, Forked};
 
 use crate::board::{Board, Record};
 use crate::deeds::name;
@@ -18,6 +18,9 @@ const TOLD: [&str; 2] = [
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(500);
+
+/// How long what is killed may take to end.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// What a record must change in, and since when it has not.
 struct Seen {
@@ -34,31 +37,30 @@ impl Seen {
     }
 }
 
-/// Looks at the `records` of the board until `over`. If one does not change while it does something, it says all that can be said
-/// of that process, and `stuck` becomes true; and if nobody has drawn the consequence after a while, this program ends.
+/// Looks at the `records` of the board until the crew has ended, and gives how. If a record does not change while its process does
+/// something, this says all that can be said of that process, and ends the crew, and the workers with it.
 pub(crate) fn watch(
     board: &Board,
     records: usize,
     patience: Duration,
-    over: &AtomicBool,
-    stuck: &AtomicBool,
-) {
+    mut crew: Forked,
+) -> Result<ExitStatus, Failure> {
     let mut seen: Vec<Seen> = Vec::new();
-    while !over.load(Ordering::Relaxed) {
+    loop {
+        if let Some(status) = crew.try_wait()? {
+            return Ok(status);
+        }
         std::thread::sleep(PERIOD);
         for n in 0..records {
-            let Ok(record) = board.read(n) else {
-                continue;
-            };
+            let record = board.read(n)?;
             let now = Seen::of(&record);
             match seen.get_mut(n) {
                 None => seen.push(now),
                 Some(before) if before.what != now.what || record.deed.is_none() => *before = now,
                 Some(before) if before.since.elapsed() > patience => {
                     tell(n, &record, before.since.elapsed());
-                    stuck.store(true, Ordering::Relaxed);
-                    give_up(over);
-                    return;
+                    give_up(crew)?;
+                    return Err("a process does not go on; above is which, and where it is".into());
                 }
                 Some(_) => {}
             }
@@ -84,15 +86,16 @@ fn tell(n: usize, record: &Record, since: Duration) {
     }
 }
 
-/// The parent itself may be the one that is stuck.
-fn give_up(over: &AtomicBool) {
+/// Ends the crew, which itself may be what is stuck.
+fn give_up(mut crew: Forked) -> Result<(), Failure> {
+    crew.kill();
     let told = Instant::now();
-    while told.elapsed() < Duration::from_secs(30) {
-        if over.load(Ordering::Relaxed) {
-            return;
+    while crew.try_wait()?.is_none() {
+        if told.elapsed() > GRACE {
+            println!("Bail out! a process does not go on, and who starts the workers does not end");
+            std::process::exit(1);
         }
         std::thread::sleep(PERIOD);
     }
-    println!("Bail out! a process does not go on, and neither does its parent");
-    std::process::exit(1);
+    Ok(())
 }

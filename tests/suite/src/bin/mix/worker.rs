@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! One of the processes: a random program of its own, which says on the board what it does.
 
-use std::process::ExitCode;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use uvm_suite::random::{Done, Memory, Program, Setup, Values, Wrong};
@@ -10,24 +10,35 @@ use uvm_suite::Failure;
 use crate::acts::Extras;
 use crate::board::{Board, Record};
 use crate::deeds::{Has, ACTS, CHECKING, ORDINARY};
-use crate::{Options, Post};
+use crate::Options;
 
 /// The exit status of a worker to which something was refused for lack of memory, and nothing else went wrong.
 pub(crate) const LACKS_MEMORY: u8 = 3;
 
-/// Works until its operations are done.
-pub(crate) fn run(options: &Options, post: &Post) -> ExitCode {
-    let ended = Worker::new(options, post).and_then(|mut worker| worker.all(options));
+/// What one worker is told, and no other.
+#[derive(Clone, Debug)]
+pub(crate) struct Post {
+    /// Its number, from 0.
+    pub(crate) number: usize,
+    /// Which of the processes that have this number one after the other, from 1.
+    pub(crate) life: u16,
+    /// By this file it enters the cgroup whose memory is limited, if it is to.
+    pub(crate) group: Option<PathBuf>,
+}
+
+/// Works until all workers have done their operations together, and says with which status this process ends.
+pub(crate) fn run(options: &Options, post: &Post, board: Board) -> u8 {
+    let ended = Worker::new(options, post, board).and_then(|mut worker| worker.all(options));
     let Err(wrong) = ended else {
-        return ExitCode::SUCCESS;
+        return 0;
     };
     // In one piece, as others print as well.
     let Post { number, life, .. } = post;
     let text: String = wrong.what.lines().map(|l| format!("#   {l}\n")).collect();
     print!("# process {number}, life {life}:\n{text}");
     match wrong.for_lack_of_memory {
-        true => ExitCode::from(LACKS_MEMORY),
-        false => ExitCode::FAILURE,
+        true => LACKS_MEMORY,
+        false => 1,
     }
 }
 
@@ -46,15 +57,18 @@ fn seed(options: &Options, post: &Post) -> u64 {
 }
 
 impl Worker {
-    fn new(options: &Options, post: &Post) -> Result<Self, Wrong> {
-        let told = |error: std::io::Error| Wrong::new(format!("the board: {error}"));
-        let board = Board::open(&post.board).map_err(told)?;
+    fn new(options: &Options, post: &Post, board: Board) -> Result<Self, Wrong> {
+        let start = Instant::now();
         let mut record = board.read(post.number).map_err(told)?;
         record.pid = std::process::id();
         record.life = u64::from(post.life);
         record.index = u64::MAX;
         record.deed = Some(CHECKING);
         board.write(post.number, &record).map_err(told)?;
+        if let Some(group) = &post.group {
+            let entered = std::fs::write(group, "0");
+            entered.map_err(|error| Wrong::new(format!("the memory cgroup: {error}")))?;
+        }
         let memory = match options.without.has(ORDINARY) {
             true => Memory::Managed,
             false => Memory::Both,
@@ -74,6 +88,7 @@ impl Worker {
             evictions_may_fail: true,
             large_percent: options.large_percent,
         })?;
+        record.did(CHECKING, start.elapsed());
         Ok(Self {
             number: post.number,
             board,
@@ -90,20 +105,21 @@ impl Worker {
             groups: false,
         };
         let possible = has.possible(0, &ACTS, &options.without);
-        for index in 0..options.ops {
+        let mut index = 0;
+        while self.board.operations(options.processes).map_err(told)? < options.ops {
             let deed = self.program.draw(&possible);
             self.one(index, deed, |worker| {
                 let act = ACTS[deed].0;
                 worker.extras.act(&mut worker.program, index, act)
             })?;
+            index += 1;
         }
-        self.one(options.ops, CHECKING, |worker| {
+        self.one(index, CHECKING, |worker| {
             worker.extras.drain(&worker.program)
         })?;
         // One after the other, so that each has as long as an operation.
         for area in 0..self.program.areas.len() {
-            let index = options.ops + 1 + area as u64;
-            self.one(index, CHECKING, |worker| {
+            self.one(index + 1 + area as u64, CHECKING, |worker| {
                 let area = &worker.program.areas[area];
                 area.check(area.all())
             })?;
@@ -116,20 +132,24 @@ impl Worker {
     fn one(&mut self, index: u64, deed: usize, what: impl FnOnce(&mut Self) -> Done) -> Done {
         self.record.index = index;
         self.record.deed = Some(deed);
-        self.write()?;
+        let written = self.board.write_head(self.number, &self.record);
+        written.map_err(told)?;
         let start = Instant::now();
         what(self).map_err(|why| Wrong {
             what: self.program.explain(index, &why),
             ..why
         })?;
         self.record.did(deed, start.elapsed());
-        Ok(())
+        self.write()
     }
 
     fn write(&self) -> Done {
-        let written = self.board.write(self.number, &self.record);
-        written.map_err(|error| Wrong::new(format!("the board: {error}")))
+        self.board.write(self.number, &self.record).map_err(told)
     }
+}
+
+fn told(error: std::io::Error) -> Wrong {
+    Wrong::new(format!("the board: {error}"))
 }
 
 /// A failure of what other programs use as well.
