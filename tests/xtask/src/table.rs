@@ -5,6 +5,7 @@
 mod cpus;
 mod host;
 mod long;
+mod order;
 mod versions;
 mod vm;
 
@@ -35,7 +36,7 @@ pub fn parts(target: &str, setting: &Setting) -> Result<Vec<Part>, String> {
     let amount = amount(target);
     Ok(match target {
         "host" => host::parts(setting),
-        "vm" => cpus::with_cpus(vm::parts(setting, amount), setting),
+        "vm" => order::longest_first(cpus::with_cpus(vm::parts(setting, amount), setting)),
         "all" => [host::parts(setting), parts("vm", setting)?].concat(),
         "kselftest" => [
             vec![programs()],

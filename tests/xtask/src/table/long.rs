@@ -47,6 +47,7 @@ pub fn extra(setting: &Setting, amount: Amount) -> Result<Vec<Part>, String> {
     parts.push(vm::overlap("rust/overlap-delay", "delay"));
     parts.push(vm::mix("rust/mix", &["VM_TIMEOUT=6000"], 20_000, setting));
     parts.push(vm::odd_gpu(setting, amount));
+    parts.push(vm::shares(amount));
     parts.push(record("rust/record", "scripts/record-demo.sh", setting));
     parts.push(record(
         "rust/record-faults",

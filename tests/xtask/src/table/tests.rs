@@ -222,6 +222,23 @@ fn who_says_how_many_cpus_has_them_in_all_lanes() {
 }
 
 #[test]
+fn long_lanes_begin_before_short_ones() {
+    let parts = of("vm", &[]);
+    let lanes = parts.iter().position(|part| part.how == How::Lane).unwrap();
+    assert!(parts[lanes..].iter().all(|part| part.how == How::Lane));
+    let first = &parts[lanes..][..order::LONGEST.len()];
+    assert_eq!(names(first), order::LONGEST);
+    // All others come as they stand in the list.
+    let of_list = vm::parts(&setting(&[("KERNEL", "release")]), amount("vm"));
+    let is_short = |name: &&str| !order::LONGEST.contains(name);
+    let short = |parts| names(parts).into_iter().filter(is_short);
+    let builds = |name: &&str| !names(&parts[..lanes]).contains(name);
+    assert!(short(&parts)
+        .filter(builds)
+        .eq(short(&of_list).filter(builds)));
+}
+
+#[test]
 fn options_reach_the_commands() {
     let random = |env: &[(&str, &str)]| named(&of("vm", env), "rust/random").command[1].clone();
     assert_eq!(random(&[]), "target/release/random --ops 4000");
@@ -270,6 +287,17 @@ fn the_long_form_does_more() {
         odd.ends_with(" && target/release/ladder --full --only 'step 10'"),
         "{odd}"
     );
+    let shares = |target| vm::shares(amount(target)).command;
+    assert_eq!(shares("vm"), ["tests/parts/shares.sh", "--short"]);
+    assert_eq!(shares("extra"), ["tests/parts/shares.sh"]);
+    let thrashing =
+        named(&vm::suite("rust", &setting, amount("vm")), "rust/thrashing").command[1].clone();
+    let (short, long) = thrashing.split_once("lapse_usec=1000000").unwrap();
+    assert!(
+        short.contains("by thrashing") && short.contains("where it was pinned"),
+        "{short}"
+    );
+    assert!(long.ends_with("--only 'resident nowhere'"), "{long}");
     let upstream = vm::suite("upstream", &setting, amount("extra"));
     assert_eq!(
         named(&upstream, "upstream/storms").command[1],

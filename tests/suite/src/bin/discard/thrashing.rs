@@ -13,15 +13,18 @@ use crate::rig::{exactly, Rig, PAGE_WORDS};
 const OLD: u64 = 0x0100_0000_0000;
 const NEW: u64 = 0x0300_0000_0000;
 const LAPSE: &str = "uvm_perf_thrashing_lapse_usec";
-/// Longer than UVM throttles a processor where a lapse is a second.
-const NAP: Duration = Duration::from_millis(1_100);
+
+/// Moves of a page that are no farther apart than this are thrashing to UVM, which throttles a processor for as long.
+fn lapse() -> Duration {
+    let lapse = uvm_suite::modules::parameter("nvidia_uvm", LAPSE).unwrap_or_default();
+    Duration::from_micros(lapse.parse().unwrap_or(u64::from(u32::MAX)))
+}
 
 /// Why UVM does not see here that a page thrashes.
 fn too_slow() -> Option<String> {
-    let lapse = uvm_suite::modules::parameter("nvidia_uvm", LAPSE).unwrap_or_default();
-    let is_short = lapse.parse::<u64>().is_ok_and(|usec| usec < 100_000);
-    is_short.then(|| {
-        format!("an emulated machine is too slow for {LAPSE}={lapse}; load with {LAPSE}=1000000")
+    let usec = lapse().as_micros();
+    (usec < 100_000).then(|| {
+        format!("an emulated machine is too slow for {LAPSE}={usec}; load with {LAPSE}=1000000")
     })
 }
 
@@ -93,7 +96,7 @@ pub(crate) fn dropped() -> Outcome {
         rig.discard(&buffer, Discard::Lazy)?;
         rig.prefetch(&buffer, rig.gpu.uuid())?;
         rig.gpu_write(&buffer, OLD)?;
-        sleep(NAP);
+        sleep(lapse() + Duration::from_millis(100));
         exactly(&buffer, OLD)?;
     }
     Ok(Pass::Ok)

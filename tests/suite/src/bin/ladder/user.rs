@@ -514,7 +514,7 @@ fn thrashing() -> Outcome {
             slow,
             "50 rounds of CPU and GPU on a page were not seen as thrashing"
         );
-        skip!("the VM is too slow for {name}={lapse}; load with {name}=1000000");
+        skip!("the VM is too slow for {name}={lapse}; load with {name}=250000");
     }
     Ok(Pass::Ok)
 }

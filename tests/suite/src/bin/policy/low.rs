@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Memory of a GPU that is protected from other processes (`UVM_RUST_QUOTA_LOW`): what three quiet processes keep beside
-//! one that goes through four times the GPU's memory, and what a low does not do.
+//! one that goes through a multiple of the GPU's memory, and what a low does not do.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use vgpu_client::{driver_version, Gpu, Process, BLOCK};
 
 use crate::quota::{as_nobody, by_default, needs_at_once, resident, told, LEAST};
 use crate::shares::{goes_through, room, value, Neighbour, Quiet, Tenant, When};
-use crate::shares::{QUIET, ROUNDS};
+use crate::shares::{Amount, QUIET};
 
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_gpu_low";
 const BOTH: u32 = uapi::UVM_RUST_QUOTA_MAX | uapi::UVM_RUST_QUOTA_LOW;
@@ -18,10 +18,10 @@ const BOTH: u32 = uapi::UVM_RUST_QUOTA_MAX | uapi::UVM_RUST_QUOTA_LOW;
 pub const CHILD: &str = "--child-raises";
 
 /// The tests; `counts` if the VM's clock counts instructions.
-pub fn run(suite: &mut Suite, policy: &str, counts: bool) {
+pub fn run(suite: &mut Suite, policy: &str, counts: bool, amount: Amount) {
     for (when, name) in [(When::InTurn, "in turn"), (When::AtOnce, "at once")] {
         let name = format!("three processes that are protected beside a loud one, {name}");
-        suite.test(&name, &[], || beside(policy, when, counts));
+        suite.test(&name, &[], || beside(policy, when, counts, amount));
     }
     suite.test("what is not used of a low is lent", &[], lent);
     suite.test("a low that is set late protects what is there", &[], late);
@@ -56,7 +56,13 @@ fn row(name: &str, quiet: Quiet, blocks: u64, counts: bool) -> String {
 /// Three processes of equal lows keep nine tenths of what they were promised, and take 1.2 times the faults that they take
 /// beside a quiet process at most, and 1.25 times the instructions where `counts` says that these are known. Without lows
 /// they do not.
-fn beside(policy: &str, when: When, counts: bool) -> Outcome {
+fn beside(policy: &str, when: When, counts: bool, amount: Amount) -> Outcome {
+    let Amount {
+        rounds,
+        halves,
+        tells,
+        ..
+    } = amount;
     let counts = counts && when == When::InTurn;
     let (room, blocks) = room()?;
     let protects = protects()?;
@@ -66,29 +72,32 @@ fn beside(policy: &str, when: When, counts: bool) -> Outcome {
             blocks: of,
             low,
             when,
+            rounds,
         };
         neighbour.beside(blocks)
     };
+    let loud = halves * room / 2;
     let quiet = beside(blocks, 0)?;
-    let without = beside(4 * room, 0)?;
-    let with = protects.then(|| beside(4 * room, blocks)).transpose()?;
-    let mut rows = vec![
-        row("beside_quiet", quiet, blocks, counts),
-        row("beside_loud", without, blocks, counts),
-    ];
+    // What others leave without a low is the policy's own, and at once it depends on who is how fast.
+    let judged = policy != "fair" && when == When::InTurn;
+    let without = (judged || tells || !protects).then(|| beside(loud, 0));
+    let without = without.transpose()?;
+    let with = protects.then(|| beside(loud, blocks)).transpose()?;
+    let mut rows = vec![row("beside_quiet", quiet, blocks, counts)];
+    rows.extend(without.map(|without| row("beside_loud", without, blocks, counts)));
     rows.extend(with.map(|with| row("beside_loud_with_low", with, blocks, counts)));
     println!(
-        r#"# json {{"policy": "{policy}", "turns": {}, "quiet": {QUIET}, "rounds": {ROUNDS}, "promised_bytes": {}, "gpu_bytes": {}, {}}}"#,
+        r#"# json {{"policy": "{policy}", "turns": {}, "quiet": {QUIET}, "rounds": {rounds}, "promised_bytes": {}, "gpu_bytes": {}, {}}}"#,
         when == When::InTurn,
         blocks * BLOCK,
         room * BLOCK,
         rows.join(", ")
     );
     let working_sets = QUIET * blocks * BLOCK;
-    if policy != "fair" && when == When::InTurn {
+    if let Some(without) = without.filter(|_| judged) {
         ensure!(
-            without.again == ROUNDS * working_sets,
-            "{} bytes came again without lows, not {ROUNDS} times {working_sets}",
+            without.again == rounds * working_sets,
+            "{} bytes came again without lows, not {rounds} times {working_sets}",
             without.again
         );
         ensure!(
@@ -138,6 +147,11 @@ fn tenant(blocks: u64, low: u64) -> Result<Tenant, Failure> {
     Ok(tenant)
 }
 
+/// Blocks enough that all older ones are evicted once a process has gone through them.
+fn more_than(room: u64) -> u64 {
+    room + room / 2
+}
+
 /// How many blocks a process has on the GPU.
 fn has(tenant: &Tenant) -> Result<u64, Failure> {
     Ok(resident(&tenant.process, &tenant.gpu)? / BLOCK)
@@ -155,7 +169,7 @@ fn lent() -> Outcome {
         skip!("the driver protects nothing");
     }
     let (room, blocks) = room()?;
-    let (first, other) = (tenant(blocks, blocks)?, tenant(2 * room, 0)?);
+    let (first, other) = (tenant(blocks, blocks)?, tenant(more_than(room), 0)?);
     other.goes_through()?;
     let all = has(&other)?;
     ensure!(all + 2 >= room, "{all} blocks were lent, of {room}");
@@ -184,7 +198,7 @@ fn late() -> Outcome {
         skip!("the driver protects nothing");
     }
     let (room, blocks) = room()?;
-    let (first, other) = (tenant(blocks, 0)?, tenant(2 * room, 0)?);
+    let (first, other) = (tenant(blocks, 0)?, tenant(more_than(room), 0)?);
     // The first one's blocks are among others', old and new.
     goes_through(&other.gpu, &other.data)?;
     first.goes_through()?;
@@ -304,7 +318,7 @@ fn comes_back() -> Outcome {
     let data = vgpu_client::Buffer::<u64>::managed(&process, (blocks * BLOCK / 8) as usize)?;
     data.fill(value);
     goes_through(&gpu, &data)?;
-    tenant(2 * room, 0)?.goes_through()?;
+    tenant(more_than(room), 0)?.goes_through()?;
     let kept = resident(&process, &gpu)? / BLOCK;
     ensure!(kept == blocks, "{kept} blocks were kept, of {blocks}");
     Ok(Pass::Ok)

@@ -17,7 +17,8 @@ use shares::When;
 use uvm_suite::{ensure, skip, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
-const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--low [--counts]] [--programs]
+const HELP: &str =
+    "usage: policy [--rounds N] [--short] [--shares] [--quota] [--low [--counts]] [--programs]
               [--together] [--overlap] [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
@@ -26,6 +27,7 @@ const HELP: &str = "usage: policy [--rounds N] [--shares] [--quota] [--low [--co
   --low        instead, processes that others leave so much of the GPU to, whatever driver is loaded
   --counts     with it, in a VM whose clock counts instructions (ICOUNT=1): judge these, too
   --programs   instead, programs that take turns on the GPU, whatever driver is loaded
+  --short      of --shares, --low and --programs less, as `make test` has it
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
   --overlap    instead, what goes on at the same time as prefetches, on a software GPU whose copies
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
     let (mut lows, mut counts, mut programs) = (false, false, false);
     let mut overlaps = false;
+    let mut amount = shares::LONG;
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
         Some(quota::CHILD) => return quota::child_lowers(),
@@ -76,6 +79,10 @@ fn main() -> ExitCode {
             }
             Long("programs") => {
                 programs = true;
+                continue;
+            }
+            Long("short") => {
+                amount = shares::SHORT;
                 continue;
             }
             Long("together") => {
@@ -127,19 +134,19 @@ fn main() -> ExitCode {
         return suite.finish();
     }
     if programs {
-        programs::run(&mut suite, policy().as_deref());
+        programs::run(&mut suite, policy().as_deref(), amount.turns);
         return suite.finish();
     }
     let policy = || policy().unwrap_or_else(|| "not our driver".to_owned());
     if lows {
-        low::run(&mut suite, &policy(), counts);
+        low::run(&mut suite, &policy(), counts, amount);
         return suite.finish();
     }
     if shares {
         let policy = policy();
         for (when, name) in [(When::InTurn, "in turn"), (When::AtOnce, "at once")] {
             let name = format!("three quiet processes beside a loud one, {name}");
-            suite.test(&name, &[], || shares::shares(&policy, when));
+            suite.test(&name, &[], || shares::shares(&policy, when, amount));
         }
         return suite.finish();
     }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Four processes that share a GPU. Three are quiet: each goes through its own memory, nine tenths of a quarter of the
-//! GPU's, round after round. The fourth is the same, or loud: in each round it goes through twice the GPU's memory, or
-//! four times where the policy promises the quiet ones their share. What the three bring to the GPU again is what the
-//! loud one takes from them.
+//! GPU's, round after round. The fourth is the same, or loud: in each round it goes through more memory than the GPU has
+//! ([`Amount`]). What the three bring to the GPU again is what the loud one takes from them.
 //!
 //! The processes are VA spaces, as UVM sees it; each has its own thread, or each has its turn.
 
@@ -16,8 +15,36 @@ use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLO
 
 pub const QUIET: u64 = 3;
 pub const TENANTS: u64 = QUIET + 1;
-/// How often the quiet ones go through their memory.
-pub const ROUNDS: u64 = 2;
+
+/// How much is done of what one could do for longer.
+#[derive(Clone, Copy)]
+pub struct Amount {
+    /// How often the quiet ones go through their memory once they have had all of it.
+    pub rounds: u64,
+    /// What a loud process goes through in a round where others are promised theirs, in halves of the GPU's memory.
+    pub halves: u64,
+    /// Whether what is told and not judged is measured, too.
+    pub tells: bool,
+    /// Turns that each program has, of those that take turns.
+    pub turns: u32,
+}
+
+/// `make test-extra` and whoever asks for no less.
+pub const LONG: Amount = Amount {
+    rounds: 2,
+    halves: 8,
+    tells: true,
+    turns: 5,
+};
+/// `make test`. A promise that is broken shows as soon as the loud process has gone through the GPU's memory once. Turns
+/// are learnt in the first one, and the two after it go by what was learnt.
+pub const SHORT: Amount = Amount {
+    rounds: 1,
+    halves: 3,
+    tells: false,
+    turns: 3,
+};
+
 /// How far from each other the accesses are.
 const APART: u64 = 64 << 10;
 pub const FIRST: u64 = 0x0fed_cba9_8765_4321;
@@ -89,6 +116,8 @@ pub struct Neighbour {
     /// Blocks that are protected of each process; `None` for what the driver was loaded with.
     pub low: Option<u64>,
     pub when: When,
+    /// How often the quiet ones go through their memory again.
+    pub rounds: u64,
 }
 
 /// What becomes of the quiet ones.
@@ -138,7 +167,7 @@ impl Neighbour {
         };
         match self.when {
             When::InTurn => {
-                for _ in 0..ROUNDS {
+                for _ in 0..self.rounds {
                     passes()?;
                     let begin = Instant::now();
                     quiet.iter().try_for_each(Tenant::goes_through)?;
@@ -147,7 +176,7 @@ impl Neighbour {
             }
             When::AtOnce => {
                 turns = Duration::ZERO;
-                at_once(&quiet, passes)?;
+                at_once(&quiet, self.rounds, passes)?;
             }
         }
         let mut again = 0;
@@ -171,9 +200,10 @@ impl Neighbour {
     }
 }
 
-/// The quiet ones go through their memory, each in its thread, while the fourth does what `passes` does, once at least.
+/// The quiet ones go through their memory `least` times or more, each in its thread, while the fourth does what `passes` does, once at least.
 fn at_once(
     quiet: &[Tenant],
+    least: u64,
     passes: impl Fn() -> Result<(), Failure> + Sync,
 ) -> Result<(), Failure> {
     let (over, passed) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -192,7 +222,7 @@ fn at_once(
         });
         let rounds = |tenant: &Tenant| {
             for round in 0.. {
-                if round >= ROUNDS && passed.load(Relaxed) {
+                if round >= least && passed.load(Relaxed) {
                     break;
                 }
                 tenant.goes_through()?;
@@ -221,25 +251,32 @@ pub fn room() -> Result<(u64, u64), Failure> {
 }
 
 /// What the driver's policy, `policy`, leaves to quiet processes beside a loud one.
-pub fn shares(policy: &str, when: When) -> Outcome {
+pub fn shares(policy: &str, when: When, amount: Amount) -> Outcome {
     let (room, blocks) = room()?;
     let beside = |neighbour| {
         let neighbour = Neighbour {
             blocks: neighbour,
             low: None,
             when,
+            rounds: amount.rounds,
         };
         neighbour.beside(blocks).map(|quiet| quiet.again)
     };
     let beside_a_quiet_one = beside(blocks)?;
     // Each eviction is a chance to break the promise of `fair`. Without one, all that the quiet ones have is gone once
     // the loud one has gone through as much as the GPU holds.
-    let loud = if policy == "fair" { 4 * room } else { 2 * room };
+    let Amount { rounds, halves, .. } = amount;
+    let halves = if policy == "fair" {
+        halves
+    } else {
+        halves.min(4)
+    };
+    let loud = halves * room / 2;
     let beside_a_loud_one = beside(loud)?;
     let working_sets = QUIET * blocks * BLOCK;
     let mib = |bytes: u64| bytes >> 20;
     println!(
-        "# {policy}: {QUIET} processes of {} MiB on a GPU of {} MiB bring {} MiB in {ROUNDS} rounds beside a quiet one, {} beside a loud one",
+        "# {policy}: {QUIET} processes of {} MiB on a GPU of {} MiB bring {} MiB in {rounds} rounds beside a quiet one, {} beside a loud one",
         mib(blocks * BLOCK), mib(room * BLOCK), mib(beside_a_quiet_one), mib(beside_a_loud_one)
     );
     // All of it fits.
@@ -254,7 +291,7 @@ pub fn shares(policy: &str, when: When) -> Outcome {
             "more than a tenth of {working_sets} bytes came again beside a loud process"
         ),
         ("lru", When::InTurn) => ensure!(
-            beside_a_loud_one == ROUNDS * working_sets,
+            beside_a_loud_one == rounds * working_sets,
             "all of it should come again in each round"
         ),
         _ => {}
