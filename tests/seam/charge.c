@@ -12,7 +12,7 @@
 #include "uvm_rust_gpu_non_replayable_faults.h"
 #include "uvm_rust_va_space.h"
 
-bool uvm_rust_fix_charge, uvm_rust_fix_cpu_fault;
+bool uvm_rust_fix_charge, uvm_rust_fix_cpu_fault, uvm_rust_fix_held;
 
 /* --- the host ----------------------------------------------------------------------- */
 
@@ -637,10 +637,10 @@ static int fetches(uvm_user_channel_t *channel, NV_STATUS status)
 {
 	int fetched = 0;
 
-	while (!uvm_rust_copies_end(channel->gpu->parent) && fetched < 10) {
+	do {
 		fetched++;
 		uvm_rust_copy_again(channel, status);
-	}
+	} while (fetched < 10 && !uvm_rust_copies_end(channel->gpu->parent));
 	return fetched;
 }
 
@@ -652,11 +652,40 @@ static void copies_of_flash(void)
 	    fetches(&channel, NV_ERR_NOT_READY) == 10);
 	uvm_rust_flash_used_key = true;
 	say("one whose page is asked for ends as if it were serviced", uvm_rust_copy_again(&channel, NV_ERR_NOT_READY) == NV_OK);
-	say("and so does the handler of its GPU, and of no other", !uvm_rust_copies_end(&parents[1]) && uvm_rust_copies_end(&parents[0]));
-	say("once for each time", !uvm_rust_copies_end(&parents[0]) && fetches(&channel, NV_ERR_NOT_READY) == 1 &&
+	rests = 0;
+	say("and so does the handler of its GPU, and of no other, and rests", !uvm_rust_copies_end(&parents[1]) && !rests &&
+	    uvm_rust_copies_end(&parents[0]) && rests == 1);
+	say("once for each time", !uvm_rust_copies_end(&parents[0]) && rests == 1 && fetches(&channel, NV_ERR_NOT_READY) == 1 &&
 	    fetches(&other, NV_ERR_NOT_READY) == 1);
 	say("what ends otherwise does as before", uvm_rust_copy_again(&channel, NV_ERR_NO_MEMORY) == NV_ERR_NO_MEMORY &&
 	    uvm_rust_copy_again(&channel, NV_OK) == NV_OK && fetches(&channel, NV_OK) == 10);
+}
+
+/* How often in a row the page of a fault may move, of at most 20 times. */
+static int moves(int gpu, NvU64 instance, NvU64 address)
+{
+	uvm_fault_buffer_entry_t entry = { { instance }, address };
+	int times = 0;
+
+	while (times < 20 && uvm_rust_copy_moves(&parents[gpu], &entry))
+		times++;
+	return times;
+}
+
+static void copies_of_held_pages(void)
+{
+	begin();
+	uvm_rust_fix_held = true;
+	say("a page that cannot be moved is used in place the ninth time", moves(0, 1, 4096) == 8);
+	say("and may move again the next", moves(0, 1, 4096) == 8);
+	uvm_rust_copy_moves(&parents[0], &(uvm_fault_buffer_entry_t) { { 1 }, 4096 });
+	say("another one of the channel's has as many tries", moves(0, 1, 8192) == 8);
+	uvm_rust_copy_moves(&parents[0], &(uvm_fault_buffer_entry_t) { { 1 }, 8192 });
+	say("so has another channel's", moves(0, 2, 8192) == 8);
+	uvm_rust_copy_moves(&parents[0], &(uvm_fault_buffer_entry_t) { { 2 }, 8192 });
+	say("and another GPU's", moves(1, 2, 8192) == 8 && moves(0, 2, 8192) == 7);
+	uvm_rust_fix_held = false;
+	say("without the mend it moves for ever", moves(0, 1, 4096) == 20);
 }
 
 /* Whether upstream gets an object of the cache that has this name. */
@@ -712,6 +741,7 @@ int main(void)
 #endif
 	copy_engines();
 	copies_of_flash();
+	copies_of_held_pages();
 	calls();
 #ifdef CONFIG_MEMCG
 	two_gpus();

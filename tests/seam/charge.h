@@ -152,6 +152,9 @@ static const struct sized_gpu { struct { unsigned long size; } mem_info; struct 
 #define uvm_parent_gpu_t			struct sized_parent
 #define UVM_PARENT_ID_MAX_GPUS			2
 #define uvm_parent_id_gpu_index(id)		uvm_id_gpu_index(id)
+typedef struct { struct { NvU64 address; } instance_ptr; NvU64 fault_address; } uvm_fault_buffer_entry_t;
+static int rests;
+static void usleep_range(int min, int max) { rests += min < max; }
 /* Of a copy engine. */
 typedef struct { const struct sized_gpu *gpu; } uvm_user_channel_t;
 #define uvm_rust_gpu(space, id)			(&gpus[uvm_id_gpu_index(id)])

@@ -2,13 +2,15 @@
 /*
  * In front of uvm_gpu_non_replayable_faults.c: what becomes of a batch of copy engines' faults of which one cannot be serviced.
  *
- * Upstream takes a batch from RM, of all processes, and kills the channel of the first fault that it cannot service. Then it
+ * Upstream takes a batch from RM, of all processes, and kills the channel of the first fault whose service ends by an error. Then it
  * leaves, and RM has the other faults no more: nobody switches their channels in again, and their processes wait for ever. A tenant
  * whose limit is used up may be refused memory as often as it likes (uvm_rust_charge.h); and any process may have a copy engine read
  * beyond the end of a file that it has mapped.
  */
 #ifndef UVM_RUST_GPU_NON_REPLAYABLE_FAULTS_H
 #define UVM_RUST_GPU_NON_REPLAYABLE_FAULTS_H
+
+#include <linux/delay.h>
 
 #include "uvm_global.h"
 #include "uvm_gpu.h"
@@ -31,7 +33,45 @@ static inline NV_STATUS uvm_rust_fault_ended(NV_STATUS status, uvm_tracker_t *tr
 	return NV_OK;
 }
 
+/* --- pages that cannot be moved -------------------------------------------------------------- */
+
+/* How often in a row the page of a fault may move to its GPU, before it is used where it is (F-again in docs/fault.md). */
+#define UVM_RUST_COPY_TRIES	8
+
+/* By GPU, guarded by its service lock: which fault was serviced last, and how often in a row. */
+static struct {
+	NvU64 instance, address;
+	unsigned int tries;
+} uvm_rust_last_copies[UVM_PARENT_ID_MAX_GPUS];
+
+/* Upstream's functions have a GPU before 560, and from then on its parent. */
+#define uvm_rust_parent_of(of)									\
+	_Generic((of), uvm_parent_gpu_t *: (uvm_parent_gpu_t *)(void *)(of), uvm_gpu_t *: ((uvm_gpu_t *)(void *)(of))->parent)
+
+/*
+ * Whether the page of a fault may move to the GPU that is about to be serviced. Linux moves no page of ordinary memory that somebody
+ * holds, and upstream tries it for as long, in the thread that services the faults of all processes.
+ */
+static inline bool uvm_rust_copy_moves(uvm_parent_gpu_t *parent_gpu, const uvm_fault_buffer_entry_t *entry)
+{
+	typeof(uvm_rust_last_copies[0]) *last = &uvm_rust_last_copies[uvm_parent_id_gpu_index(parent_gpu->id)];
+
+	if (last->instance != entry->instance_ptr.address || last->address != entry->fault_address) {
+		last->instance = entry->instance_ptr.address;
+		last->address = entry->fault_address;
+		last->tries = 0;
+	}
+	if (!uvm_rust_fix_held || ++last->tries <= UVM_RUST_COPY_TRIES)
+		return true;
+	/* The next time it may again: the page may have been moved back each time. */
+	last->tries = 0;
+	return false;
+}
+
 /* --- pages that are on an SSD ---------------------------------------------------------------- */
+
+/* How long the handler rests at least before such a fault may come again, in microseconds. */
+#define UVM_RUST_COPIES_REST_US	50
 
 /* By GPU, guarded by its service lock: whether the handler has seen a fault that comes again. */
 static bool uvm_rust_copies_again[UVM_PARENT_ID_MAX_GPUS];
@@ -50,14 +90,17 @@ static inline NV_STATUS uvm_rust_copy_again(uvm_user_channel_t *channel, NV_STAT
 }
 
 /*
- * Whether the handler ends, and does not look whether there are more faults. There would be until the page is there, and nobody
- * else's be serviced. Whatever comes after the handler began has it run again, by its own interrupt.
+ * Called after the handler has serviced all faults that it fetched, of which there were some. Whether it ends, and does not look whether
+ * there are more: there would be until the page is there, and nobody else's be serviced. Whatever comes meanwhile has the handler run
+ * again, by its own interrupt. So this thread rests in between.
  */
 static inline bool uvm_rust_copies_end(uvm_parent_gpu_t *parent_gpu)
 {
 	bool *again = &uvm_rust_copies_again[uvm_parent_id_gpu_index(parent_gpu->id)], ends = *again;
 
 	*again = false;
+	if (ends)
+		usleep_range(UVM_RUST_COPIES_REST_US, 2 * UVM_RUST_COPIES_REST_US);
 	return ends;
 }
 

@@ -29,14 +29,14 @@ serves(...)
 
 @@
 identifier serves = {uvm_parent_gpu_service_non_replayable_fault_buffer, uvm_gpu_service_non_replayable_fault_buffer};
-expression parent, count;
-idexpression status;
+type T;
+identifier of;
+symbol cached_faults;
 @@
-serves(...)
+serves(T *of)
 {
 <...
-+ if (uvm_rust_copies_end(parent))
-+	return;
-  status = fetch_non_replayable_fault_buffer_entries(parent, count);
+- cached_faults > 0
++ cached_faults > 0 && !uvm_rust_copies_end(uvm_rust_parent_of(of))
 ...>
 }

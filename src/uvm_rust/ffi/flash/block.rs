@@ -387,7 +387,11 @@ unsafe extern "C" fn uvm_rust_flash_is_lost(
             state.pages.read_again_at(now, &pages);
         }
     }
-    state.pages.lost().test(page)
+    let is_lost = state.pages.lost().test(page);
+    if is_lost && by_gpu {
+        wants.found_out(page);
+    }
+    is_lost
 }
 
 #[no_mangle]

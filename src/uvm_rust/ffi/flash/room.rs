@@ -312,6 +312,13 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
             bindings::uvm_seam_block_lock(block);
             return status::AGAIN;
         }
+        // Before the system sleeps nothing is put off: no fetcher reads then. What is put off uses nothing yet.
+        if why == Why::CopyFault && parks() && PmLock::try_read().is_some() {
+            if block::parks_copy(block::known_of(block), &wanted) {
+                count_of_device(current(), Counter::Parked, 1);
+                return status::NOT_READY;
+            }
+        }
         let Some(state) = used(block::known_of(block)) else {
             return status::OK;
         };
@@ -321,13 +328,6 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
         let away = state.pages.on_flash() | state.pages.in_flight() | state.pages.lost();
         if why == Why::Eviction || away.is_empty() {
             return status::OK;
-        }
-        // Before the system sleeps nothing is put off: no fetcher reads then.
-        if why == Why::CopyFault && parks() && PmLock::try_read().is_some() {
-            if block::parks_copy(block::known_of(block), &wanted) {
-                count_of_device(current(), Counter::Parked, 1);
-                return status::NOT_READY;
-            }
         }
         let whom = if why == Why::Call {
             For::Others

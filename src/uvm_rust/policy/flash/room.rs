@@ -12,8 +12,8 @@
 //! all processes, with the lock of the parent GPU. The loop leaves them out, as upstream does with
 //! faults on pages that thrash, and the replay at the end of the batch brings them back
 //! ([`fault_waits`]). Meanwhile a fetcher reads the pages that they want ([`super::asked`]). Faults
-//! of copy engines, which the same thread services, do not wait for room, but they do for pages on flash: they are left, and are
-//! looked at again later. Access counters wait for neither, and move no page on flash. All other
+//! of copy engines, which the same thread services, do not wait for room themselves. Where one needs a page on flash, the page is asked
+//! for, and the engine faults anew. Access counters wait for neither, and move no page on flash. All other
 //! operations wait in their own thread ([`waits`]).
 //!
 //! Locking: the caller holds the va_block's lock in all calls.

@@ -219,6 +219,14 @@ impl Wants {
         Self::look(state, pages, &PageMask::EMPTY)
     }
 
+    /// Notes that a GPU's fault on `page` ends, as the page is lost: somebody has found out, and the next fault has it read again
+    /// once [`BlockPages::read_again_at`] does.
+    pub fn found_out(&mut self, page: u16) {
+        let mut found = PageMask::EMPTY;
+        found.set(page);
+        self.failed -= found;
+    }
+
     /// Whether `page`, which a GPU's fault wants and which could not be read, stays lost, however long ago that was:
     /// the fault is being serviced, and would otherwise read the page itself. Nothing says when its service ends, so
     /// this holds for [`AGAIN_US`].

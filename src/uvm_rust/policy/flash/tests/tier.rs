@@ -624,6 +624,12 @@ fn a_copy_engines_fault_waits_for_what_failed_and_not_for_what_is_lost() {
     // Nobody found out, and a second later it is read again.
     state.read_again_at(AGAIN_US, &one);
     assert_eq!(parks(&state), Park::Ask(one));
+    // One finds out. An hour later another fault, of a kernel, has the page read, and does not end.
+    fails(&mut t, &mut state, &mut wants, AGAIN_US);
+    wants.found_out(3);
+    let later = 3_600_000_000;
+    assert_eq!(wants.park(&mut state, later, &one), Park::Ask(one));
+    assert!(!wants.finds_out(3, later));
     fetch(&mut t, &mut state, PageMask::FULL);
     assert_eq!(parks(&state), Park::No);
 }

@@ -11,7 +11,7 @@ use vgpu_client::{Buffer, Channel, Copies, Gpu, Kernel, Op, Process, PAGE};
 
 use crate::faults::NOWHERE;
 use crate::ordinary::Shared;
-use crate::{start, still_works, NONE, WORDS};
+use crate::{start, start_ordinary, still_works, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("copying: a page that a CPU has written", NONE, || {
@@ -26,6 +26,16 @@ pub(crate) fn run(suite: &mut Suite) {
         "copying: many channels fault while kernels do, in two processes",
         NONE,
         many,
+    );
+    suite.test(
+        "copying: a page of ordinary memory that somebody holds, with others",
+        NONE,
+        || held(WORDS, 300),
+    );
+    suite.test(
+        "copying: a page of ordinary memory that somebody holds, alone",
+        NONE,
+        || held(WORDS_OF_PAGE, 0),
     );
     suite.test(
         "copying: copies beyond the end of a file cost nobody else a fault",
@@ -91,6 +101,33 @@ fn written(managed: bool) -> Outcome {
     let again = add(gpu.channel(), &buffer, &pages)?;
     ensure!(again.faults > copies.faults, "no copy faulted: {again:?}");
     added(&buffer, 200, &pages)?;
+    Ok(Pass::Ok)
+}
+
+/// A page with one reference more than Linux knows of is not migrated. The copy engine accesses it where it is, and another
+/// process' faults are serviced meanwhile. Where others move along with the page, NVIDIA's code takes the fault for serviced, and it
+/// comes again; else it tries again.
+fn held(words: usize, page: usize) -> Outcome {
+    let Some((_process, gpu)) = faulting()? else {
+        skip!("copy engines of this GPU do not fault");
+    };
+    let _hmm = start_ordinary!("the unmodified driver tries to migrate the page for ever");
+    let (other_process, other_gpu) = start()?;
+    let theirs = Buffer::<u64>::managed(&other_process, WORDS)?;
+    let buffer = Buffer::<u64>::ordinary(words)?;
+    buffer.huge_pages(false)?;
+    buffer.fill(|i| 100 + i as u64);
+    let held = buffer.hold_page(page * WORDS_OF_PAGE)?;
+    gpu.channel()
+        .copy(buffer.address() + page as u64 * PAGE + 8)?;
+    let made = gpu.channel().wait_for_copies(1, PATIENCE);
+    let write = Op::write(&theirs).pattern(7, 1).warps(4);
+    let others = other_gpu.launch(&Kernel::new().op(write))?;
+    let ended = others.wait_for(PATIENCE);
+    drop(held);
+    ensure!(ended.is_ok(), "another process' faults wait: {ended:?}");
+    made?;
+    added(&buffer, 100, &[page])?;
     Ok(Pass::Ok)
 }
 
