@@ -9,7 +9,8 @@
 //! either, memory is so short that no time of the ideal step is long enough for the
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
-//! are refined; and what is best by then is tried with everything asked for earlier. What is best then is
+//! are refined; and what is best by then is tried with everything asked for earlier. Then the planner takes
+//! large tensors in pieces (`pieces.rs`), and what leaves behind a kernel (`behind.rs`). What is best then is
 //! changed at random, a little at a time (`change.rs`).
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
 //! behind none. How much is tried depends on the step and the machine alone, unless a budget
@@ -28,10 +29,13 @@ use uvmsim_planner::Reading;
 use uvmsim_planner::Tuning;
 
 use crate::bound::bound_ns;
+use crate::plan::behind;
+use crate::plan::behind::Trailing;
 use crate::plan::change::Changes;
 use crate::plan::g10;
 use crate::plan::greedy;
 use crate::plan::ours;
+use crate::plan::pieces::Pieces;
 use crate::plan::queued;
 use crate::plan::Plan;
 use crate::plan::Profile;
@@ -116,6 +120,7 @@ pub struct Tried {
 pub struct Until<'a> {
     at: Option<Instant>,
     told: Option<&'a dyn Fn(Tried)>,
+    coarse: bool,
 }
 
 impl<'a> Until<'a> {
@@ -123,13 +128,14 @@ impl<'a> Until<'a> {
     pub const NEVER: Until<'static> = Until {
         at: None,
         told: None,
+        coarse: false,
     };
 
     /// At the latest when so much time has passed from now on.
     pub fn after(budget: Duration) -> Self {
         Self {
             at: Instant::now().checked_add(budget),
-            told: None,
+            ..Self::NEVER
         }
     }
 
@@ -138,6 +144,16 @@ impl<'a> Until<'a> {
     pub fn telling(self, told: &'a dyn Fn(Tried)) -> Self {
         Self {
             told: Some(told),
+            ..self
+        }
+    }
+
+    /// The same, for plans that move whole tensors, before kernels: for programs that follow a plan by
+    /// allocations and launches.
+    #[must_use]
+    pub fn coarse(self) -> Self {
+        Self {
+            coarse: true,
             ..self
         }
     }
@@ -219,6 +235,12 @@ struct Search<'a> {
     machine: &'a Machine,
     workload: &'a Workload,
     layout: &'a Layout,
+    /// The step and layout that are planned; plans are in their terms.
+    planned: (&'a Workload, &'a Layout),
+    /// What they are pieces of, if they are.
+    pieces: Option<&'a Pieces>,
+    /// What leaves behind kernels in all plans that the planner makes.
+    trailing: Trailing,
     bound: u64,
     until: Until<'a>,
     /// Whether policies without a plan are run as well.
@@ -240,6 +262,9 @@ impl<'a> Search<'a> {
             machine,
             workload,
             layout,
+            planned: (workload, layout),
+            pieces: None,
+            trailing: Trailing::default(),
             bound: bound_ns(machine, workload),
             until,
             compares: false,
@@ -272,7 +297,7 @@ impl<'a> Search<'a> {
             self.go_on(own);
         }
         if !self.is_within(NEAR) {
-            self.change();
+            self.finely();
         }
         if !limited && !self.is_within(0) {
             self.reactive();
@@ -311,7 +336,7 @@ impl<'a> Search<'a> {
 
     /// The planner as it is.
     fn walk(&mut self) {
-        let step = ours::Step::new(self.workload, self.layout, 0);
+        let step = self.step(0);
         if let Some((_, plan)) = self.ours(&step, 0, FILL, Tuning::default()) {
             self.consider(plan);
         }
@@ -319,7 +344,7 @@ impl<'a> Search<'a> {
 
     /// Tries other tunings of the planner.
     fn tune(&mut self) {
-        let steps = [0, 1].map(|ahead| ours::Step::new(self.workload, self.layout, ahead));
+        let steps = [0, 1].map(|ahead| self.step(ahead));
         self.consider_best_of(&steps, RUNS);
     }
 
@@ -330,9 +355,7 @@ impl<'a> Search<'a> {
             let Some(times) = self.best.as_ref().map(|(out, _)| out.kernel_ns.clone()) else {
                 return;
             };
-            let steps = [0, 1].map(|ahead| {
-                ours::Step::new(self.workload, self.layout, ahead).with_times(times.clone())
-            });
+            let steps = [0, 1].map(|ahead| self.step(ahead).with_times(times.clone()));
             self.consider_best_of(&steps, RUNS / 2);
             if self.is_within(NEAR) || self.best_ns() >= before - before / 500 {
                 break;
@@ -375,8 +398,17 @@ impl<'a> Search<'a> {
         tuning: Tuning,
     ) -> Option<(u64, Plan)> {
         let made = step.plan(self.machine, fill, tuning).ok()?;
-        let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead);
-        Some((made.step_ns, ours::requests(&profile, &made)))
+        let (workload, layout) = self.planned;
+        let profile = Profile::new(self.machine, workload, layout, fill, ahead);
+        let mut plan = ours::requests(&profile, &made);
+        self.trailing.add_to(&mut plan);
+        Some((made.step_ns, plan))
+    }
+
+    /// The step as the planner sees it.
+    fn step(&self, ahead: u32) -> ours::Step {
+        let (workload, layout) = self.planned;
+        ours::Step::new(workload, layout, ahead).with_less(self.trailing.less())
     }
 
     /// Plans that leave it to the queues when what moves.
@@ -512,9 +544,55 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// With what leaves behind kernels, and with large tensors in pieces; and small changes.
+    fn finely(&mut self) {
+        if self.until.coarse {
+            return self.change();
+        }
+        self.trail();
+        let cut = Pieces::new(self.machine, self.workload, self.layout);
+        let Some(pieces) = &cut else {
+            return self.change();
+        };
+        let best = self.best.as_ref();
+        let mut search = Search {
+            planned: (&pieces.workload, &pieces.layout),
+            pieces: Some(pieces),
+            trailing: Trailing::default(),
+            best: best.map(|(out, plan)| (out.clone(), pieces.cut(plan))),
+            error: self.error.clone(),
+            ..*self
+        };
+        search.tune();
+        search.again();
+        search.trail();
+        search.change();
+        self.runs = search.runs;
+        let found = search.best.filter(|(out, _)| out.step_ns < self.best_ns());
+        if let Some((out, plan)) = found {
+            self.best = Some((out, pieces.named(&plan)));
+        }
+    }
+
+    /// Plans in which what dies with a kernel leaves behind it, and the best plan with all that leaves right
+    /// after a kernel that uses it leaving behind that.
+    fn trail(&mut self) {
+        self.trailing = Trailing::new(self.machine, self.planned, &self.step(0));
+        if !self.trailing.less().is_empty() {
+            self.tune();
+            self.again();
+            self.trailing = Trailing::default();
+        }
+        if let Some((_, plan)) = &self.best {
+            let sooner = behind::sooner(plan, self.planned.0);
+            self.consider(sooner);
+        }
+    }
+
     /// Small changes of the best plan, as long as there is time for them.
     fn change(&mut self) {
-        let mut changes = Changes::new(self.workload, self.layout);
+        let (workload, layout) = self.planned;
+        let mut changes = Changes::new(workload, layout, !self.until.coarse);
         for _ in 0..changes.tries {
             if self.is_within(NEAR) {
                 return;
@@ -548,7 +626,11 @@ impl<'a> Search<'a> {
             longest_step: self.best_ns(),
             ..Limits::default()
         };
-        let mut policy = Planned::new("best", plan.clone(), Tier::Host);
+        let run_as = match self.pieces {
+            Some(pieces) => pieces.named(&plan),
+            None => plan.clone(),
+        };
+        let mut policy = Planned::new("best", run_as, Tier::Host);
         let (machine, workload, layout) = (self.machine, self.workload, self.layout);
         match run(machine, workload, layout, &mut policy, limits) {
             Ok(out) if out.step_ns < self.best_ns() => self.best = Some((out, plan)),
