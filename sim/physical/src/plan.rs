@@ -15,7 +15,7 @@ pub mod g10;
 pub mod greedy;
 pub mod most;
 pub mod ours;
-mod pieces;
+pub(crate) mod pieces;
 mod profile;
 pub mod queued;
 pub mod recompute;

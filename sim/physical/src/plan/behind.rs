@@ -82,19 +82,119 @@ fn dying(w: &Workload, layout: &Layout, k: usize) -> (Vec<u32>, u64) {
     (dying, all)
 }
 
-/// `plan`, but what it has leave or copied right after a kernel of `w` that uses it is so behind that kernel.
-pub fn sooner(plan: &Plan, w: &Workload) -> Plan {
-    let mut plan = plan.clone();
-    let kernels = w.kernels.len();
-    for k in 0..kernels {
-        let last = (k + kernels - 1) % kernels;
-        let moves = |op: &Op| {
-            let out = matches!(op.0, What::Evict(_) | What::Copy(_));
-            out && w.uses(last, op.1)
-        };
-        let (behind, before) = plan.before[k].iter().partition(|op| moves(op));
-        plan.before[k] = before;
-        plan.behind[last].extend::<Vec<Op>>(behind);
+impl Plan {
+    /// The same plan for `w`, but what leaves or is copied right after a kernel that uses it is so behind that kernel.
+    #[must_use]
+    pub fn sooner(&self, w: &Workload) -> Self {
+        let mut plan = self.clone();
+        let kernels = w.kernels.len();
+        for k in 0..kernels {
+            let last = (k + kernels - 1) % kernels;
+            let moves = |op: &Op| {
+                let out = matches!(op.0, What::Evict(_) | What::Copy(_));
+                out && w.uses(last, op.1)
+            };
+            let (behind, before) = plan.before[k].iter().partition(|op| moves(op));
+            plan.before[k] = before;
+            plan.behind[last].extend::<Vec<Op>>(behind);
+        }
+        plan
     }
-    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use uvmsim_machine::MIB;
+    use uvmsim_trace::Kind;
+
+    use super::*;
+    use crate::policies::Planned;
+    use crate::run::run;
+    use crate::tests::byte_a_ns;
+    use crate::workload::Kernel;
+    use crate::workload::Use;
+    use crate::Limits;
+    use crate::Outcome;
+
+    const OUT: What = What::Evict(Tier::Host);
+
+    /// Two tensors of 64 MiB: a kernel makes the second of the first, and one later reads the second.
+    fn one_of_the_other(ns: u64) -> Workload {
+        let names = ["first", "second"];
+        let tensors = names.map(|name| (name.into(), 64 * MIB, Kind::Activation));
+        let uses = [
+            vec![Use::write(0)],
+            vec![Use::read(0), Use::write(1)],
+            vec![Use::read(1)],
+        ];
+        let kernels = uses.map(|uses| Kernel::new("k", ns, uses));
+        Workload::new("step", tensors.into(), kernels.into())
+    }
+
+    fn outcome(plan: Plan, m: &Machine, w: &Workload) -> Outcome {
+        let mut policy = Planned::new("p", plan, Tier::Host);
+        run(m, w, &Layout::new(w), &mut policy, Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn what_leaves_behind_a_kernel_makes_room_for_what_it_writes() {
+        let w = one_of_the_other(1000);
+        let m = byte_a_ns(96 * MIB);
+        let mut plan = Plan::new(3, 0);
+        plan.behind[1].push((OUT, 0));
+        let o = outcome(plan, &m, &w);
+        // Of the first, half leaves, for which the kernel waits, and comes back no more.
+        assert_eq!((o.faults, o.reclaimed, o.bytes.host_to_gpu), (0, 0, 0));
+        let out = o.bytes.gpu_to_host;
+        assert!((32 * MIB..=36 * MIB).contains(&out), "{out}");
+        assert!(o.stalls.eviction.abs_diff(32 * MIB) < 4 * MIB, "{o:?}");
+    }
+
+    #[test]
+    fn what_is_copied_behind_a_kernel_is_so_while_it_runs() {
+        let w = one_of_the_other(128 * MIB);
+        let m = byte_a_ns(256 * MIB);
+        let mut plan = Plan::new(3, 0);
+        plan.behind[0].push((What::Copy(Tier::Host), 0));
+        plan.behind[1].push((OUT, 0));
+        let o = outcome(plan.clone(), &m, &w);
+        assert_eq!((o.faults, o.bytes.gpu_to_host), (0, 64 * MIB));
+        assert!(o.step_ns < w.ideal_ns() + MIB, "{o:?}");
+        // What the kernel does not use stays.
+        plan.behind = vec![vec![(OUT, 1)], Vec::new(), vec![(OUT, 0)]];
+        let o = outcome(plan, &m, &w);
+        assert_eq!((o.faults, o.bytes.gpu_to_host), (0, 0));
+    }
+
+    #[test]
+    fn only_where_memory_is_shortest_does_anything_trail() {
+        let w = one_of_the_other(1000);
+        let layout = Layout::new(&w);
+        let step = ours::Step::new(&w, &layout, 0);
+        let trailing = |mib| Trailing::new(&byte_a_ns(mib * MIB), (&w, &layout), &step);
+        let short = trailing(96);
+        assert_eq!(short.less(), [(1, 32 * PAGES)]);
+        assert_eq!(short.leaving, [(1, 0)]);
+        assert!(trailing(128).less().is_empty());
+    }
+
+    #[test]
+    fn sooner_is_behind_the_kernel_that_used_it() {
+        let w = one_of_the_other(1000);
+        let mut plan = Plan::new(3, 0);
+        plan.before[0] = vec![(OUT, 1), (What::Prefetch, 1)];
+        plan.before[2] = vec![(OUT, 0), (What::Copy(Tier::Host), 1)];
+        plan.before[1] = vec![(OUT, 1)];
+        let sooner = plan.sooner(&w);
+        assert_eq!(
+            sooner.before,
+            [vec![(What::Prefetch, 1)], vec![(OUT, 1)], vec![]]
+        );
+        let behind = [
+            vec![],
+            vec![(OUT, 0), (What::Copy(Tier::Host), 1)],
+            vec![(OUT, 1)],
+        ];
+        assert_eq!(sooner.behind, behind);
+    }
 }

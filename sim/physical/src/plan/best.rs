@@ -29,7 +29,6 @@ use uvmsim_planner::Reading;
 use uvmsim_planner::Tuning;
 
 use crate::bound::bound_ns;
-use crate::plan::behind;
 use crate::plan::behind::Trailing;
 use crate::plan::change::Changes;
 use crate::plan::g10;
@@ -584,7 +583,7 @@ impl<'a> Search<'a> {
             self.trailing = Trailing::default();
         }
         if let Some((_, plan)) = &self.best {
-            let sooner = behind::sooner(plan, self.planned.0);
+            let sooner = plan.sooner(self.planned.0);
             self.consider(sooner);
         }
     }
