@@ -69,6 +69,8 @@ const OTHER_FILLS: [f64; 3] = [0.985, 0.94, 0.9];
 const RATES: [f64; 1] = [1.25];
 /// Kernels ahead to ask for memory, where a copy takes as long as many of them.
 const AHEAD: [u32; 4] = [4, 16, 64, 256];
+/// A step of which so many changed plans can be run is small enough to be planned in pieces, too.
+const SMALL: usize = 100;
 /// A tensor that was not used for so many times as many kernels may have gone.
 const LONG: usize = 8;
 
@@ -548,9 +550,13 @@ impl<'a> Search<'a> {
         if self.until.coarse {
             return self.change();
         }
-        self.trail();
-        let cut = Pieces::new(self.machine, self.workload, self.layout);
-        let Some(pieces) = &cut else {
+        let small = Changes::new(self.workload, self.layout, true).tries >= SMALL;
+        if small {
+            self.trail();
+        }
+        self.sooner();
+        let cut = small.then(|| Pieces::new(self.machine, self.workload, self.layout));
+        let Some(pieces) = &cut.flatten() else {
             return self.change();
         };
         let best = self.best.as_ref();
@@ -565,6 +571,7 @@ impl<'a> Search<'a> {
         search.tune();
         search.again();
         search.trail();
+        search.sooner();
         search.change();
         self.runs = search.runs;
         let found = search.best.filter(|(out, _)| out.step_ns < self.best_ns());
@@ -573,8 +580,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Plans in which what dies with a kernel leaves behind it, and the best plan with all that leaves right
-    /// after a kernel that uses it leaving behind that.
+    /// Plans in which what dies with a kernel leaves behind it.
     fn trail(&mut self) {
         self.trailing = Trailing::new(self.machine, self.planned, &self.step(0));
         if !self.trailing.less().is_empty() {
@@ -582,6 +588,10 @@ impl<'a> Search<'a> {
             self.again();
             self.trailing = Trailing::default();
         }
+    }
+
+    /// The best plan, but with all that leaves right after a kernel that uses it leaving behind that.
+    fn sooner(&mut self) {
         if let Some((_, plan)) = &self.best {
             let sooner = plan.sooner(self.planned.0);
             self.consider(sooner);
