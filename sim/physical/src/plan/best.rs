@@ -9,9 +9,9 @@
 //! either, memory is so short that no time of the ideal step is long enough for the
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
-//! are refined; and what is best by then is tried with everything asked for earlier. Then the planner takes
-//! large tensors in pieces (`pieces.rs`), and what leaves behind a kernel (`behind.rs`). What is best then is
-//! changed at random, a little at a time (`change.rs`).
+//! are refined; and what is best by then is tried with everything asked for earlier. What is best then is
+//! changed at random, a little at a time (`change.rs`). Then the planner takes large tensors in pieces
+//! (`pieces.rs`), and has some leave behind kernels (`behind.rs`); what is best then is changed as well.
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
 //! behind none. How much is tried depends on the step and the machine alone, unless a budget
 //! of time is given ([`Until`]): then the papers' plans come right after our first.
@@ -298,6 +298,9 @@ impl<'a> Search<'a> {
             self.go_on(own);
         }
         if !self.is_within(NEAR) {
+            self.change(false);
+        }
+        if !self.until.coarse && !self.is_within(NEAR) {
             self.finely();
         }
         if !limited && !self.is_within(0) {
@@ -545,19 +548,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// With what leaves behind kernels, and with large tensors in pieces; and small changes.
+    /// With what leaves behind kernels, and with large tensors in pieces; and small changes of that. What was
+    /// found without comes first, so that no step is slower for it.
     fn finely(&mut self) {
-        if self.until.coarse {
-            return self.change();
-        }
-        let small = Changes::new(self.workload, self.layout, true).tries >= SMALL;
-        if small {
-            self.trail();
-        }
         self.sooner();
-        let cut = small.then(|| Pieces::new(self.machine, self.workload, self.layout));
-        let Some(pieces) = &cut.flatten() else {
-            return self.change();
+        if Changes::new(self.workload, self.layout, true).tries < SMALL {
+            return;
+        }
+        self.trail();
+        self.sooner();
+        let cut = Pieces::new(self.machine, self.workload, self.layout);
+        let Some(pieces) = &cut else {
+            return self.change(true);
         };
         let best = self.best.as_ref();
         let mut search = Search {
@@ -572,7 +574,7 @@ impl<'a> Search<'a> {
         search.again();
         search.trail();
         search.sooner();
-        search.change();
+        search.change(true);
         self.runs = search.runs;
         let found = search.best.filter(|(out, _)| out.step_ns < self.best_ns());
         if let Some((out, plan)) = found {
@@ -598,10 +600,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Small changes of the best plan, as long as there is time for them.
-    fn change(&mut self) {
+    /// Small changes of the best plan, as long as there is time for them; tensors may leave behind kernels, or not.
+    fn change(&mut self, behind: bool) {
         let (workload, layout) = self.planned;
-        let mut changes = Changes::new(workload, layout, !self.until.coarse);
+        let mut changes = Changes::new(workload, layout, behind);
         for _ in 0..changes.tries {
             if self.is_within(NEAR) {
                 return;
