@@ -247,6 +247,10 @@ struct Search<'a> {
     /// Whether policies without a plan are run as well.
     compares: bool,
     best: Option<(Outcome, Plan)>,
+    /// What was found by another way, while one is tried from an earlier plan on.
+    aside: Option<(Outcome, Plan)>,
+    /// Nanoseconds that its step takes.
+    aside_ns: u64,
     faster: Option<(&'static str, u64)>,
     runs: u32,
     error: RunError,
@@ -270,6 +274,8 @@ impl<'a> Search<'a> {
             until,
             compares: false,
             best: None,
+            aside: None,
+            aside_ns: u64::MAX,
             faster: None,
             runs: 0,
             error: RunError::TooLong,
@@ -298,10 +304,14 @@ impl<'a> Search<'a> {
             self.go_on(own);
         }
         if !self.is_within(NEAR) {
+            let unchanged = self.best.clone();
             self.change(false);
-        }
-        if !self.until.coarse && !self.is_within(NEAR) {
-            self.finely();
+            if !self.until.coarse && !self.is_within(NEAR) {
+                self.aside_ns = self.best_ns();
+                self.aside = std::mem::replace(&mut self.best, unchanged);
+                self.finely();
+                self.take_back();
+            }
         }
         if !limited && !self.is_within(0) {
             self.reactive();
@@ -481,7 +491,10 @@ impl<'a> Search<'a> {
         if let Some(told) = self.until.told {
             told(Tried {
                 runs: self.runs,
-                best_ns: self.faster.map_or(u64::MAX, |f| f.1).min(self.best_ns()),
+                best_ns: self
+                    .faster
+                    .map_or(u64::MAX, |f| f.1)
+                    .min(self.best_ns().min(self.aside_ns)),
             });
         }
     }
@@ -548,8 +561,16 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// With what leaves behind kernels, and with large tensors in pieces; and small changes of that. What was
-    /// found without comes first, so that no step is slower for it.
+    /// What was set aside is the best, if it is faster.
+    fn take_back(&mut self) {
+        let aside = self.aside.take();
+        if let Some(aside) = aside.filter(|(out, _)| out.step_ns < self.best_ns()) {
+            self.best = Some(aside);
+        }
+    }
+
+    /// With what leaves behind kernels, and with large tensors in pieces; and small changes of that. It begins with
+    /// what there was before changes, as few changes lead from one whose tensors are whole to one with parts.
     fn finely(&mut self) {
         self.sooner();
         if Changes::new(self.workload, self.layout, true).tries < SMALL {
@@ -567,6 +588,7 @@ impl<'a> Search<'a> {
             pieces: Some(pieces),
             trailing: Trailing::default(),
             best: best.map(|(out, plan)| (out.clone(), pieces.cut(plan))),
+            aside: None,
             error: self.error.clone(),
             ..*self
         };
