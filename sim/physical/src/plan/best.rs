@@ -572,9 +572,9 @@ impl<'a> Search<'a> {
     /// With what leaves behind kernels, and with large tensors in pieces; and small changes of that. It begins with
     /// what there was before changes, as few changes lead from one whose tensors are whole to one with parts.
     fn finely(&mut self) {
-        self.sooner();
         if Changes::new(self.workload, self.layout, true).tries < SMALL {
-            return;
+            self.sooner();
+            return self.change(true);
         }
         self.trail();
         self.sooner();
