@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use proptest::test_runner::RngSeed;
+
 use super::*;
 use crate::plan::best;
 
@@ -304,6 +306,19 @@ proptest! {
             let ns = outcome(name, &m, &w, &l).unwrap().step_ns;
             prop_assert!(best <= ns, "{name}: {ns} best {best}");
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
+
+    /// Nor is it behind what it finds of whole tensors that move between kernels.
+    #[test]
+    fn best_is_no_slower_for_what_it_may(w in random_step(), gpu in 40u64..100) {
+        let (l, m) = (Layout::new(&w), machine(gpu));
+        let [fine, coarse] = [best::Until::NEVER, best::Until::NEVER.coarse()]
+            .map(|until| best::find(&m, &w, &l, until).unwrap().step_ns);
+        prop_assert!(fine <= coarse, "{fine} {coarse}");
     }
 }
 
