@@ -541,7 +541,9 @@ fn errors_in_plans_name_line_and_tensor() {
     let said = |line: &str| error(&format!("{head}{line}"));
     assert!(said("at 0 evict 999999 0 1 host").contains("tensor 999999"));
     assert!(said("at 0 prefetch 0 7 8").contains("line 5: tensor 0 (images) is at"));
-    assert!(said("at 0 prefetch 0 0 8").contains("no pages of it"));
+    let images = l.addresses[0];
+    assert!(said(&format!("at 0 prefetch 0 {images} 8")).contains("no pages of it"));
+    assert!(Plan::parse(&format!("{head}at 0 prefetch 0 {images} 4096"), &w, &l).is_ok());
     let line = text.lines().find(|l| l.contains(" evict ")).unwrap();
     let after = line.split(' ').nth(1).unwrap();
     let behind = line.replacen(after, "0", 1) + " behind";

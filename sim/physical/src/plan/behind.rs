@@ -179,6 +179,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_first_trails_as_far_as_there_is_room_to_make() {
+        let sizes = [64, 32, 64, 8, 64].map(|mib| ("t".into(), mib * MIB, Kind::Activation));
+        let uses = [
+            vec![Use::write(1)],
+            vec![Use::write(0), Use::write(3)],
+            // What it writes itself does not trail, nor what it alone uses.
+            vec![Use::read(0), Use::read(1), Use::write(2), Use::both(3)],
+            vec![Use::write(4), Use::read(2)],
+        ];
+        let kernels = uses.map(|uses| Kernel::new("k", 1000, uses));
+        let w = Workload::new("step", sizes.into(), kernels.into());
+        let layout = Layout::new(&w);
+        assert_eq!(dying(&w, &layout, 2), (vec![1], 16 * PAGES));
+        assert_eq!(dying(&w, &layout, 3), (vec![2], 32 * PAGES));
+    }
+
+    #[test]
     fn sooner_is_behind_the_kernel_that_used_it() {
         let w = one_of_the_other(1000);
         let mut plan = Plan::new(3, 0);

@@ -237,3 +237,35 @@ impl Changes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uvmsim_machine::MIB;
+    use uvmsim_trace::Kind;
+
+    use super::*;
+    use crate::workload::Kernel;
+    use crate::workload::Use;
+
+    #[test]
+    fn tensors_leave_behind_kernels_only_if_they_may() {
+        let tensors = (0..4).map(|i| (format!("t{i}"), 8 * MIB, Kind::Weight));
+        let kernels = (0..12).map(|k| Kernel::new("k", 1000, [Use::both(k % 4)]));
+        let w = Workload::new("w", tensors.collect(), kernels.collect());
+        let layout = Layout::new(&w);
+        for may in [false, true] {
+            let mut changes = Changes::new(&w, &layout, may);
+            let mut plan = Plan::new(12, 0);
+            let mut did = [false; 2];
+            for _ in 0..200 {
+                plan = changes.change(&plan).unwrap_or(plan);
+                did[0] |= plan.before.iter().any(|ops| !ops.is_empty());
+                did[1] |= plan.behind.iter().any(|ops| !ops.is_empty());
+                // What leaves behind a kernel is used by it.
+                let used = |(k, ops): (usize, &Vec<Op>)| ops.iter().all(|op| w.uses(k, op.1));
+                assert!(plan.behind.iter().enumerate().all(used));
+            }
+            assert_eq!(did, [true, may]);
+        }
+    }
+}

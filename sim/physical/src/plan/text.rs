@@ -220,12 +220,8 @@ impl Plan {
             offset: wanted.start - whole.start,
             bytes: r.bytes,
         };
-        let known = self.parts.iter().position(|p| *p == part);
-        let number = known.unwrap_or(self.parts.len());
-        if known.is_none() {
-            self.parts.push(part);
-        }
-        Ok((r.what, (w.tensors.len() + number) as u32))
+        self.parts.push(part);
+        Ok((r.what, (w.tensors.len() + self.parts.len() - 1) as u32))
     }
 }
 
