@@ -11,7 +11,7 @@
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
 //! are refined; and what is best by then is tried with everything asked for earlier. What is best then is
 //! changed at random, a little at a time (`change.rs`). Then the planner takes large tensors in pieces
-//! (`pieces.rs`), and has some leave behind kernels (`behind.rs`); what is best then is changed as well.
+//! (`pieces.rs`), and has some leave behind kernels (`behind.rs`); what is best then is changed as well (`best/finely.rs`).
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
 //! behind none. How much is tried depends on the step and the machine alone, unless a budget
 //! of time is given ([`Until`]): then the papers' plans come right after our first.
@@ -19,6 +19,8 @@
 //! A policy that makes no plan may be ahead of all plans: where kernels are shorter than copies,
 //! what DeepUM moves by whole va_blocks is in time more often than what a plan moves by tensors.
 //! So [`find`] runs these as well, and says if one of them is the faster.
+
+mod finely;
 
 use std::time::Duration;
 use std::time::Instant;
@@ -30,7 +32,6 @@ use uvmsim_planner::Tuning;
 
 use crate::bound::bound_ns;
 use crate::plan::behind::Trailing;
-use crate::plan::change::Changes;
 use crate::plan::g10;
 use crate::plan::greedy;
 use crate::plan::ours;
@@ -69,8 +70,6 @@ const OTHER_FILLS: [f64; 3] = [0.985, 0.94, 0.9];
 const RATES: [f64; 1] = [1.25];
 /// Kernels ahead to ask for memory, where a copy takes as long as many of them.
 const AHEAD: [u32; 4] = [4, 16, 64, 256];
-/// A step of which so many changed plans can be run is small enough to be planned in pieces, too.
-const SMALL: usize = 100;
 /// A tensor that was not used for so many times as many kernels may have gone.
 const LONG: usize = 8;
 
@@ -557,83 +556,6 @@ impl<'a> Search<'a> {
             };
             self.consider(plan.clone());
             ask(&mut plan, self.workload, ahead as usize);
-            self.consider(plan);
-        }
-    }
-
-    /// What was set aside is the best, if it is faster.
-    fn take_back(&mut self) {
-        let aside = self.aside.take();
-        if let Some(aside) = aside.filter(|(out, _)| out.step_ns < self.best_ns()) {
-            self.best = Some(aside);
-        }
-    }
-
-    /// With what leaves behind kernels, and with large tensors in pieces; and small changes of that. It begins with
-    /// what there was before changes, as few changes lead from one whose tensors are whole to one with parts.
-    fn finely(&mut self) {
-        if Changes::new(self.workload, self.layout, true).tries < SMALL {
-            self.sooner();
-            return self.change(true);
-        }
-        self.trail();
-        self.sooner();
-        let cut = Pieces::new(self.machine, self.workload, self.layout);
-        let Some(pieces) = &cut else {
-            return self.change(true);
-        };
-        let best = self.best.as_ref();
-        let mut search = Search {
-            planned: (&pieces.workload, &pieces.layout),
-            pieces: Some(pieces),
-            trailing: Trailing::default(),
-            best: best.map(|(out, plan)| (out.clone(), pieces.cut(plan))),
-            aside: None,
-            error: self.error.clone(),
-            ..*self
-        };
-        search.tune();
-        search.again();
-        search.trail();
-        search.sooner();
-        search.change(true);
-        self.runs = search.runs;
-        let found = search.best.filter(|(out, _)| out.step_ns < self.best_ns());
-        if let Some((out, plan)) = found {
-            self.best = Some((out, pieces.named(&plan)));
-        }
-    }
-
-    /// Plans in which what dies with a kernel leaves behind it.
-    fn trail(&mut self) {
-        self.trailing = Trailing::new(self.machine, self.planned, &self.step(0));
-        if !self.trailing.less().is_empty() {
-            self.tune();
-            self.again();
-            self.trailing = Trailing::default();
-        }
-    }
-
-    /// The best plan, but with all that leaves right after a kernel that uses it leaving behind that.
-    fn sooner(&mut self) {
-        if let Some((_, plan)) = &self.best {
-            let sooner = plan.sooner(self.planned.0);
-            self.consider(sooner);
-        }
-    }
-
-    /// Small changes of the best plan, as long as there is time for them; tensors may leave behind kernels, or not.
-    fn change(&mut self, behind: bool) {
-        let (workload, layout) = self.planned;
-        let mut changes = Changes::new(workload, layout, behind);
-        for _ in 0..changes.tries {
-            if self.is_within(NEAR) {
-                return;
-            }
-            let Some((_, plan)) = &self.best else { return };
-            let Some(plan) = changes.change(plan) else {
-                return;
-            };
             self.consider(plan);
         }
     }
