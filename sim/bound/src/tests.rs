@@ -415,7 +415,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(21), ..ProptestConfig::default() })]
 
-    /// Nor is a plan that copies out ahead of its leaving what is used in a row of short kernels, after two long ones.
+    /// Nor is a plan that copies out ahead of its leaving what is used in a row of short kernels, after two long ones;
+    /// between kernels, or behind those that use it.
     #[test]
     fn nobody_is_faster_who_copies_ahead(
         sizes in prop::collection::vec(4u64..16, 6..10),
@@ -450,8 +451,11 @@ proptest! {
         // So that it is the copies out that count.
         m.pcie_d2h /= 4.0;
         let least = least_ns(&m, &w, points)?;
-        for spare in [0, 4] {
-            let plan = copying_ahead(&w, (gpu - spare) * MIB);
+        for (spare, behind) in [(0, false), (4, false), (0, true), (4, true)] {
+            let mut plan = copying_ahead(&w, (gpu - spare) * MIB);
+            if behind {
+                plan = plan.sooner(&w);
+            }
             let make: Make<'_> = Box::new(move || Some(Box::new(Planned::new("p", plan.clone(), Tier::Host))));
             is_not_below("copying ahead", (&m, &w, &l), least, &make)?;
         }

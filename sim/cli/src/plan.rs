@@ -100,8 +100,8 @@ fn planned(
     args: &Args,
     machine: &Machine,
     (workload, layout): (Workload, Layout),
+    until: Until<'_>,
 ) -> Result<(Made, Option<&'static str>), Failure> {
-    let until = args.budget.map_or(Until::NEVER, Until::after);
     let mut faster = None;
     let made = progress::during(&format!("{}: planning", args.policy), |line| {
         let told = |tried| line.set_message(run::so_far(&args.policy, tried));
@@ -142,7 +142,13 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     // Of 200,000 kernels, it is a fifth of all that is in memory.
     drop(trace);
     let began = std::time::Instant::now();
-    let (made, faster) = planned(args, &machine, (workload, layout))?;
+    let until = args.budget.map_or(Until::NEVER, Until::after);
+    // Who knows a program by its launches sees no part of a kernel, and allocations whole.
+    let until = match program {
+        Some(_) => until.coarse(),
+        None => until,
+    };
+    let (made, faster) = planned(args, &machine, (workload, layout), until)?;
     let (seconds, plan) = (began.elapsed().as_secs_f64(), &made.plan);
     let evictions = plan.evictions();
     let mut records = plan.records(&made.workload, &made.layout);

@@ -588,6 +588,41 @@ fn the_plan_of_a_recorded_program_names_it() {
     assert_eq!(made(&recorded.replace("meta start 7\n", "")).0, Some(2));
 }
 
+/// Who follows a plan by launches and allocations does not see how far a kernel is, and moves allocations whole.
+#[test]
+fn the_plan_of_a_recorded_program_moves_whole_tensors_between_kernels() {
+    let size = |i: u32| if i < 8 { 32u64 << 20 } else { 128 << 20 };
+    let tensors = (0..10).map(|i| format!("tensor {i} activation {} t{i}\n", size(i)));
+    let written = (0..9).map(|i| format!("- {i}"));
+    let read = (0..8).rev().map(|i| format!("{i} -"));
+    let uses = written.chain(["8 9".into(), "9 -".into()]).chain(read);
+    let kernels = uses
+        .zip(0..)
+        .map(|(uses, k)| format!("kernel {k} 100000 k{k} {uses} -\n"));
+    let step: String = tensors.chain(kernels).collect();
+    let plan = |meta: &str| {
+        let trace = format!("uvmtrace 1\nmeta name step\n{meta}{step}");
+        json(
+            "plan --trace - --policy best --gpu-mem 400MiB --json",
+            &trace,
+        )
+    };
+    let text = |made: &Value| made["plan"].as_str().unwrap().to_owned();
+    let of_trace = text(&plan(""));
+    assert!(of_trace.contains(" behind\n"), "{of_trace}");
+    let recorded = text(&plan("meta source uvmrun\nmeta start 0\n"));
+    assert!(
+        recorded.contains(" evict ") && !recorded.contains(" behind\n"),
+        "{recorded}"
+    );
+    let whole = |line: &str| {
+        let fields: Vec<_> = line.split(' ').collect();
+        size(fields[3].parse().unwrap()).to_string() == fields[5]
+    };
+    let mut requests = recorded.lines().filter(|line| line.starts_with("at "));
+    assert!(requests.all(whole), "{recorded}");
+}
+
 #[test]
 fn completions_know_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -7,6 +7,7 @@
 //! A [`Plan`] is executed by [`Planned`](crate::policies::Planned).
 
 pub mod autovm;
+mod behind;
 pub mod best;
 mod change;
 pub mod flashneuron;
@@ -14,6 +15,7 @@ pub mod g10;
 pub mod greedy;
 pub mod most;
 pub mod ours;
+pub(crate) mod pieces;
 mod profile;
 pub mod queued;
 pub mod recompute;
@@ -28,15 +30,32 @@ pub use profile::SLOTS;
 
 use crate::rerun::Rerun;
 
-/// A request of a plan, and the tensor that it is for. Memory is allocated before a tensor's first
-/// use; after the last, it is freed or discarded lazily.
+/// A request of a plan, and the tensor that it is for, or the part of one ([`Plan::parts`]). Memory is
+/// allocated before a tensor's first use; after the last, it is freed or discarded lazily.
 pub type Op = (What, u32);
+
+/// A part of a tensor that is moved on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The number of the tensor.
+    pub tensor: u32,
+    /// The part's first byte, from the tensor's on; whole pages.
+    pub offset: u64,
+    /// How many bytes, in whole pages.
+    pub bytes: u64,
+}
 
 /// What to request before each kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The requests, by kernel, in order.
     pub before: Vec<Vec<Op>>,
+    /// Evictions and copies of what a kernel uses, by kernel, in order: of each va_block as soon as the
+    /// kernel is past it.
+    pub behind: Vec<Vec<Op>>,
+    /// Parts of tensors that requests are for: the first is called by the number of the step's tensors,
+    /// the others by those after it.
+    pub parts: Vec<Part>,
     /// Kernels ahead of its birth that a tensor's memory is asked for; `None`:
     /// its first use faults it in.
     pub allocate_ahead: Option<u32>,
@@ -52,21 +71,24 @@ impl Plan {
     pub fn new(kernels: usize, ahead: u32) -> Self {
         Self {
             before: vec![Vec::new(); kernels],
+            behind: vec![Vec::new(); kernels],
+            parts: Vec::new(),
             allocate_ahead: Some(ahead),
             releases: true,
             again: Vec::new(),
         }
     }
 
-    /// The requests in order, each with the kernel before which it is made.
+    /// The requests before kernels, in order, each with its kernel.
     pub fn requests(&self) -> impl Iterator<Item = (usize, Op)> + '_ {
         let by_kernel = self.before.iter().enumerate();
         by_kernel.flat_map(|(k, ops)| ops.iter().map(move |&op| (k, op)))
     }
 
-    /// Tensors moved out in a step.
+    /// Tensors, and parts of them, that are moved out in a step.
     pub fn evictions(&self) -> usize {
-        let evictions = self.requests().filter(|r| matches!(r.1 .0, What::Evict(_)));
+        let requests = self.before.iter().chain(&self.behind).flatten();
+        let evictions = requests.filter(|op| matches!(op.0, What::Evict(_)));
         evictions.count()
     }
 }

@@ -95,7 +95,8 @@ const FILL: f64 = 0.97;
 /// That of G10's planner, as in its artifact, which allocates at the first use.
 const G10_FILL: f64 = 0.99;
 
-/// The plan that policy `name` makes, if it is one that plans.
+/// The plan that policy `name` makes, if it is one that plans; of `best`, one of whole tensors that move between
+/// kernels ([`Until::coarse`]).
 ///
 /// # Errors
 /// It makes no plans, or cannot run this workload.
@@ -128,7 +129,7 @@ pub fn plan(
         "g10-host" => g10(host, Design::Host)?,
         "g10" => g10(host, Design::G10)?,
         "most" => most::plan(&profile(), host),
-        "best" => best::find(machine, workload, layout, Until::NEVER)?.plan,
+        "best" => best::find(machine, workload, layout, Until::NEVER.coarse())?.plan,
         _ => return Err(RunError::Infeasible(format!("{name} makes no plan"))),
     })
 }

@@ -226,10 +226,17 @@ fn kernel(s: &mut System<'_>, policy: &mut dyn Policy, k: usize) -> Result<(), R
         let progress = (ns as f64 * (done as f64 / pages as f64)) as u64;
         s.now += progress - passed;
         passed = progress;
+        if let Some(last) = i.checked_sub(1) {
+            s.passed(touches[last].block, touches[last].pages());
+        }
         access(s, policy, k, &touches[i..])?;
         done += u64::from(touches[i].region.pages());
     }
     s.now += ns - passed;
+    if let Some(last) = touches.last() {
+        s.passed(last.block, last.pages());
+    }
+    s.passed_all();
     peers(s, k, |u| u.write);
     policy.kernel_end(k, s);
     for &t in &layout.refreshed[k] {

@@ -14,7 +14,9 @@ mod queues;
 mod requests;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use uvm_policy::evict::Owner;
 use uvm_policy::evict::RootChunks;
@@ -22,9 +24,11 @@ use uvm_policy::mask::PageMask;
 use uvmsim_machine::Machine;
 
 use crate::links::Links;
+use crate::plan::What;
 use crate::record::Recorder;
 use crate::result::Outcome;
 use crate::run::RunError;
+use crate::workload::blocks_of;
 use crate::workload::Layout;
 use crate::workload::Workload;
 use block::Block;
@@ -77,6 +81,10 @@ pub struct System<'a> {
     pub(crate) recorder: Option<Recorder>,
     pub(crate) failure: Option<RunError>,
     zeroing: bool,
+    /// Parts of tensors that requests may name, from first byte to end.
+    named: Vec<Range<u64>>,
+    /// What leaves or is copied once the kernel is past it, by va_block.
+    behind: BTreeMap<u32, Vec<(PageMask, What)>>,
     /// The blocks whose chunks were reclaimed, in order.
     #[cfg(test)]
     pub(crate) victims: Vec<u32>,
@@ -118,6 +126,8 @@ impl<'a> System<'a> {
             recorder: None,
             failure: None,
             zeroing,
+            named: Vec::new(),
+            behind: BTreeMap::new(),
             #[cfg(test)]
             victims: Vec::new(),
             flow: [0; 2],
@@ -146,10 +156,14 @@ impl<'a> System<'a> {
         self.evicts.iter().map(|q| q.len() as u64).sum()
     }
 
-    /// The parts of va_blocks that tensor `t` covers.
-    fn parts(&self, t: u32) -> impl Iterator<Item = (u32, PageMask)> + 'a {
-        let parts = self.layout.parts(self.workload, t);
-        parts.map(|(b, region)| (b, region.into()))
+    /// The parts of va_blocks that tensor `t` covers, or the part of a tensor that has this name.
+    fn parts(&self, t: u32) -> impl Iterator<Item = (u32, PageMask)> {
+        let part = (t as usize).checked_sub(self.workload.tensors.len());
+        let range = match part {
+            Some(part) => self.named[part].clone(),
+            None => self.layout.range(self.workload, t),
+        };
+        blocks_of(range).map(|(b, region)| (b, region.into()))
     }
 
     fn cpu(&mut self, cost: u64) {

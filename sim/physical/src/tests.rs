@@ -16,6 +16,7 @@ use uvmsim_trace::Kind;
 use uvmsim_trace::Trace;
 
 use crate::bound_ns;
+use crate::plan::pieces::Pieces;
 use crate::plan::Plan;
 use crate::plan::What;
 use crate::policies;
@@ -498,8 +499,15 @@ proptest! {
     fn plans_replay_from_text(w in random_step(), gpu in 40u64..160) {
         let l = Layout::new(&w);
         let m = machine(gpu);
-        for name in PLANNERS {
+        let pieces = Pieces::new(&Machine { gpu_mem: 0, ..m.clone() }, &w, &l);
+        let plans = PLANNERS.iter().flat_map(|&name| {
             let plan = policies::plan(name, &m, &w, &l).unwrap();
+            // Those of `best` may have parts already.
+            let pieces = pieces.as_ref().filter(|_| plan.parts.is_empty());
+            let cut = pieces.map(|p| p.named(&p.cut(&plan).sooner(&p.workload)));
+            [Some((name, plan)), cut.map(|plan| (name, plan))].into_iter().flatten()
+        });
+        for (name, plan) in plans {
             let text = plan.text(&w, &l);
             let read = Plan::parse(&text, &w, &l).map_err(|e| TestCaseError::fail(format!("{name}: {e}")))?;
             prop_assert_eq!(&read.text(&w, &l), &text);
@@ -510,7 +518,7 @@ proptest! {
 
     /// No text makes the parser panic, and what it takes can be run.
     #[test]
-    fn hostile_plans_are_refused_or_harmless(framed in any::<bool>(), text in "(uvmplan 1\n)?(at [0-9]{1,2} (evict|free|prefetch|allocate|discard) [0-9]{1,2} [0-9]{1,9} [0-9]{1,9}( host| ssd)?\n|kernels [0-9]{0,20}\n|.{0,20}\n){0,6}") {
+    fn hostile_plans_are_refused_or_harmless(framed in any::<bool>(), text in "(uvmplan 1\n)?(at [0-9]{1,2} (evict|free|prefetch|allocate|discard) [0-9]{1,2} [0-9]{1,9} [0-9]{1,9}( host| ssd)?( behind)?\n|kernels [0-9]{0,20}\n|.{0,20}\n){0,6}") {
         let m = machine(64);
         let (w, l) = zoo("dcgan", 1, &m);
         let head = format!("uvmplan 1\nkernels {}\nspan {}\n", w.kernels.len(), l.span);
@@ -533,6 +541,16 @@ fn errors_in_plans_name_line_and_tensor() {
     let said = |line: &str| error(&format!("{head}{line}"));
     assert!(said("at 0 evict 999999 0 1 host").contains("tensor 999999"));
     assert!(said("at 0 prefetch 0 7 8").contains("line 5: tensor 0 (images) is at"));
+    let images = l.addresses[0];
+    assert!(said(&format!("at 0 prefetch 0 {images} 8")).contains("no pages of it"));
+    assert!(Plan::parse(&format!("{head}at 0 prefetch 0 {images} 4096"), &w, &l).is_ok());
+    let line = text.lines().find(|l| l.contains(" evict ")).unwrap();
+    let after = line.split(' ').nth(1).unwrap();
+    let behind = line.replacen(after, "0", 1) + " behind";
+    assert!(
+        said(&behind).contains("is not used right before kernel 0"),
+        "{behind}"
+    );
     let line = text.lines().find(|l| l.contains(" free ")).unwrap();
     let mut fields: Vec<_> = line.split(' ').collect();
     fields[1] = "70";

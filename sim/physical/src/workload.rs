@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use uvm_policy::mask::PageMask;
 use uvm_policy::mask::Region;
@@ -191,6 +192,11 @@ impl Workload {
         }
     }
 
+    /// Whether kernel `k` uses tensor `t`.
+    pub fn uses(&self, k: usize, t: u32) -> bool {
+        self.kernels[k].uses.iter().any(|u| u.tensor == t)
+    }
+
     /// Sum of the kernels' durations, in nanoseconds.
     pub fn ideal_ns(&self) -> u64 {
         self.kernels.iter().map(|k| k.ns).sum()
@@ -238,6 +244,15 @@ impl Random {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
+}
+
+/// The parts of va_blocks that `range` covers, which is of whole pages.
+pub(crate) fn blocks_of(range: Range<u64>) -> impl Iterator<Item = (u32, Region)> {
+    let Range { start, end } = range;
+    (start / BLOCK..end.div_ceil(BLOCK)).map(move |b| {
+        let page = |at: u64| (at.saturating_sub(b * BLOCK).min(BLOCK) / PAGE) as u16;
+        (b as u32, Region::new(page(start), page(end)))
+    })
 }
 
 /// The sums of the first, the first two and so on of `changes`.
@@ -357,19 +372,30 @@ impl Layout {
         self.touches = w.kernels.iter().map(|k| self.touches_of(w, k)).collect();
     }
 
+    /// The layout of a step whose tensors are pieces of this one's, each from such an address on.
+    pub(crate) fn of_pieces(&self, pieces: &Workload, addresses: Vec<u64>) -> Self {
+        Self {
+            addresses,
+            span: self.span,
+            touches: self.touches.clone(),
+            ..Self::lives(pieces)
+        }
+    }
+
     /// va_blocks in the span.
     pub fn blocks(&self) -> usize {
         self.span.div_ceil(BLOCK) as usize
     }
 
     /// The parts of va_blocks that tensor `t` covers.
-    pub fn parts(&self, w: &Workload, t: u32) -> impl Iterator<Item = (u32, Region)> + '_ {
+    pub fn parts(&self, w: &Workload, t: u32) -> impl Iterator<Item = (u32, Region)> {
+        blocks_of(self.range(w, t))
+    }
+
+    /// The bytes of tensor `t`, in whole pages.
+    pub fn range(&self, w: &Workload, t: u32) -> Range<u64> {
         let start = self.addresses[t as usize];
-        let end = start + w.tensors[t as usize].bytes.next_multiple_of(PAGE);
-        (start / BLOCK..end.div_ceil(BLOCK)).map(move |b| {
-            let page = |at: u64| (at.saturating_sub(b * BLOCK).min(BLOCK) / PAGE) as u16;
-            (b as u32, Region::new(page(start), page(end)))
-        })
+        start..start + w.tensors[t as usize].bytes.next_multiple_of(PAGE)
     }
 
     /// How many va_blocks tensor `t` covers wholly.

@@ -25,7 +25,7 @@
 //! | `kernels` | kernels of the step that the plan is for |
 //! | `span` | bytes of the virtual range that the offsets are in |
 //! | `again` | in version 2 only: kernel of the trace before which another runs again, and which |
-//! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` and `copy` the tier, `host` or `ssd` |
+//! | `at` | kernel before whose start the request is made, request, tensor, first byte, bytes, and for `evict` and `copy` the tier, `host` or `ssd`, and maybe `behind` |
 //! | `start` | launches of the program before its first step |
 //! | `launch` | kernel, its name |
 //! | `tensor` | tensor, its name: which allocation of the program it is |
@@ -34,7 +34,10 @@
 //! `copy` (as evict, but the memory stays), `allocate` and `free` (G10's g10_alloc and
 //! g10_free), `discard` (UvmDiscardLazy). Those of one kernel are made in the order of the
 //! lines; kernels are numbered from 0 in the order of execution, and the step repeats. Offsets
-//! are whole pages; a range is a tensor's. `kernels` and `span` come before all requests.
+//! are whole pages; a range is a tensor's, or a part of it. `kernels` and `span` come before all requests.
+//!
+//! The kernel before uses what is to leave or to be copied `behind` it: each va_block is as soon as that kernel is
+//! past it, if whoever carries out the plan can tell, and at the latest when the request is made.
 //!
 //! A plan with kernels that run again has version 2, as a runtime that cannot run them must not
 //! take it for another. Its `again` records come before its requests, in the order in which
@@ -126,6 +129,9 @@ pub struct Request {
     pub offset: u64,
     /// Bytes, at least one; within the plan's range.
     pub bytes: u64,
+    /// Whether it had better be done of each va_block as soon as the kernel before is past it; of evictions
+    /// and copies only.
+    pub behind: bool,
     /// The line that it is from.
     pub line: usize,
 }
@@ -204,9 +210,10 @@ impl fmt::Display for Plan {
             let (word, tier) = r.what.words();
             let blank = if tier.is_empty() { "" } else { " " };
             let (kernel, tensor, offset, bytes) = (r.kernel, r.tensor, r.offset, r.bytes);
+            let behind = if r.behind { " behind" } else { "" };
             writeln!(
                 f,
-                "at {kernel} {word} {tensor} {offset} {bytes}{blank}{tier}"
+                "at {kernel} {word} {tensor} {offset} {bytes}{blank}{tier}{behind}"
             )?;
         }
         Ok(())
@@ -325,7 +332,7 @@ fn rerun(fields: &[&str], line: usize) -> Result<Again, String> {
 
 fn request(fields: &[&str], kernels: Number, span: Number, line: usize) -> Result<Request, String> {
     let [kernel, word, tensor, offset, bytes, tier @ ..] = fields else {
-        return Err("want `at KERNEL REQUEST TENSOR FIRST-BYTE BYTES [TIER]`".to_owned());
+        return Err("want `at KERNEL REQUEST TENSOR FIRST-BYTE BYTES [TIER [behind]]`".to_owned());
     };
     let kernel = number(kernel, "kernel")?;
     let (kernels, span) = (kernels.value, span.value);
@@ -341,7 +348,10 @@ fn request(fields: &[&str], kernels: Number, span: Number, line: usize) -> Resul
             "{bytes} bytes at {offset} are not in the span of {span}"
         ));
     }
-    let tier = tier.join(" ");
+    let (tier, behind) = match tier {
+        [tier, "behind"] => (*tier, true),
+        _ => (&*tier.join(" "), false),
+    };
     let known = WORDS.iter().find(|w| w.1 == *word && w.2 == tier);
     let Some(&(what, ..)) = known else {
         return Err(format!("`{word} {tier}` is no request"));
@@ -352,6 +362,7 @@ fn request(fields: &[&str], kernels: Number, span: Number, line: usize) -> Resul
         tensor,
         offset,
         bytes,
+        behind,
         line,
     })
 }
@@ -366,7 +377,8 @@ mod tests {
 
     const GOOD: &str = "uvmplan 1\n# a comment\nmeta trace a b\nkernels 3\nspan 16384\n\
         at 2 prefetch 7 4096 4096\nat 0 evict 1 0 4096 host\nat 2 evict 1 0 4096 ssd\n\
-        at 2 discard 3 8192 8192\nat 0 copy 2 4096 4096 ssd\n";
+        at 2 discard 3 8192 8192\nat 0 copy 2 4096 4096 ssd\n\
+        at 1 evict 7 4096 4096 host behind\n";
 
     /// The plan of a program that was recorded, as it is written.
     fn recorded() -> String {
@@ -381,7 +393,9 @@ mod tests {
         let plan: Plan = GOOD.parse().unwrap();
         assert_eq!(plan.trace, "a b");
         assert_eq!((plan.kernels.value, plan.kernels.line), (3, 4));
-        assert_eq!((plan.requests.len(), plan.requests[1].line), (5, 7));
+        assert_eq!((plan.requests.len(), plan.requests[1].line), (6, 7));
+        let behind = plan.requests.iter().filter(|r| r.behind);
+        assert_eq!(behind.map(|r| r.kernel).collect::<Vec<_>>(), [1]);
         let same = GOOD.replace("# a comment\n", "");
         assert_eq!(plan.to_string(), same);
         let again = same
@@ -478,6 +492,9 @@ mod tests {
             + / at 0 evict 1 0 4096 | line 4: `evict ` is no request
             + / at 0 free 1 0 4096 ssd | line 4: `free ssd`
             + / at 0 free | line 4: want `at
+            + / at 0 free 1 0 4096 behind | line 4: `free behind`
+            + / at 0 evict 1 0 4096 behind | line 4: `evict behind`
+            + / at 0 evict 1 0 4096 ssd behind it | line 4: `evict ssd behind it`
             + / launch 1 a | line 4: kernel 1 is named where 0
             + / launch x a | line 4: kernel `x` is not
             + / launch 0 | line 4: want `launch

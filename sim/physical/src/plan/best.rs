@@ -10,7 +10,8 @@
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
 //! are refined; and what is best by then is tried with everything asked for earlier. What is best then is
-//! changed at random, a little at a time (`change.rs`).
+//! changed at random, a little at a time (`change.rs`). Then the planner takes large tensors in pieces
+//! (`pieces.rs`), and has some leave behind kernels (`behind.rs`); what is best then is changed as well (`best/finely.rs`).
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
 //! behind none. How much is tried depends on the step and the machine alone, unless a budget
 //! of time is given ([`Until`]): then the papers' plans come right after our first.
@@ -18,6 +19,8 @@
 //! A policy that makes no plan may be ahead of all plans: where kernels are shorter than copies,
 //! what DeepUM moves by whole va_blocks is in time more often than what a plan moves by tensors.
 //! So [`find`] runs these as well, and says if one of them is the faster.
+
+mod finely;
 
 use std::time::Duration;
 use std::time::Instant;
@@ -28,10 +31,11 @@ use uvmsim_planner::Reading;
 use uvmsim_planner::Tuning;
 
 use crate::bound::bound_ns;
-use crate::plan::change::Changes;
+use crate::plan::behind::Trailing;
 use crate::plan::g10;
 use crate::plan::greedy;
 use crate::plan::ours;
+use crate::plan::pieces::Pieces;
 use crate::plan::queued;
 use crate::plan::Plan;
 use crate::plan::Profile;
@@ -116,6 +120,7 @@ pub struct Tried {
 pub struct Until<'a> {
     at: Option<Instant>,
     told: Option<&'a dyn Fn(Tried)>,
+    coarse: bool,
 }
 
 impl<'a> Until<'a> {
@@ -123,13 +128,14 @@ impl<'a> Until<'a> {
     pub const NEVER: Until<'static> = Until {
         at: None,
         told: None,
+        coarse: false,
     };
 
     /// At the latest when so much time has passed from now on.
     pub fn after(budget: Duration) -> Self {
         Self {
             at: Instant::now().checked_add(budget),
-            told: None,
+            ..Self::NEVER
         }
     }
 
@@ -138,6 +144,16 @@ impl<'a> Until<'a> {
     pub fn telling(self, told: &'a dyn Fn(Tried)) -> Self {
         Self {
             told: Some(told),
+            ..self
+        }
+    }
+
+    /// The same, for plans that move whole tensors, before kernels: for programs that follow a plan by
+    /// allocations and launches.
+    #[must_use]
+    pub fn coarse(self) -> Self {
+        Self {
+            coarse: true,
             ..self
         }
     }
@@ -219,11 +235,21 @@ struct Search<'a> {
     machine: &'a Machine,
     workload: &'a Workload,
     layout: &'a Layout,
+    /// The step and layout that are planned; plans are in their terms.
+    planned: (&'a Workload, &'a Layout),
+    /// What they are pieces of, if they are.
+    pieces: Option<&'a Pieces>,
+    /// What leaves behind kernels in all plans that the planner makes.
+    trailing: Trailing,
     bound: u64,
     until: Until<'a>,
     /// Whether policies without a plan are run as well.
     compares: bool,
     best: Option<(Outcome, Plan)>,
+    /// What was found by another way, while one is tried from an earlier plan on.
+    aside: Option<(Outcome, Plan)>,
+    /// Nanoseconds that its step takes.
+    aside_ns: u64,
     faster: Option<(&'static str, u64)>,
     runs: u32,
     error: RunError,
@@ -240,10 +266,15 @@ impl<'a> Search<'a> {
             machine,
             workload,
             layout,
+            planned: (workload, layout),
+            pieces: None,
+            trailing: Trailing::default(),
             bound: bound_ns(machine, workload),
             until,
             compares: false,
             best: None,
+            aside: None,
+            aside_ns: u64::MAX,
             faster: None,
             runs: 0,
             error: RunError::TooLong,
@@ -272,7 +303,14 @@ impl<'a> Search<'a> {
             self.go_on(own);
         }
         if !self.is_within(NEAR) {
-            self.change();
+            let unchanged = self.best.clone();
+            self.change(false);
+            if !self.until.coarse && !self.is_within(NEAR) {
+                self.aside_ns = self.best_ns();
+                self.aside = std::mem::replace(&mut self.best, unchanged);
+                self.finely();
+                self.take_back();
+            }
         }
         if !limited && !self.is_within(0) {
             self.reactive();
@@ -311,7 +349,7 @@ impl<'a> Search<'a> {
 
     /// The planner as it is.
     fn walk(&mut self) {
-        let step = ours::Step::new(self.workload, self.layout, 0);
+        let step = self.step(0);
         if let Some((_, plan)) = self.ours(&step, 0, FILL, Tuning::default()) {
             self.consider(plan);
         }
@@ -319,7 +357,7 @@ impl<'a> Search<'a> {
 
     /// Tries other tunings of the planner.
     fn tune(&mut self) {
-        let steps = [0, 1].map(|ahead| ours::Step::new(self.workload, self.layout, ahead));
+        let steps = [0, 1].map(|ahead| self.step(ahead));
         self.consider_best_of(&steps, RUNS);
     }
 
@@ -330,9 +368,7 @@ impl<'a> Search<'a> {
             let Some(times) = self.best.as_ref().map(|(out, _)| out.kernel_ns.clone()) else {
                 return;
             };
-            let steps = [0, 1].map(|ahead| {
-                ours::Step::new(self.workload, self.layout, ahead).with_times(times.clone())
-            });
+            let steps = [0, 1].map(|ahead| self.step(ahead).with_times(times.clone()));
             self.consider_best_of(&steps, RUNS / 2);
             if self.is_within(NEAR) || self.best_ns() >= before - before / 500 {
                 break;
@@ -375,8 +411,17 @@ impl<'a> Search<'a> {
         tuning: Tuning,
     ) -> Option<(u64, Plan)> {
         let made = step.plan(self.machine, fill, tuning).ok()?;
-        let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead);
-        Some((made.step_ns, ours::requests(&profile, &made)))
+        let (workload, layout) = self.planned;
+        let profile = Profile::new(self.machine, workload, layout, fill, ahead);
+        let mut plan = ours::requests(&profile, &made);
+        self.trailing.add_to(&mut plan);
+        Some((made.step_ns, plan))
+    }
+
+    /// The step as the planner sees it.
+    fn step(&self, ahead: u32) -> ours::Step {
+        let (workload, layout) = self.planned;
+        ours::Step::new(workload, layout, ahead).with_less(self.trailing.less())
     }
 
     /// Plans that leave it to the queues when what moves.
@@ -445,7 +490,10 @@ impl<'a> Search<'a> {
         if let Some(told) = self.until.told {
             told(Tried {
                 runs: self.runs,
-                best_ns: self.faster.map_or(u64::MAX, |f| f.1).min(self.best_ns()),
+                best_ns: self
+                    .faster
+                    .map_or(u64::MAX, |f| f.1)
+                    .min(self.best_ns().min(self.aside_ns)),
             });
         }
     }
@@ -512,21 +560,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Small changes of the best plan, as long as there is time for them.
-    fn change(&mut self) {
-        let mut changes = Changes::new(self.workload, self.layout);
-        for _ in 0..changes.tries {
-            if self.is_within(NEAR) {
-                return;
-            }
-            let Some((_, plan)) = &self.best else { return };
-            let Some(plan) = changes.change(plan) else {
-                return;
-            };
-            self.consider(plan);
-        }
-    }
-
     /// G10's refined plan, if there is one.
     fn consider_g10(&mut self, profile: &Profile<'_>, rate: f64) {
         match g10::plan(profile, self.machine.host_mem > 0, Design::Refined(rate)) {
@@ -548,7 +581,11 @@ impl<'a> Search<'a> {
             longest_step: self.best_ns(),
             ..Limits::default()
         };
-        let mut policy = Planned::new("best", plan.clone(), Tier::Host);
+        let run_as = match self.pieces {
+            Some(pieces) => pieces.named(&plan),
+            None => plan.clone(),
+        };
+        let mut policy = Planned::new("best", run_as, Tier::Host);
         let (machine, workload, layout) = (self.machine, self.workload, self.layout);
         match run(machine, workload, layout, &mut policy, limits) {
             Ok(out) if out.step_ns < self.best_ns() => self.best = Some((out, plan)),

@@ -6,6 +6,7 @@
 //! need be where few tensors fill the GPU. Which of them should stay, go instead or come earlier is found
 //! by trying.
 
+use crate::plan::Op;
 use crate::plan::Plan;
 use crate::plan::What;
 use crate::policy::Tier;
@@ -31,7 +32,8 @@ struct Idle {
     until: usize,
 }
 
-/// What is asked for in an idle time, as kernels after the last use.
+/// What is asked for in an idle time, as kernels after the last use; what leaves after none leaves behind
+/// the kernel of that use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     out: Option<usize>,
@@ -44,12 +46,14 @@ pub struct Changes {
     pub tries: usize,
     kernels: usize,
     idle: Vec<Idle>,
+    /// Kernels after the last use at which a tensor leaves at the soonest.
+    soonest: usize,
     random: Random,
 }
 
 impl Changes {
-    /// Changes to plans for `workload`.
-    pub fn new(workload: &Workload, layout: &Layout) -> Self {
+    /// Changes to plans for `workload`; tensors may leave behind a kernel, or not.
+    pub fn new(workload: &Workload, layout: &Layout, behind: bool) -> Self {
         let kernels = workload.kernels.len();
         let mut idle = Vec::new();
         for (i, t) in workload.tensors.iter().enumerate() {
@@ -77,6 +81,7 @@ impl Changes {
             tries: (TOUCHES / touches.max(1)).min(CHANGES),
             kernels,
             idle,
+            soonest: usize::from(!behind),
             random: Random(1),
         }
     }
@@ -104,11 +109,11 @@ impl Changes {
             }
             (Some(out), _) if kind == 2 => {
                 let last = asked.back.unwrap_or(idle.until);
-                let to = self.shifted(out, 1, last)?;
+                let to = self.shifted(out, self.soonest, last)?;
                 self.shift(&mut plan, idle, (out, to), true);
             }
             (out, Some(back)) => {
-                let to = self.shifted(back, out.unwrap_or(1), idle.until)?;
+                let to = self.shifted(back, out.unwrap_or(1).max(1), idle.until)?;
                 self.shift(&mut plan, idle, (back, to), false);
             }
             (None, None) if kind == 0 => {
@@ -131,8 +136,12 @@ impl Changes {
 
     fn asked(&self, plan: &Plan, idle: Idle) -> Asked {
         let mut asked = Asked::default();
-        for on in 1..=idle.until {
-            for &(what, tensor) in &plan.before[self.kernel(idle, on)] {
+        for on in 0..=idle.until {
+            let ops = match on {
+                0 => &plan.behind[idle.after],
+                _ => &plan.before[self.kernel(idle, on)],
+            };
+            for &(what, tensor) in ops {
                 if tensor != idle.tensor {
                     continue;
                 }
@@ -146,30 +155,40 @@ impl Changes {
         asked
     }
 
-    /// Takes the requests of this kind and tensor out that are made before kernel `k`; returns one.
-    fn take(plan: &mut Plan, k: usize, tensor: u32, out: bool) -> Option<What> {
+    /// The requests that are made so many kernels after the last use.
+    fn ops<'a>(&self, plan: &'a mut Plan, idle: Idle, on: usize) -> &'a mut Vec<Op> {
+        match on {
+            0 => &mut plan.behind[idle.after],
+            _ => &mut plan.before[self.kernel(idle, on)],
+        }
+    }
+
+    /// Takes the requests of this kind out that are made so many kernels after the last use; returns one.
+    fn take(&self, plan: &mut Plan, idle: Idle, on: usize, out: bool) -> Option<What> {
         let is_it = |&(what, t): &(What, u32)| {
             let kind = match what {
                 What::Evict(_) => out,
                 What::Prefetch => !out,
                 _ => return false,
             };
-            t == tensor && kind
+            t == idle.tensor && kind
         };
-        let at = plan.before[k].iter().position(is_it)?;
-        let what = plan.before[k][at].0;
-        plan.before[k].retain(|op| !is_it(op));
+        let ops = self.ops(plan, idle, on);
+        let at = ops.iter().position(is_it)?;
+        let what = ops[at].0;
+        ops.retain(|op| !is_it(op));
         Some(what)
     }
 
     /// The tensor stays; copies that only let it leave sooner are not made either.
     fn drop(&self, plan: &mut Plan, idle: Idle, out: usize, back: Option<usize>) {
-        Self::take(plan, self.kernel(idle, out), idle.tensor, true);
+        self.take(plan, idle, out, true);
         if let Some(back) = back {
-            Self::take(plan, self.kernel(idle, back), idle.tensor, false);
+            self.take(plan, idle, back, false);
         }
         let leaves = |op: &(What, u32)| op.1 == idle.tensor && matches!(op.0, What::Evict(_));
-        if !plan.before.iter().flatten().any(leaves) {
+        let mut all = plan.before.iter().chain(&plan.behind).flatten();
+        if !all.any(leaves) {
             let copied = |op: &(What, u32)| op.1 == idle.tensor && matches!(op.0, What::Copy(_));
             plan.before
                 .iter_mut()
@@ -180,7 +199,7 @@ impl Changes {
     /// The tensor leaves at once, and is asked for so many kernels after its last use.
     fn add(&self, plan: &mut Plan, idle: Idle, back: usize) {
         let out = (What::Evict(Tier::Host), idle.tensor);
-        plan.before[self.kernel(idle, 1)].push(out);
+        self.ops(plan, idle, self.soonest).push(out);
         plan.before[self.kernel(idle, back)].push((What::Prefetch, idle.tensor));
     }
 
@@ -193,7 +212,7 @@ impl Changes {
             let asked = self.asked(plan, idle);
             if idle.tensor != not.tensor && (2..=idle.until).contains(&on) && asked.out.is_none() {
                 if let Some(back) = asked.back {
-                    Self::take(plan, self.kernel(idle, back), idle.tensor, false);
+                    self.take(plan, idle, back, false);
                 }
                 self.add(plan, idle, on);
                 return Some(());
@@ -213,8 +232,40 @@ impl Changes {
     }
 
     fn shift(&self, plan: &mut Plan, idle: Idle, (from, to): (usize, usize), out: bool) {
-        if let Some(what) = Self::take(plan, self.kernel(idle, from), idle.tensor, out) {
-            plan.before[self.kernel(idle, to)].push((what, idle.tensor));
+        if let Some(what) = self.take(plan, idle, from, out) {
+            self.ops(plan, idle, to).push((what, idle.tensor));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uvmsim_machine::MIB;
+    use uvmsim_trace::Kind;
+
+    use super::*;
+    use crate::workload::Kernel;
+    use crate::workload::Use;
+
+    #[test]
+    fn tensors_leave_behind_kernels_only_if_they_may() {
+        let tensors = (0..4).map(|i| (format!("t{i}"), 8 * MIB, Kind::Weight));
+        let kernels = (0..12).map(|k| Kernel::new("k", 1000, [Use::both(k % 4)]));
+        let w = Workload::new("w", tensors.collect(), kernels.collect());
+        let layout = Layout::new(&w);
+        for may in [false, true] {
+            let mut changes = Changes::new(&w, &layout, may);
+            let mut plan = Plan::new(12, 0);
+            let mut did = [false; 2];
+            for _ in 0..200 {
+                plan = changes.change(&plan).unwrap_or(plan);
+                did[0] |= plan.before.iter().any(|ops| !ops.is_empty());
+                did[1] |= plan.behind.iter().any(|ops| !ops.is_empty());
+                // What leaves behind a kernel is used by it.
+                let used = |(k, ops): (usize, &Vec<Op>)| ops.iter().all(|op| w.uses(k, op.1));
+                assert!(plan.behind.iter().enumerate().all(used));
+            }
+            assert_eq!(did, [true, may]);
         }
     }
 }

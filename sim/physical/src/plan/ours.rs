@@ -16,7 +16,7 @@ use crate::workload::Layout;
 use crate::workload::Workload;
 
 /// Pages of a va_block.
-const PAGES: u64 = BLOCK / PAGE;
+pub const PAGES: u64 = BLOCK / PAGE;
 
 /// A workload as the planner sees it.
 pub struct Step(planner::Step);
@@ -54,6 +54,20 @@ impl Step {
     pub fn with_times(mut self, kernel_ns: Vec<u64>) -> Self {
         self.0.kernel_ns = kernel_ns;
         self
+    }
+
+    /// The same step where kernels need so many pages less.
+    #[must_use]
+    pub fn with_less(mut self, less: &[(usize, u64)]) -> Self {
+        for &(k, pages) in less {
+            self.0.live[k] = self.0.live[k].saturating_sub(pages);
+        }
+        self
+    }
+
+    /// Pages that each kernel needs where nothing is away.
+    pub fn live(&self) -> &[u64] {
+        &self.0.live
     }
 
     /// The plan for the step on `machine` with `fill` of its memory filled.

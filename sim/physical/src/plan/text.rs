@@ -2,6 +2,8 @@
 
 //! Plans to and from text (`uvmsim_plan` has the format), held to the step that they are for.
 
+use std::ops::Range;
+
 use uvmsim_machine::PAGE;
 use uvmsim_plan as text;
 use uvmsim_plan::Error;
@@ -9,6 +11,7 @@ use uvmsim_plan::What;
 
 use crate::plan::recompute::Made;
 use crate::plan::Op;
+use crate::plan::Part;
 use crate::plan::Plan;
 use crate::rerun::Rerun;
 use crate::rerun::SAME;
@@ -21,6 +24,8 @@ impl Plan {
         let kernels = self.before.len();
         let mut plan = Self::asking_nothing(kernels);
         plan.again.clone_from(&self.again);
+        plan.behind.clone_from(&self.behind);
+        plan.parts.clone_from(&self.parts);
         for (k, ops) in self.before.iter().enumerate() {
             let dead = (k + kernels - 1) % kernels;
             if self.releases {
@@ -55,17 +60,33 @@ impl Plan {
     pub fn records(&self, workload: &Workload, layout: &Layout) -> text::Plan {
         let number = |value| text::Number { value, line: 0 };
         let explicit = self.explicit(layout);
-        let request = |(k, (what, t)): (usize, Op)| {
-            let (offset, bytes) = range(workload, layout, t);
+        let kernels = workload.kernels.len();
+        let whole = workload.tensors.len();
+        let request = |k: usize, (what, t): Op, behind: bool| {
+            let part = (t as usize).checked_sub(whole).map(|i| self.parts[i]);
+            let tensor = part.map_or(t, |p| p.tensor);
+            let Range { start, end } = layout.range(workload, tensor);
+            let (offset, bytes) = part.map_or((0, end - start), |p| (p.offset, p.bytes));
             text::Request {
                 kernel: k as u64,
                 what,
-                tensor: t.into(),
-                offset,
+                tensor: tensor.into(),
+                offset: start + offset,
                 bytes,
+                behind,
                 line: 0,
             }
         };
+        let requests = (0..kernels).flat_map(|k| {
+            // What is made behind a kernel is so before the next at the latest.
+            let last = explicit.behind[(k + kernels - 1) % kernels].iter();
+            let behind = last.map(move |&op| request(k, op, true));
+            behind.chain(
+                explicit.before[k]
+                    .iter()
+                    .map(move |&op| request(k, op, false)),
+            )
+        });
         let again = self.again.iter().map(|a| text::Again {
             before: a.before,
             kernel: a.kernel,
@@ -76,7 +97,7 @@ impl Plan {
             kernels: number(workload.kernels.len() as u64),
             span: number(layout.span),
             again: again.collect(),
-            requests: explicit.requests().map(request).collect(),
+            requests: requests.collect(),
             program: None,
         }
     }
@@ -145,8 +166,13 @@ impl Plan {
         }
         let mut plan = Self::asking_nothing(workload.kernels.len());
         for r in &read.requests {
-            let op = op(r, workload, layout).map_err(|what| Error { line: r.line, what })?;
-            plan.before[r.kernel as usize].push(op);
+            let op = plan.op(r, workload, layout);
+            let op = op.map_err(|what| Error { line: r.line, what })?;
+            if r.behind {
+                plan.behind[before(r.kernel as usize, workload)].push(op);
+            } else {
+                plan.before[r.kernel as usize].push(op);
+            }
         }
         if let Some(program) = &read.program {
             let kernels = |k: usize| workload.kernels.get(k).map(|k| k.name.as_str());
@@ -155,6 +181,47 @@ impl Plan {
             same_names("tensor", &program.tensors, tensors)?;
         }
         Ok(plan)
+    }
+}
+
+impl Plan {
+    /// The request, if it is of a tensor of the step, for its range or a part of it, while it lives.
+    fn op(&mut self, r: &text::Request, w: &Workload, layout: &Layout) -> Result<Op, String> {
+        let tensor = usize::try_from(r.tensor).ok();
+        let tensor = tensor.and_then(|t| w.tensors.get(t));
+        let tensor = tensor
+            .filter(|t| !t.uses.is_empty())
+            .ok_or(format!("no kernel uses tensor {}", r.tensor))?;
+        let t = r.tensor as u32;
+        let (whole, wanted) = (layout.range(w, t), r.offset..r.offset + r.bytes);
+        if !is_part(&wanted, &whole) {
+            return Err(format!(
+                "tensor {t} ({}) is at {} and has {} bytes: no pages of it are at {} with {}",
+                tensor.name,
+                whole.start,
+                whole.end - whole.start,
+                r.offset,
+                r.bytes
+            ));
+        }
+        if !r.behind {
+            check_alive(w, r.kernel as u32, t, r.what)?;
+        } else if !w.uses(before(r.kernel as usize, w), t) {
+            let (name, kernel) = (&tensor.name, r.kernel);
+            return Err(format!(
+                "tensor {t} ({name}) is not used right before kernel {kernel}"
+            ));
+        }
+        if wanted == whole {
+            return Ok((r.what, t));
+        }
+        let part = Part {
+            tensor: t,
+            offset: wanted.start - whole.start,
+            bytes: r.bytes,
+        };
+        self.parts.push(part);
+        Ok((r.what, (w.tensors.len() + self.parts.len() - 1) as u32))
     }
 }
 
@@ -178,30 +245,15 @@ fn same_names<'a>(
     Ok(())
 }
 
-fn range(workload: &Workload, layout: &Layout, t: u32) -> (u64, u64) {
-    (
-        layout.addresses[t as usize],
-        workload.tensors[t as usize].bytes.next_multiple_of(PAGE),
-    )
+/// The kernel before kernel `k`, around the step.
+fn before(k: usize, workload: &Workload) -> usize {
+    k.checked_sub(1).unwrap_or(workload.kernels.len() - 1)
 }
 
-/// The request, if it is of a tensor of the step, for its range, while it lives.
-fn op(r: &text::Request, workload: &Workload, layout: &Layout) -> Result<Op, String> {
-    let tensor = usize::try_from(r.tensor).ok();
-    let tensor = tensor.and_then(|t| workload.tensors.get(t));
-    let tensor = tensor
-        .filter(|t| !t.uses.is_empty())
-        .ok_or(format!("no kernel uses tensor {}", r.tensor))?;
-    let t = r.tensor as u32;
-    let want = range(workload, layout, t);
-    if want != (r.offset, r.bytes) {
-        return Err(format!(
-            "tensor {t} ({}) is at {} and has {} bytes, not at {} with {}",
-            tensor.name, want.0, want.1, r.offset, r.bytes
-        ));
-    }
-    check_alive(workload, r.kernel as u32, t, r.what)?;
-    Ok((r.what, t))
+/// Whether a range is of whole pages of another.
+fn is_part(range: &Range<u64>, of: &Range<u64>) -> bool {
+    let pages = range.start % PAGE == 0 && range.end % PAGE == 0;
+    pages && of.start <= range.start && range.end <= of.end
 }
 
 /// Refuses a request that would harm: dropping what is needed, or touching memory

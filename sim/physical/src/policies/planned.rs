@@ -52,6 +52,12 @@ impl Policy for Planned {
         s.set_clock(self.clock);
         s.expect_all(k, 0);
         s.expect_all(k + 1, 1);
+        if self.clock == 1 {
+            s.name_parts(&self.plan.parts);
+        }
+        for &(what, t) in &self.plan.behind[k] {
+            s.behind(t, what);
+        }
         for &(what, t) in &self.plan.before[k] {
             match what {
                 What::Prefetch | What::Allocate => s.prefetch(t),

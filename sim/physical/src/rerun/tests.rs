@@ -10,11 +10,11 @@ use uvmsim_machine::Machine;
 use uvmsim_machine::MIB;
 
 use super::*;
+use crate::plan::best;
 use crate::plan::best::Until;
 use crate::plan::recompute;
 use crate::plan::recompute::Made;
 use crate::plan::Plan;
-use crate::policies;
 use crate::policies::Planned;
 use crate::run;
 use crate::tests::machine;
@@ -278,7 +278,7 @@ proptest! {
             prop_assert_eq!(values_read(&checkpoint.workload), values_read(&w));
             prop_assert!(ns <= theirs, "{ns} {theirs}");
         }
-        let plan = policies::plan("best", &m, &w, &l).unwrap();
+        let plan = best::find(&m, &w, &l, Until::NEVER).unwrap().plan;
         let mut policy = Planned::new("p", plan, Tier::Host);
         let moves = run(&m, &w, &l, &mut policy, Limits::default()).unwrap().step_ns;
         prop_assert!(ns <= moves, "{ns} {moves}");
@@ -290,7 +290,7 @@ proptest! {
         let l = Layout::new(&w);
         let m = machine(gpu);
         let made = recompute::plan_at(&m, &w, u64::MAX, Until::NEVER).unwrap();
-        let before = policies::plan("best", &m, &w, &l).unwrap();
+        let before = best::find(&m, &w, &l, Until::NEVER).unwrap().plan;
         prop_assert_eq!(made.plan.text(&made.workload, &made.layout), before.text(&w, &l));
     }
 }

@@ -3,10 +3,13 @@
 //! What policies may say and request.
 
 use uvm_policy::evict::Owner;
+use uvm_policy::mask::PageMask;
 
 use super::queues::Evict;
 use super::System;
 use super::HOLDER;
+use crate::plan::Part;
+use crate::plan::What;
 use crate::policy::Tier;
 
 impl System<'_> {
@@ -88,19 +91,24 @@ impl System<'_> {
     pub fn evict(&mut self, t: u32, to: Tier) {
         self.cpu(self.machine.prefetch_call);
         for (b, pages) in self.parts(t) {
-            let pages = pages & self.blocks[b as usize].gpu;
-            if !pages.is_empty() {
-                self.cpu(self.machine.prefetch_block);
-                let issue = self.cpu_free;
-                let block = &self.blocks[b as usize];
-                if ((pages & block.live) - (block.host | block.ssd)).is_empty() {
-                    // Nothing to copy, so nothing to wait for.
-                    self.copy_out(b, pages, issue, to, false);
-                    self.pump_next = self.pump_next.min(issue);
-                    continue;
-                }
-                self.queue_eviction(b, pages, to);
-            }
+            self.evict_pages(b, pages, to);
+        }
+    }
+
+    fn evict_pages(&mut self, b: u32, pages: PageMask, to: Tier) {
+        let pages = pages & self.blocks[b as usize].gpu;
+        if pages.is_empty() {
+            return;
+        }
+        self.cpu(self.machine.prefetch_block);
+        let issue = self.cpu_free;
+        let block = &self.blocks[b as usize];
+        if ((pages & block.live) - (block.host | block.ssd)).is_empty() {
+            // Nothing to copy, so nothing to wait for.
+            self.copy_out(b, pages, issue, to, false);
+            self.pump_next = self.pump_next.min(issue);
+        } else {
+            self.queue_eviction(b, pages, to);
         }
     }
 
@@ -108,17 +116,63 @@ impl System<'_> {
     /// dropped later without a copy.
     pub fn copy(&mut self, t: u32, to: Tier) {
         self.cpu(self.machine.prefetch_call);
-        for (block, pages) in self.parts(t) {
-            self.cpu(self.machine.prefetch_block);
-            let issue = self.cpu_free;
-            self.copies.push_back(Evict {
-                block,
-                pages,
-                issue,
-                to,
-            });
-            self.pump_next = self.pump_next.min(issue);
+        for (b, pages) in self.parts(t) {
+            self.copy_pages(b, pages, to);
         }
+    }
+
+    fn copy_pages(&mut self, block: u32, pages: PageMask, to: Tier) {
+        self.cpu(self.machine.prefetch_block);
+        let issue = self.cpu_free;
+        self.copies.push_back(Evict {
+            block,
+            pages,
+            issue,
+            to,
+        });
+        self.pump_next = self.pump_next.min(issue);
+    }
+
+    /// [Evicts](Self::evict) or [copies](Self::copy) tensor `t`, each va_block as soon as the kernel that is
+    /// about to start is past it. What that kernel does not use stays.
+    pub fn behind(&mut self, t: u32, what: What) {
+        self.cpu(self.machine.prefetch_call);
+        for (b, pages) in self.parts(t) {
+            self.behind.entry(b).or_default().push((pages, what));
+        }
+    }
+
+    /// The kernel is past these pages of block `b`.
+    pub(crate) fn passed(&mut self, b: u32, pages: PageMask) {
+        let Some(mut asked) = self.behind.remove(&b) else {
+            return;
+        };
+        asked.retain(|&(these, what)| {
+            let passed = these.is_subset(&pages);
+            match what {
+                What::Evict(to) if passed => self.evict_pages(b, these, to),
+                What::Copy(to) if passed => self.copy_pages(b, these, to),
+                _ => {}
+            }
+            !passed
+        });
+        if !asked.is_empty() {
+            self.behind.insert(b, asked);
+        }
+    }
+
+    /// The kernel has ended: nothing is behind it any more.
+    pub(crate) fn passed_all(&mut self) {
+        self.behind.clear();
+    }
+
+    /// Requests may name these parts of tensors, by the numbers after those of tensors.
+    pub(crate) fn name_parts(&mut self, parts: &[Part]) {
+        let range = |p: &Part| {
+            let from = self.layout.addresses[p.tensor as usize] + p.offset;
+            from..from + p.bytes
+        };
+        self.named = parts.iter().map(range).collect();
     }
 
     /// Copies a block out of GPU memory.
