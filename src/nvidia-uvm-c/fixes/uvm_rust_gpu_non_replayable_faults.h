@@ -49,8 +49,8 @@ static struct {
 	_Generic((of), uvm_parent_gpu_t *: (uvm_parent_gpu_t *)(void *)(of), uvm_gpu_t *: ((uvm_gpu_t *)(void *)(of))->parent)
 
 /*
- * Whether the page of a fault may move to the GPU that is about to be serviced. Linux moves no page of ordinary memory that somebody
- * holds, and upstream tries it for as long, in the thread that services the faults of all processes.
+ * Whether the page of @entry, a fault that is about to be serviced, may move to its GPU. Linux moves no page of ordinary memory that
+ * somebody holds, and upstream tries it for as long, in the thread that services the faults of all processes.
  */
 static inline bool uvm_rust_copy_moves(uvm_parent_gpu_t *parent_gpu, const uvm_fault_buffer_entry_t *entry)
 {
