@@ -38,11 +38,22 @@ static inline NV_STATUS uvm_rust_fault_ended(NV_STATUS status, uvm_tracker_t *tr
 /* How often in a row the page of a fault may move to its GPU, before it is used where it is (F-again in docs/fault.md). */
 #define UVM_RUST_COPY_TRIES	8
 
-/* By GPU, guarded by its service lock: which fault was serviced last, and how often in a row. */
-static struct {
+/* Of the copy engines' faults of a GPU. */
+struct uvm_rust_copies {
+	/* Which fault was serviced last, and how often in a row. */
 	NvU64 instance, address;
 	unsigned int tries;
-} uvm_rust_last_copies[UVM_PARENT_ID_MAX_GPUS];
+	/* The handler has seen a fault that comes again. */
+	bool again;
+};
+
+/* Guarded by the GPU's service lock. */
+static inline struct uvm_rust_copies *uvm_rust_copies_of(uvm_parent_gpu_t *parent_gpu)
+{
+	static struct uvm_rust_copies all[UVM_PARENT_ID_MAX_GPUS];
+
+	return &all[uvm_parent_id_gpu_index(parent_gpu->id)];
+}
 
 /* Upstream's functions have a GPU before 560, and from then on its parent. */
 #define uvm_rust_parent_of(of)									\
@@ -54,7 +65,7 @@ static struct {
  */
 static inline bool uvm_rust_copy_moves(uvm_parent_gpu_t *parent_gpu, const uvm_fault_buffer_entry_t *entry)
 {
-	typeof(uvm_rust_last_copies[0]) *last = &uvm_rust_last_copies[uvm_parent_id_gpu_index(parent_gpu->id)];
+	struct uvm_rust_copies *last = uvm_rust_copies_of(parent_gpu);
 
 	if (last->instance != entry->instance_ptr.address || last->address != entry->fault_address) {
 		last->instance = entry->instance_ptr.address;
@@ -73,9 +84,6 @@ static inline bool uvm_rust_copy_moves(uvm_parent_gpu_t *parent_gpu, const uvm_f
 /* How long the handler rests at least before such a fault may come again, in microseconds. */
 #define UVM_RUST_COPIES_REST_US	50
 
-/* By GPU, guarded by its service lock: whether the handler has seen a fault that comes again. */
-static bool uvm_rust_copies_again[UVM_PARENT_ID_MAX_GPUS];
-
 /*
  * How the service of a fault of @channel's ended (@status), for upstream, which clears the channel's faulted bit if that is NV_OK. It is
  * also where the fault's page has to come from an SSD first, for which somebody was asked: the copy engine then faults anew, as
@@ -85,7 +93,7 @@ static inline NV_STATUS uvm_rust_copy_again(uvm_user_channel_t *channel, NV_STAT
 {
 	if (!static_branch_unlikely(&uvm_rust_flash_used_key) || status != NV_ERR_NOT_READY)
 		return status;
-	uvm_rust_copies_again[uvm_parent_id_gpu_index(channel->gpu->parent->id)] = true;
+	uvm_rust_copies_of(channel->gpu->parent)->again = true;
 	return NV_OK;
 }
 
@@ -96,9 +104,10 @@ static inline NV_STATUS uvm_rust_copy_again(uvm_user_channel_t *channel, NV_STAT
  */
 static inline bool uvm_rust_copies_end(uvm_parent_gpu_t *parent_gpu)
 {
-	bool *again = &uvm_rust_copies_again[uvm_parent_id_gpu_index(parent_gpu->id)], ends = *again;
+	struct uvm_rust_copies *copies = uvm_rust_copies_of(parent_gpu);
+	bool ends = copies->again;
 
-	*again = false;
+	copies->again = false;
 	if (ends)
 		usleep_range(UVM_RUST_COPIES_REST_US, 2 * UVM_RUST_COPIES_REST_US);
 	return ends;

@@ -225,8 +225,9 @@ static void ends_turn(void)
 }
 
 /*
- * Sleeps, for a random time. Threads that service faults do not wait for a turn, as other processes' faults wait for them; and two of them, or one and a
- * thread that has the turn, could miss each other for ever if isolating took as long as their breaks, and these were alike.
+ * Sleeps, for a random time. Threads that service faults do not wait for a turn, as other processes' faults wait for them; and two
+ * of them, or one and a thread that has the turn, could miss each other for ever if isolating took as long as their breaks, and
+ * these were alike.
  */
 static void takes_break(void)
 {

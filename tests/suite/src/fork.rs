@@ -31,7 +31,7 @@ impl Forked {
     ///
     /// # Errors
     ///
-    /// As [`Forked::new`].
+    /// It has the errors of [`Forked::new`].
     pub fn apart(kept: File, work: impl FnOnce(File) -> u8 + 'static) -> io::Result<Self> {
         Self::with_status(|| match leave_parent(&kept) {
             Ok(()) => work(kept),

@@ -18,6 +18,7 @@
 //! Each but `demo` prints TAP and a last line `# N passed, N failed, N skipped`, and exits
 //! with 1 if anything failed.
 
+mod channels;
 mod fork;
 mod frozen;
 pub mod fuzz;
@@ -32,6 +33,7 @@ mod this;
 pub mod truth;
 pub mod uvmtop;
 
+pub use channels::until_it_dies;
 pub use fork::Forked;
 pub use frozen::Frozen;
 pub use group::Group;

@@ -313,11 +313,10 @@ unsafe extern "C" fn uvm_rust_flash_before_populate(
             return status::AGAIN;
         }
         // Before the system sleeps nothing is put off: no fetcher reads then. What is put off uses nothing yet.
-        if why == Why::CopyFault && parks() && PmLock::try_read().is_some() {
-            if block::parks_copy(block::known_of(block), &wanted) {
-                count_of_device(current(), Counter::Parked, 1);
-                return status::NOT_READY;
-            }
+        let may_wait = why == Why::CopyFault && parks() && PmLock::try_read().is_some();
+        if may_wait && block::parks_copy(block::known_of(block), &wanted) {
+            count_of_device(current(), Counter::Parked, 1);
+            return status::NOT_READY;
         }
         let Some(state) = used(block::known_of(block)) else {
             return status::OK;

@@ -328,18 +328,32 @@ impl Channel {
 
     /// Waits at most so long until the channel's copy engine has made `made` accesses; then the error is ETIMEDOUT.
     pub fn wait_for_copies(&self, made: u64, limit: Duration) -> Result<Copies> {
+        self.wait_until(&format!("{made} copies"), limit, |copies| {
+            copies.made >= made
+        })
+    }
+
+    /// Waits at most so long until the channel's copy engine has faulted; then the error is ETIMEDOUT.
+    pub fn wait_for_copy_fault(&self, limit: Duration) -> Result<Copies> {
+        self.wait_until("a copy's fault", limit, |copies| copies.faults > 0)
+    }
+
+    fn wait_until(
+        &self,
+        what: &str,
+        limit: Duration,
+        holds: impl Fn(&Copies) -> bool,
+    ) -> Result<Copies> {
         let start = Instant::now();
         loop {
             let copies = self.copies()?;
-            if copies.made >= made {
+            if holds(&copies) {
                 return Ok(copies);
             }
             if start.elapsed() >= limit {
                 let late = std::io::Error::from_raw_os_error(libc::ETIMEDOUT);
-                return Err(Error::os(
-                    format!("{made} copies, of which are {copies:?}"),
-                    late,
-                ));
+                let name = format!("{what}, of which are {copies:?}");
+                return Err(Error::os(name, late));
             }
             std::thread::sleep(Duration::from_millis(2));
         }

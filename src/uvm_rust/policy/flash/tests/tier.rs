@@ -530,19 +530,29 @@ fn faults_wait_for_what_is_on_flash_or_under_way_unless_that_has_failed() {
     fetch(&mut t, &mut state, PageMask::FULL);
 }
 
+/// The device does not give the pages of a read that ends at `now`. Meanwhile the block is as `during` sees it.
+fn read_in_vain(
+    t: &mut Table,
+    state: &mut BlockPages,
+    wanted: PageMask,
+    now: u64,
+    during: impl FnOnce(&BlockPages),
+) {
+    let none = PageMask::EMPTY;
+    let read = state.begin_read(t, &wanted).unwrap().unwrap();
+    during(state);
+    state.put_off(&read, (&wanted, &none), now);
+    let _ = state.end_read(t, read, &none, &none, false);
+}
+
 /// Pages that could not be read are read again by who reads for faults, not by the thread that services them.
 #[test]
 fn faults_wait_for_what_may_be_read_again() {
     let (mut t, mut wants) = (table(4), Wants::default());
-    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    let mut state = BlockPages::new(512);
     spill(&mut t, &mut state, pages(0, 100));
-    let fails = |t: &mut Table, state: &mut BlockPages, wanted: PageMask, now| {
-        let read = state.begin_read(t, &wanted).unwrap().unwrap();
-        state.put_off(&read, (&wanted, &none), now);
-        let _ = state.end_read(t, read, &none, &none, false);
-    };
     let lost = pages(0, 10);
-    fails(&mut t, &mut state, lost, 0);
+    read_in_vain(&mut t, &mut state, lost, 0, |_| ());
     assert_eq!(wants.park(&mut state, AGAIN_US - 1, &lost), Park::No);
     assert!(wants.finds_out(3, AGAIN_US - 1) && state.lost() == lost);
     // It is asked for those that are wanted.
@@ -555,7 +565,7 @@ fn faults_wait_for_what_may_be_read_again() {
     );
     assert!(wants.ask(&one, Asks::Fault));
     // They fail again, while what was asked for since is read for long.
-    fails(&mut t, &mut state, one, 2 * AGAIN_US);
+    read_in_vain(&mut t, &mut state, one, 2 * AGAIN_US, |_| ());
     assert_eq!(wants.park(&mut state, 4 * AGAIN_US, &pages(0, 4)), Park::No);
     // Others that have failed are asked for also then.
     let six = pages(6, 7);
@@ -575,12 +585,9 @@ fn faults_wait_for_what_may_be_read_again() {
 #[test]
 fn what_is_found_out_of_is_what_a_fault_wants_and_for_a_while() {
     let (mut t, mut wants) = (table(4), Wants::default());
-    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    let mut state = BlockPages::new(512);
     spill(&mut t, &mut state, pages(0, 100));
-    let lost = pages(0, 10);
-    let read = state.begin_read(&mut t, &lost).unwrap().unwrap();
-    state.put_off(&read, (&lost, &none), 0);
-    let _ = state.end_read(&mut t, read, &none, &none, false);
+    read_in_vain(&mut t, &mut state, pages(0, 10), 0, |_| ());
     assert_eq!(wants.park(&mut state, 5, &pages(0, 4)), Park::No);
     let finds_out = |wants: &Wants, now| {
         let found = (0..512).filter(|page| wants.finds_out(*page, now));
@@ -598,7 +605,7 @@ fn what_is_found_out_of_is_what_a_fault_wants_and_for_a_while() {
 #[test]
 fn a_copy_engines_fault_waits_for_what_failed_and_not_for_what_is_lost() {
     let (mut t, mut wants) = (table(4), Wants::default());
-    let (mut state, none) = (BlockPages::new(512), PageMask::EMPTY);
+    let mut state = BlockPages::new(512);
     spill(&mut t, &mut state, pages(0, 100));
     let one = pages(3, 4);
     let parks = |state: &BlockPages| Wants::park_copy(state, &one);
@@ -611,12 +618,11 @@ fn a_copy_engines_fault_waits_for_what_failed_and_not_for_what_is_lost() {
     // The device did not give it: the fault finds out.
     let fails = |t: &mut Table, state: &mut BlockPages, wants: &mut Wants, now| {
         assert!(wants.ask(&one, Asks::Fault));
-        let read = state.begin_read(t, &one).unwrap().unwrap();
         // What is being read is asked for as well: the read may fail.
         let both = pages(3, 5);
-        assert_eq!(Wants::park_copy(state, &both), Park::Ask(both));
-        state.put_off(&read, (&one, &none), now);
-        let _ = state.end_read(t, read, &none, &none, false);
+        read_in_vain(t, state, one, now, |state| {
+            assert_eq!(Wants::park_copy(state, &both), Park::Ask(both));
+        });
         wants.tried(Asks::Fault, true, Some(state));
     };
     fails(&mut t, &mut state, &mut wants, 0);

@@ -5,10 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, until_it_dies, Failure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Outcome as Ended, BLOCK, PAGE};
 
-use crate::failures::{has_dmsetup, Dm};
+use crate::failures::{has_dmsetup, Dm, PATIENCE};
 use crate::rig::{check, device, no_leak, plain, write, Done, Rig};
 use crate::wear::limit;
 use crate::FAILING;
@@ -23,6 +23,11 @@ pub(crate) fn run(suite: &mut Suite) {
         "a GPU's access is fatal, and the page comes back later",
         FAILING,
         comes_back_after_gpu,
+    );
+    suite.test(
+        "a copy engine's access is fatal, and a kernel's brings the page later",
+        FAILING,
+        comes_back_after_copy,
     );
     suite.test(
         "a device that fails is not detached",
@@ -102,6 +107,30 @@ fn comes_back_after_gpu() -> Outcome {
     ensure!(rig.stats()?.lost_pages > 0, "{:?}", rig.stats()?);
     dm.become_("linear", "")?;
     until_read_again();
+    check(&buffer, 211)?;
+    drop(buffer);
+    no_leak(&rig)?;
+    drop(rig);
+    Ok(Pass::Ok)
+}
+
+/// The copy has found out that its page is lost, so that no kernel has to.
+fn comes_back_after_copy() -> Outcome {
+    let Some((dm, rig, buffer)) = failing()? else {
+        skip!("dmsetup is not installed");
+    };
+    if !rig.gpu.has_copies() {
+        skip!("copy engines of this GPU do not fault");
+    }
+    let victim = rig.gpu.new_channel()?;
+    victim.copy(buffer.address())?;
+    until_it_dies(&victim, &rig.buffer(1)?, PATIENCE)?;
+    ensure!(rig.stats()?.lost_pages > 0, "{:?}", rig.stats()?);
+    dm.become_("linear", "")?;
+    until_read_again();
+    let op = Op::check(&buffer).pattern(211, 1).range(0, 8).warps(1);
+    let kernel = rig.gpu.launch(&Kernel::new().op(op))?;
+    kernel.wait_for(PATIENCE)?.ok()?;
     check(&buffer, 211)?;
     drop(buffer);
     no_leak(&rig)?;

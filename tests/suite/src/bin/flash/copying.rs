@@ -61,10 +61,7 @@ fn brought() -> Outcome {
     let after = rig.stats()?;
     ensure!(after.pages < before.pages, "nothing was read: {after:?}");
     added(&buffer)?;
-    drop(buffer);
-    no_leak(&rig)?;
-    drop(rig);
-    Ok(Pass::Ok)
+    ends(rig, buffer, ())
 }
 
 /// A process with a block on a device that does not answer any more, and a copy engine's fault on one of the block's pages.
@@ -108,25 +105,40 @@ impl Waits {
             silence,
             _device: device,
         };
-        match waits.faulted() {
-            Ok(()) => Ok(Some(waits)),
-            Err(failure) => {
+        match waits.gpu.channel().wait_for_copy_fault(PATIENCE) {
+            Ok(_) => {
+                // The handler has had time for it.
+                std::thread::sleep(Duration::from_millis(200));
+                Ok(Some(waits))
+            }
+            Err(error) => {
                 waits.silence.end()?;
-                Err(failure)
+                Err(error.into())
             }
         }
     }
+}
 
-    /// Waits until the copy has faulted, and the handler has had time for it.
-    fn faulted(&self) -> Done {
-        let start = Instant::now();
-        while self.gpu.channel().copies()?.faults == 0 {
-            ensure!(start.elapsed() < PATIENCE, "the copy does not fault");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        std::thread::sleep(Duration::from_millis(200));
-        Ok(())
-    }
+/// Ends the silence while `waits` is under way, which needs that.
+fn ended_meanwhile<T: Send>(
+    silence: Silence,
+    waits: impl FnOnce() -> vgpu_client::Result<T> + Send,
+) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(waits);
+        std::thread::sleep(Duration::from_millis(300));
+        silence.end()?;
+        let done = thread.join().map_err(|_| "a thread panicked")?;
+        Ok(done?)
+    })
+}
+
+/// Nothing is left of a test on `rig`; `others` are other processes that go before its own does.
+fn ends<T>(rig: Rig, block: Buffer<u64>, others: T) -> Outcome {
+    drop(block);
+    no_leak(&rig)?;
+    drop((others, rig));
+    Ok(Pass::Ok)
 }
 
 fn all_of(process: &Process, block: &Buffer<u64>) -> Done {
@@ -165,10 +177,7 @@ fn along() -> Outcome {
         faults(&other)
     })?;
     added(&waits.block)?;
-    drop(waits.block);
-    no_leak(&waits.rig)?;
-    drop((other, waits.rig));
-    Ok(Pass::Ok)
+    ends(waits.rig, waits.block, other)
 }
 
 /// Another process' kernel faults meanwhile, and its copy engine does. Faults of several channels come again all the time, so
@@ -201,10 +210,7 @@ fn others() -> Outcome {
     ensure!(stats.parked > 0, "the fault was not put off: {stats:?}");
     let seen = waits.block.get(WORD);
     ensure!(seen == FIRST + WORD as u64 + 9, "{seen:#x}");
-    drop(waits.block);
-    no_leak(&waits.rig)?;
-    drop((other, waits.rig));
-    Ok(Pass::Ok)
+    ends(waits.rig, waits.block, other)
 }
 
 /// Upstream leaves no such fault before the system sleeps, and RM relies on that.
@@ -213,19 +219,10 @@ fn sleeps() -> Outcome {
         skip!("there are no such faults, or dmsetup is not installed");
     };
     let gpu = &waits.gpu;
-    std::thread::scope(|scope| {
-        let sleeps = scope.spawn(|| gpu.suspend(Duration::from_millis(20)));
-        std::thread::sleep(Duration::from_millis(300));
-        waits.silence.end()?;
-        sleeps.join().map_err(|_| "a thread panicked")??;
-        Ok::<_, Failure>(())
-    })?;
+    ended_meanwhile(waits.silence, || gpu.suspend(Duration::from_millis(20)))?;
     gpu.channel().wait_for_copies(1, PATIENCE)?;
     added(&waits.block)?;
-    drop(waits.block);
-    no_leak(&waits.rig)?;
-    drop(waits.rig);
-    Ok(Pass::Ok)
+    ends(waits.rig, waits.block, ())
 }
 
 /// Its GPU is unregistered, which waits for the read of the page, and for nothing else. The copy may have been made just before.
@@ -233,22 +230,14 @@ fn leaves() -> Outcome {
     let Some(waits) = Waits::new(all_of)? else {
         skip!("there are no such faults, or dmsetup is not installed");
     };
-    std::thread::scope(|scope| {
-        let leaves = scope.spawn(|| waits.gpu.unregister());
-        std::thread::sleep(Duration::from_millis(300));
-        waits.silence.end()?;
-        leaves.join().map_err(|_| "a thread panicked")??;
-        Ok::<_, Failure>(())
-    })?;
+    let gpu = waits.gpu;
+    ended_meanwhile(waits.silence, || gpu.unregister())?;
     let other = Rig::unattached(Process::new()?)?;
     faults(&other)?;
     if check(&waits.block, FIRST).is_err() {
         added(&waits.block)?;
     }
-    drop(waits.block);
-    no_leak(&waits.rig)?;
-    drop((other, waits.rig));
-    Ok(Pass::Ok)
+    ends(waits.rig, waits.block, other)
 }
 
 /// All words are as they were written, and the copy engine has added 1 to its own.

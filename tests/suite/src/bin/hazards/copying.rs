@@ -4,12 +4,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, until_it_dies, Failure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Channel, Copies, Gpu, Kernel, Op, Process, PAGE};
 
 use crate::faults::NOWHERE;
+use crate::isolation::result_of;
 use crate::ordinary::Shared;
 use crate::{start, start_ordinary, still_works, NONE, WORDS};
 
@@ -167,7 +168,7 @@ fn copies(process: &Process, gpu: &Gpu, number: usize) -> Result<(), Failure> {
 
 fn all(threads: Vec<ScopedJoinHandle<'_, Result<(), Failure>>>) -> Result<(), Failure> {
     for thread in threads {
-        thread.join().map_err(|_| "a thread panicked")??;
+        result_of(thread)??;
     }
     Ok(())
 }
@@ -210,7 +211,7 @@ fn copies_beyond() -> Result<(), Failure> {
     }
     channels
         .iter()
-        .try_for_each(|channel| dies(channel, &written))
+        .try_for_each(|channel| until_it_dies(channel, &written, PATIENCE))
 }
 
 /// UVM gives the fault back to RM, which stops the channel, and no other.
@@ -221,7 +222,8 @@ fn nowhere() -> Outcome {
     let (other_process, other_gpu) = start()?;
     let victim = gpu.new_channel()?;
     victim.copy(NOWHERE)?;
-    dies(&victim, &Buffer::managed(&process, WORDS_OF_PAGE)?)?;
+    let written = Buffer::managed(&process, WORDS_OF_PAGE)?;
+    until_it_dies(&victim, &written, PATIENCE)?;
     let copies = victim.copies()?;
     ensure!(copies.made == 0 && copies.faults == 1, "{copies:?}");
     let copies = add(
@@ -233,16 +235,4 @@ fn nowhere() -> Outcome {
     still_works(&process, &gpu)?;
     still_works(&other_process, &other_gpu)?;
     Ok(Pass::Ok)
-}
-
-/// Waits until the channel takes no kernel any more.
-fn dies(channel: &Channel, written: &Buffer<u64>) -> Result<(), Failure> {
-    let start = Instant::now();
-    loop {
-        let launch = channel.launch(&Kernel::new().op(Op::write(written).pattern(5, 1)));
-        if launch.and_then(|launch| launch.wait()?.ok()).is_err() {
-            return Ok(());
-        }
-        ensure!(start.elapsed() < PATIENCE, "the channel goes on");
-    }
 }

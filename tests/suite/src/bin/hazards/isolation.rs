@@ -265,12 +265,7 @@ fn fault_meets_migrate() -> Result<(), Failure> {
     let buffer = filled(WORDS, 7)?;
     let [own, theirs] = &HALVES;
     migrate(&process, &buffer, own.before.clone(), gpu.uuid())?;
-    let (mut here, mut there) = UnixStream::pair()?;
-    let child = told(|| {
-        let (process, gpu) = start()?;
-        migrate(&process, &buffer, theirs.before.clone(), gpu.uuid())?;
-        there.write_all(&[1])?;
-        there.read_exact(&mut [0])?;
+    let (mut here, child) = child_with(&buffer, theirs.before.clone(), |_, gpu| {
         let words = words(&theirs.moves);
         let op = Op::check(&buffer)
             .range(words.start, words.len())
@@ -278,7 +273,6 @@ fn fault_meets_migrate() -> Result<(), Failure> {
         gpu.launch(&Kernel::new().op(op.warps(8)))?.wait()?.ok()?;
         Ok(())
     })?;
-    here.read_exact(&mut [0])?;
     let _set = waits("4")?;
     here.write_all(&[1])?;
     let begin = Instant::now();
@@ -367,21 +361,35 @@ fn reads_behind_child(buffer: &Buffer<u64>, parent: &mut UnixStream) -> Result<(
 
 /// A child that has its va_block, and moves memory when it is told to.
 fn mover(buffer: &Buffer<u64>, part: &'static Part) -> Result<(UnixStream, Forked), Failure> {
-    let (mut here, mut there) = UnixStream::pair()?;
-    let child = told(|| moves_too(buffer, part, &mut there))?;
-    here.read_exact(&mut [0])?;
-    Ok((here, child))
+    child_with(buffer, part.before.clone(), |process, gpu| {
+        migrate(process, buffer, part.moves.clone(), gpu.uuid())?;
+        all_on(process, buffer, part.moves.clone(), gpu)?;
+        all_there(buffer, 7)?;
+        gpu_writes(gpu, buffer, 8)?;
+        all_there(buffer, 8)
+    })
 }
 
 /// A child that has a part of the memory on its GPU, and moves it to the host when it is told to.
 fn moves_back(buffer: &Buffer<u64>) -> Result<(UnixStream, Forked), Failure> {
+    child_with(buffer, 48..64, |process, _| {
+        Ok(migrate(process, buffer, 48..64, Uuid::CPU)?)
+    })
+}
+
+/// A child with a GPU of its own, to which it moves these pages. It does the rest when it is told to.
+fn child_with(
+    buffer: &Buffer<u64>,
+    pages: Range<u64>,
+    rest: impl FnOnce(&Process, &Gpu) -> Result<(), Failure>,
+) -> Result<(UnixStream, Forked), Failure> {
     let (mut here, mut there) = UnixStream::pair()?;
     let child = told(|| {
         let (process, gpu) = start()?;
-        migrate(&process, buffer, 48..64, gpu.uuid())?;
+        migrate(&process, buffer, pages, gpu.uuid())?;
         there.write_all(&[1])?;
         there.read_exact(&mut [0])?;
-        Ok(migrate(&process, buffer, 48..64, Uuid::CPU)?)
+        rest(&process, &gpu)
     })?;
     here.read_exact(&mut [0])?;
     Ok((here, child))
@@ -396,19 +404,6 @@ fn told(does: impl FnOnce() -> Result<(), Failure>) -> std::io::Result<Forked> {
             false
         }
     })
-}
-
-/// What the child of [`mover()`] does, with a GPU of its own.
-fn moves_too(buffer: &Buffer<u64>, part: &Part, parent: &mut UnixStream) -> Result<(), Failure> {
-    let (process, gpu) = start()?;
-    migrate(&process, buffer, part.before.clone(), gpu.uuid())?;
-    parent.write_all(&[1])?;
-    parent.read_exact(&mut [0])?;
-    migrate(&process, buffer, part.moves.clone(), gpu.uuid())?;
-    all_on(&process, buffer, part.moves.clone(), &gpu)?;
-    all_there(buffer, 7)?;
-    gpu_writes(&gpu, buffer, 8)?;
-    all_there(buffer, 8)
 }
 
 /// As [`read_by_child()`], without anything that has a thread wait. With the mend `forked`, what a GPU gets is no child's any
@@ -471,7 +466,8 @@ fn waits(value: &str) -> Result<Option<SetParameter>, Failure> {
     SetParameter::new("nvidia_uvm", "uvm_rust_test_copy", value)
 }
 
-fn result_of<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, Failure> {
+/// What a thread has done, if it did not panic.
+pub(crate) fn result_of<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, Failure> {
     thread
         .join()
         .map_err(|_| Failure::from("a thread panicked"))
