@@ -197,6 +197,11 @@ impl Workload {
         self.kernels[k].uses.iter().any(|u| u.tensor == t)
     }
 
+    /// The kernel before kernel `k`; before the first, the last of the step before.
+    pub fn before(&self, k: usize) -> usize {
+        k.checked_sub(1).unwrap_or(self.kernels.len() - 1)
+    }
+
     /// Sum of the kernels' durations, in nanoseconds.
     pub fn ideal_ns(&self) -> u64 {
         self.kernels.iter().map(|k| k.ns).sum()

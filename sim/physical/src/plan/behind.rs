@@ -87,9 +87,8 @@ impl Plan {
     #[must_use]
     pub fn sooner(&self, w: &Workload) -> Self {
         let mut plan = self.clone();
-        let kernels = w.kernels.len();
-        for k in 0..kernels {
-            let last = (k + kernels - 1) % kernels;
+        for k in 0..w.kernels.len() {
+            let last = w.before(k);
             let moves = |op: &Op| {
                 let out = matches!(op.0, What::Evict(_) | What::Copy(_));
                 out && w.uses(last, op.1)

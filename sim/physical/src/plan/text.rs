@@ -79,7 +79,7 @@ impl Plan {
         };
         let requests = (0..kernels).flat_map(|k| {
             // What is made behind a kernel is so before the next at the latest.
-            let last = explicit.behind[(k + kernels - 1) % kernels].iter();
+            let last = explicit.behind[workload.before(k)].iter();
             let behind = last.map(move |&op| request(k, op, true));
             behind.chain(
                 explicit.before[k]
@@ -169,7 +169,7 @@ impl Plan {
             let op = plan.op(r, workload, layout);
             let op = op.map_err(|what| Error { line: r.line, what })?;
             if r.behind {
-                plan.behind[before(r.kernel as usize, workload)].push(op);
+                plan.behind[workload.before(r.kernel as usize)].push(op);
             } else {
                 plan.before[r.kernel as usize].push(op);
             }
@@ -206,7 +206,7 @@ impl Plan {
         }
         if !r.behind {
             check_alive(w, r.kernel as u32, t, r.what)?;
-        } else if !w.uses(before(r.kernel as usize, w), t) {
+        } else if !w.uses(w.before(r.kernel as usize), t) {
             let (name, kernel) = (&tensor.name, r.kernel);
             return Err(format!(
                 "tensor {t} ({name}) is not used right before kernel {kernel}"
@@ -243,11 +243,6 @@ fn same_names<'a>(
         });
     }
     Ok(())
-}
-
-/// The kernel before kernel `k`, around the step.
-fn before(k: usize, workload: &Workload) -> usize {
-    k.checked_sub(1).unwrap_or(workload.kernels.len() - 1)
 }
 
 /// Whether a range is of whole pages of another.
