@@ -44,6 +44,8 @@ bugs=(
 	"charge|charge|300|fails|fails||charge: who evicts does not fail"
 	"copies_beyond|charge|300|fails|fails||copies beyond the end of a file"
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"
+	"signals|signals|120|fails|fails||beside those of a handler"
+	"signals_stop|signals|120|fails|fails||beside those of a stop, and goes on"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 

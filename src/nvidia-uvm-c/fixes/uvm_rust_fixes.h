@@ -45,6 +45,7 @@
 	UVM_RUST_FIXES_OF_550(fix)									\
 	fix(kept_mapped, "NVIDIA's discard (580 and later, uvm_rust_discard=0) leaves nothing that may be written to unnoticed; 0: such writes are lost")	\
 	fix(no_chunk, "NVIDIA's discard (580 and later, uvm_rust_discard=0) lists no chunk of a GPU that has none; 0: a GPU's read oopses")	\
+	fix(signals, "UVM_INITIALIZE goes on after a signal; 0: it fails, as if the driver were busy")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
 
 #define UVM_RUST_DECLARE_FIX(name, text) extern bool uvm_rust_fix_##name;

@@ -8,7 +8,7 @@ struct file_operations uvm_fops = {
   .owner = THIS_MODULE,
 };
 
-// Our calls copy from and to their process without the lock of power management.
+// Our calls copy from and to their process without the lock of power management. A signal stops none of upstream's.
 @@
 identifier filp, cmd, arg, ret;
 @@
@@ -19,5 +19,8 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 + 	uvm_thread_assert_all_unlocked();
 + 	return ret;
 + }
+  ...
+- ret = uvm_ioctl(filp, cmd, arg);
++ ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
   ...
 }

@@ -16,6 +16,7 @@ mod lazy;
 mod migrate;
 mod notifier;
 mod ordinary;
+mod signals;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
                 let way = parser.value().and_then(|way| way.string());
                 return isolation::child_isolates(&way.unwrap_or_default());
             }
+            Some(Long("child-initializes")) => return signals::child_initializes(),
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
                 print!("{HELP}");
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
     charge::run(&mut suite);
     forked::run(&mut suite);
     isolation::run(&mut suite);
+    signals::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
