@@ -17,6 +17,7 @@ mod migrate;
 mod notifier;
 mod ordinary;
 mod signals;
+mod split;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,6 +101,7 @@ fn main() -> ExitCode {
     forked::run(&mut suite);
     isolation::run(&mut suite);
     signals::run(&mut suite);
+    split::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
