@@ -279,10 +279,13 @@ static inline bool uvm_rust_charge_refuses(uvm_chunk_size_t size)
 	return size / PAGE_SIZE > UVM_RUST_HIGH_PAGES && uvm_rust_charge_high();
 }
 
-/* Whether the caller is a thread of the kernel's that takes charged memory, as for a GPU's faults: all of its faults wait for that thread. */
-static inline bool uvm_rust_charge_serves(uvm_cpu_chunk_alloc_flags_t flags)
+/*
+ * Whether the caller takes charged memory, and does not wait for memory.high here: all of a GPU's faults wait for the thread that services
+ * them, and that one may wait for a va_block whose lock this caller has.
+ */
+static inline bool uvm_rust_charge_waits_later(uvm_cpu_chunk_alloc_flags_t flags)
 {
-	return uvm_rust_fix_charge && !current->mm && flags & UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
+	return uvm_rust_fix_charge && flags & UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
 }
 
 /* Flags to ask the host for a piece, for nobody and without its reserve: it waits for it, and may end any process. */
@@ -311,7 +314,8 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 
 /*
  * The page that @alloc gives, which goes by @flags, an lvalue, and is evaluated as often as is tried. While the cgroup has room the
- * charge does not go over its limit. For an eviction the caller does not wait here for memory.high, nor for a GPU's fault.
+ * charge does not go over its limit. Nobody waits here for memory.high: who has a process does once its call or fault is over, and a
+ * thread of the kernel's, which evicts or services a GPU's fault, does not.
  */
 #define uvm_rust_charged(flags, size, alloc) ({							\
 	struct page *__page = NULL;								\
@@ -336,12 +340,12 @@ static inline bool uvm_rust_charge_over(uvm_cpu_chunk_alloc_flags_t *flags, stru
 			break;									\
 		__full = true;									\
 	}											\
-	if (!((flags) & UVM_RUST_EVICTED) && !uvm_rust_charge_serves(flags)) {			\
+	if (!((flags) & UVM_RUST_EVICTED) && !uvm_rust_charge_waits_later(flags)) {			\
 		__page = (alloc);								\
 	} else if (!((flags) & UVM_RUST_EVICTED) && !uvm_rust_charge_refuses(size)) {		\
 		__before = uvm_rust_forget_over();						\
 		__page = (alloc);								\
-		uvm_rust_remember_over(__before, false);					\
+		uvm_rust_remember_over(__before, current->mm);					\
 	}											\
 	__page;											\
 })
