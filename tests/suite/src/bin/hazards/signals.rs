@@ -17,7 +17,7 @@ const TIMES: usize = 40;
 /// Mappings of the child, each of which Linux locks as UVM_INITIALIZE registers the notifier: what takes it long enough for
 /// a signal to come meanwhile.
 const MAPPINGS: usize = 8_000;
-/// Between two signals.
+/// How long the test waits between two signals.
 const PAUSE: Duration = Duration::from_micros(500);
 /// A child that has all signals takes some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
