@@ -9,7 +9,7 @@
 //! either, memory is so short that no time of the ideal step is long enough for the
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
-//! are refined; and what is best by then is tried with everything asked for earlier. What is best then is
+//! are refined; and what is best by then is tried with everything asked for earlier (`best/short.rs`). What is best then is
 //! changed at random, a little at a time (`change.rs`). Then the planner takes large tensors in pieces
 //! (`pieces.rs`), and has some leave behind kernels (`behind.rs`); what is best then is changed as well (`best/finely.rs`).
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
