@@ -40,12 +40,6 @@ except ImportError as error:  # pragma: no cover
 
 aten = torch.ops.aten
 
-# Share of the peak that products and streaming kernels reach, and the least
-# duration of a kernel, where the machine does not say: as uvmsim's assumptions.
-GEMM_EFFICIENCY = 0.7
-MEM_EFFICIENCY = 0.8
-LAUNCH_NS = 3000
-
 # Operators that change their first argument and do not read it.
 OVERWRITING = ("zero_", "fill_", "copy_", "bernoulli_", "uniform_", "normal_", "random_")
 
@@ -286,10 +280,10 @@ def tensors(mode, model, inputs, opt):
 
 def duration_ns(kernel, machine, precision):
     """What the kernel takes by the roofline of `machine`."""
-    peak = machine[precision] * machine.get("gemm-efficiency", GEMM_EFFICIENCY) if kernel.product else machine["fp32"]
+    peak = machine[precision] * machine["gemm-efficiency"] if kernel.product else machine["fp32"]
     compute = kernel.flops / peak
-    memory = kernel.moved / (machine["gpu-bw"] * machine.get("mem-efficiency", MEM_EFFICIENCY))
-    return max(math.ceil(max(compute, memory) * 1e9), int(machine.get("launch", LAUNCH_NS)))
+    memory = kernel.moved / (machine["gpu-bw"] * machine["mem-efficiency"])
+    return max(math.ceil(max(compute, memory) * 1e9), int(machine["launch"]))
 
 
 def trace_text(kernels, tensor_list, name, batch, times):

@@ -20,7 +20,6 @@ use uvmsim_physical::Workload;
 use uvmsim_report::Report;
 use uvmsim_report::BOUND;
 use uvmsim_report::BOUND_WHOM;
-use uvmsim_trace::Trace;
 
 use crate::machine;
 use crate::pool;
@@ -31,12 +30,8 @@ use crate::Failure;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The trace; - is standard input.
-    #[arg(long, required_unless_present_any = ["net", "zoo"], conflicts_with = "net")]
-    trace: Option<String>,
-    /// A network of the zoo instead of a trace.
-    #[arg(long)]
-    net: Option<String>,
+    #[command(flatten)]
+    source: zoo::Source,
     /// Every network of the zoo instead, with GPU memory for a part of its peak (--over).
     #[arg(long, conflicts_with_all = ["trace", "net", "report", "svg", "gpu-mem"])]
     zoo: bool,
@@ -44,10 +39,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', requires = "zoo")]
     nets: Vec<String>,
     /// For --zoo: how many times GPU memory a step's peak is.
-    #[arg(long, value_delimiter = ',', requires = "zoo", default_values = ["1.25", "1.5", "2"])]
+    #[arg(long, value_delimiter = ',', requires = "zoo", value_parser = zoo::over, default_values = ["1.25", "1.5", "2"])]
     over: Vec<f64>,
-    #[command(flatten)]
-    shape: zoo::Shape,
     /// Simulate by this model of the machine.
     #[arg(long, value_enum, default_value = "physical")]
     model: run::Model,
@@ -73,17 +66,6 @@ pub struct Args {
     /// Threads [default: all cores].
     #[arg(long)]
     threads: Option<usize>,
-}
-
-impl Args {
-    /// The step that was asked for; one of the zoo has the times of `machine`.
-    fn trace(&self, machine: &Machine) -> Result<Trace, Failure> {
-        match (&self.trace, &self.net) {
-            (Some(path), _) => crate::read_trace(path),
-            (None, Some(net)) => zoo::trace(net, &self.shape, machine),
-            (None, None) => Err(Failure::usage("give --trace or --net")),
-        }
-    }
 }
 
 /// What each policy did, or why it could not.
@@ -120,7 +102,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         if args.report.is_some() || args.svg.is_some() {
             return Err(Failure::usage("--report and --svg need --model physical"));
         }
-        let trace = args.trace(&args.machine.machine("a100")?)?;
+        let trace = args.source.trace(&args.machine.machine("a100")?)?;
         return crate::g10::compare(&trace, &args.policies, &args.machine, args.json, threads);
     }
     let names: Vec<String> = if args.policies.is_empty() {
@@ -137,13 +119,13 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         let sweep = sweep::Sweep {
             nets: &args.nets,
             over: &args.over,
-            shape: &args.shape,
+            shape: &args.source.shape,
             policies: &all,
             threads,
         };
         return sweep.run(&machine, args.json);
     }
-    let trace = args.trace(&machine)?;
+    let trace = args.source.trace(&machine)?;
     crate::check_fits(&trace, &machine, args.large_kernels)?;
     let (workload, layout) = crate::workload(&trace)?;
     let drawing = args.report.is_some() || args.svg.is_some();

@@ -98,14 +98,14 @@ const MAKERS: [(&str, Make); 32] = [
     ("deepum-t7", deepum::largest),
     ("autovm-t6.2", autovm::table_6_2),
     ("discard-t1", discard::table_1),
-    ("discard-t3", discard::table_3),
-    ("discard-t4", discard::table_4),
-    ("discard-t5", discard::table_5),
-    ("discard-t6", discard::table_6),
+    ("discard-t3", |d, s| discard::run_times(d, s, discard::FIR)),
+    ("discard-t4", |d, s| discard::traffic(d, s, discard::FIR)),
+    ("discard-t5", |d, s| discard::run_times(d, s, discard::SORT)),
+    ("discard-t6", |d, s| discard::traffic(d, s, discard::SORT)),
     ("discard-t7", discard::table_7),
     ("discard-t8", discard::table_8),
-    ("discard-6", discard::figure_6),
-    ("discard-7", discard::figure_7),
+    ("discard-6", |d, _| discard::throughput(d, discard::PCIE4)),
+    ("discard-7", |d, _| discard::throughput(d, discard::PCIE3)),
 ];
 
 /// The figures that `only` names; all if it names none.

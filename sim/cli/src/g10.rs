@@ -216,7 +216,7 @@ fn object(policy: Runner, o: &Outcome, bound_s: Option<f64>) -> Value {
         "step_s": s(o.step_cycles),
         "normalized": o.normalized(),
         "bound_s": bound_s,
-        "bytes": crate::run::bytes(&o.traffic),
+        "bytes": o.traffic,
         "faults": o.faults,
         "stall_s": s(o.step_cycles.saturating_sub(o.ideal_cycles)),
         "ideal_cycles": o.ideal_cycles,

@@ -17,18 +17,12 @@ use crate::Failure;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The trace; - is standard input.
-    #[arg(long, required_unless_present = "net", conflicts_with = "net")]
-    trace: Option<String>,
-    /// A network of the zoo instead of a trace.
-    #[arg(long)]
-    net: Option<String>,
     #[command(flatten)]
-    shape: zoo::Shape,
+    source: zoo::Source,
     #[command(flatten)]
     machine: machine::Choice,
     /// GPU memory for a part of the step's peak instead: how many times as large the peak is.
-    #[arg(long, value_name = "TIMES", conflicts_with = "gpu-mem")]
+    #[arg(long, value_name = "TIMES", value_parser = zoo::over, conflicts_with = "gpu-mem")]
     over: Option<f64>,
     /// Solve a linear program as well, and check in integers what its solution proves.
     #[arg(long)]
@@ -47,18 +41,10 @@ pub struct Args {
 
 pub fn main(args: &Args) -> Result<(), Failure> {
     let mut machine = args.machine.machine("a100")?;
-    let trace = match (&args.trace, &args.net) {
-        (Some(path), _) => crate::read_trace(path)?,
-        (None, Some(net)) => zoo::trace(net, &args.shape, &machine)?,
-        (None, None) => return Err(Failure::usage("give --trace or --net")),
-    };
+    let trace = args.source.trace(&machine)?;
     let (workload, layout) = crate::workload(&trace)?;
     if let Some(over) = args.over {
-        if !(1.0..=100.0).contains(&over) {
-            return Err(Failure::usage("--over must be from 1 to 100"));
-        }
-        let part = workload.peak_bytes() as f64 / over;
-        machine.gpu_mem = (part as u64).max(32 << 20);
+        machine = zoo::shrunk(&machine, over, workload.peak_bytes());
     }
     let chain_ns = uvmsim_physical::bound_ns(&machine, &workload);
     let certified = if args.certify {

@@ -11,7 +11,6 @@ use uvmsim_physical::plan::best::Until;
 use uvmsim_physical::plan::recompute::Made;
 use uvmsim_physical::plan::Plan;
 use uvmsim_physical::policies;
-use uvmsim_physical::Bytes;
 use uvmsim_physical::Layout;
 use uvmsim_physical::Limits;
 use uvmsim_physical::Outcome;
@@ -65,16 +64,6 @@ pub enum Model {
     Physical,
 }
 
-/// What a step moves.
-pub fn bytes(b: &Bytes) -> Value {
-    json!({
-        "host_to_gpu": b.host_to_gpu,
-        "gpu_to_host": b.gpu_to_host,
-        "ssd_to_gpu": b.ssd_to_gpu,
-        "gpu_to_ssd": b.gpu_to_ssd,
-    })
-}
-
 /// What a run under policy `name` says of itself.
 pub fn object(name: &str, o: &Outcome, bound_s: Option<f64>) -> Value {
     let s = |ns: u64| ns as f64 / 1e9;
@@ -86,7 +75,7 @@ pub fn object(name: &str, o: &Outcome, bound_s: Option<f64>) -> Value {
         "step_s": s(o.step_ns),
         "normalized": o.normalized(),
         "bound_s": bound_s,
-        "bytes": bytes(&o.bytes),
+        "bytes": o.bytes,
         "faults": o.faults,
         "late_faults": o.late_faults,
         "fault_batches": o.batches,

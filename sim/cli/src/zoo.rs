@@ -59,6 +59,43 @@ pub struct Shape {
     optimizer: Option<Optimizer>,
 }
 
+/// The step that a command looks at.
+#[derive(clap::Args)]
+pub struct Source {
+    /// The trace; - is standard input.
+    #[arg(long, conflicts_with = "net")]
+    trace: Option<String>,
+    /// A network of the zoo instead of a trace.
+    #[arg(long)]
+    net: Option<String>,
+    #[command(flatten)]
+    pub shape: Shape,
+}
+
+impl Source {
+    /// The step; one of the zoo has the times of `machine`.
+    pub fn trace(&self, machine: &Machine) -> Result<Trace, Failure> {
+        match (&self.trace, &self.net) {
+            (Some(path), _) => crate::read_trace(path),
+            (None, Some(net)) => trace(net, &self.shape, machine),
+            (None, None) => Err(Failure::usage("give --trace or --net")),
+        }
+    }
+}
+
+/// How many times GPU memory a step's peak is, as text.
+pub fn over(text: &str) -> Result<f64, String> {
+    let over = text.parse().ok().filter(|o| (1.0..=100.0).contains(o));
+    over.ok_or_else(|| "it must be from 1 to 100".into())
+}
+
+/// `machine` with GPU memory for a part of the step's peak, which is `over` times as large.
+pub fn shrunk(machine: &Machine, over: f64, peak_bytes: u64) -> Machine {
+    let gpu_mem = ((peak_bytes as f64 / over) as u64).max(32 << 20);
+    let base = machine.clone();
+    Machine { gpu_mem, ..base }
+}
+
 /// The variant of an enum that is called `name`.
 fn named<T: DeserializeOwned>(name: String) -> Result<T, serde_json::Error> {
     serde_json::from_value(name.into())

@@ -127,6 +127,11 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
         plan --trace - --ssd-parallelism 0 | --ssd-parallelism
         run --trace - --policy best --machine a101 | there are a100
         compare --trace - --policies best,worst | `worst`
+        compare --policies best | give --trace or --net
+        compare --zoo --nets alexnet --over 1.5,0.5 | it must be from 1 to 100
+        bound --json | give --trace or --net
+        bound --trace - --net alexnet | cannot be used with
+        bound --net alexnet --over 101 | it must be from 1 to 100
         zoo resnet51 | resnet50
         zoo resnet50 --batch 0 | --batch
         machine a101 | there are a100

@@ -22,40 +22,41 @@ use uvmsim_trace::Kind;
 use uvmsim_trace::Tensor;
 use uvmsim_trace::Trace;
 
-/// `layers` forward and as many backward kernels over `bytes` of activations in
+/// `layers` forward and as many backward kernels over so many GiB of activations in
 /// all; durations go with the bytes, so that the schedule keeps its shape.
-fn step(layers: u64, bytes: u64) -> Trace {
+fn step(layers: u64, gib: u64) -> Trace {
     let mut t = Trace::new("bench", 1);
-    let size = bytes / layers;
-    let ns = size / 10;
-    let mut values = vec![t.add_tensor(Tensor::new(Kind::Input, size, "x"))];
-    for _ in 0..layers {
-        let a = t.add_tensor(Tensor::new(Kind::Activation, size, "a"));
-        let mut k = Kernel::new("forward", ns);
-        k.reads.extend(values.last());
-        k.writes = vec![a];
-        t.kernels.push(k);
-        values.push(a);
+    let size = (gib << 30) / layers;
+    let tensor = |t: &mut Trace, kind, bytes| t.add_tensor(Tensor::new(kind, bytes, "t"));
+    let kernel = |t: &mut Trace, name: &str, ns, reads, written| {
+        let writes = vec![written];
+        let kernel = Kernel::new(name, ns);
+        t.kernels.push(Kernel {
+            reads,
+            writes,
+            ..kernel
+        });
+        written
+    };
+    let mut values = vec![tensor(&mut t, Kind::Input, size)];
+    for i in 0..layers as usize {
+        let a = tensor(&mut t, Kind::Activation, size);
+        values.push(kernel(&mut t, "forward", size / 10, vec![values[i]], a));
     }
-    let mut grad = t.add_tensor(Tensor::new(Kind::Gradient, 4096, "loss"));
-    let mut k = Kernel::new("makeLoss", 1000);
-    k.reads.extend(values.last());
-    k.writes = vec![grad];
-    t.kernels.push(k);
-    for &x in values.iter().rev().skip(1) {
-        let g = t.add_tensor(Tensor::new(Kind::Gradient, size, "g"));
-        let mut k = Kernel::new("backward", ns);
-        k.reads = vec![grad, x];
-        k.writes = vec![g];
-        t.kernels.push(k);
-        grad = g;
+    let loss = tensor(&mut t, Kind::Gradient, 4096);
+    let last = values.pop().into_iter().collect();
+    let mut grad = kernel(&mut t, "makeLoss", 1000, last, loss);
+    for &x in values.iter().rev() {
+        let g = tensor(&mut t, Kind::Gradient, size);
+        grad = kernel(&mut t, "backward", size / 10, vec![grad, x], g);
     }
     t
 }
 
 /// A plan that needs no planner: each activation leaves two kernels after it was
 /// made, every fifth for the SSD, and comes back eight kernels before its use.
-fn moves(layers: usize) -> Moves {
+fn moves(layers: u64) -> Moves {
+    let layers = layers as usize;
     let activations = (0..layers - 10).map(|i| (i, i as u32 + 1));
     let out = activations.clone().map(|(i, tensor)| {
         let to = [Target::Ssd, Target::Host][usize::from(i % 5 > 0)];
@@ -80,50 +81,35 @@ fn machine(gib: u64) -> Machine {
     }
 }
 
-const LAYERS: [u64; 4] = [200, 400, 800, 1600];
-const GIB: [u64; 4] = [16, 32, 64, 128];
-
-/// The machine alone, carrying out a plan.
-fn plan(c: &mut Criterion<CpuTime>) {
-    let mut group = c.benchmark_group("plan/kernels");
-    for layers in LAYERS {
-        let (trace, moves) = (step(layers, 64 << 30), moves(layers as usize));
-        group.bench_with_input(BenchmarkId::from_parameter(layers), &trace, |b, t| {
-            b.iter(|| g10::run_plan(black_box(t), &moves, &Machine::default()));
-        });
+/// What `run` costs with more and more kernels, and with more and more bytes.
+fn sweep(c: &mut Criterion<CpuTime>, name: &str, run: impl Fn(&Trace, &Moves, &Machine)) {
+    let kernels = [200, 400, 800, 1600].map(|layers| (layers, layers, 64));
+    let bytes = [16, 32, 64, 128].map(|gib| (gib, 400, gib));
+    for (what, points) in [("kernels", kernels), ("gib", bytes)] {
+        let mut group = c.benchmark_group(format!("{name}/{what}"));
+        for (parameter, layers, gib) in points {
+            let (trace, moves, machine) = (step(layers, gib), moves(layers), machine(gib));
+            group.bench_function(BenchmarkId::from_parameter(parameter), |b| {
+                b.iter(|| run(black_box(&trace), &moves, &machine));
+            });
+        }
+        group.finish();
     }
-    group.finish();
-    let mut group = c.benchmark_group("plan/gib");
-    let moves = moves(400);
-    for gib in GIB {
-        let (trace, machine) = (step(400, gib << 30), machine(gib));
-        group.bench_with_input(BenchmarkId::from_parameter(gib), &trace, |b, t| {
-            b.iter(|| g10::run_plan(black_box(t), &moves, &machine));
-        });
-    }
-    group.finish();
 }
 
 fn engine(c: &mut Criterion<CpuTime>) {
-    let policies = [Policy::BaseUvm, Policy::DeepUm, Policy::G10];
-    for policy in policies {
-        let mut group = c.benchmark_group(format!("{policy}/kernels"));
-        for layers in LAYERS {
-            let trace = step(layers, 64 << 30);
-            group.bench_with_input(BenchmarkId::from_parameter(layers), &trace, |b, t| {
-                b.iter(|| g10::run(black_box(t), policy, &Machine::default()));
-            });
-        }
-        group.finish();
-        let mut group = c.benchmark_group(format!("{policy}/gib"));
-        for gib in GIB {
-            let (trace, machine) = (step(400, gib << 30), machine(gib));
-            group.bench_with_input(BenchmarkId::from_parameter(gib), &trace, |b, t| {
-                b.iter(|| g10::run(black_box(t), policy, &machine));
-            });
-        }
-        group.finish();
+    for policy in [Policy::BaseUvm, Policy::DeepUm, Policy::G10] {
+        sweep(c, policy.as_str(), |trace, _, machine| {
+            let _ = black_box(g10::run(trace, policy, machine));
+        });
     }
+}
+
+/// The machine alone, carrying out a plan.
+fn plan(c: &mut Criterion<CpuTime>) {
+    sweep(c, "plan", |trace, moves, machine| {
+        let _ = black_box(g10::run_plan(trace, moves, machine));
+    });
 }
 
 criterion_group! {

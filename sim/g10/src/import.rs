@@ -13,7 +13,6 @@ mod build;
 mod cnn;
 mod transformer;
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
@@ -25,15 +24,19 @@ use uvmsim_trace::Tensor;
 use uvmsim_trace::Trace;
 
 /// Why an import failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// No network of that name; the known ones follow.
+    #[error("there is no network '{0}' in the G10 traces; one of {}", NETS.map(|n| n.name).join(", "))]
     UnknownNet(String),
     /// A file could not be read.
+    #[error("{0}: {1}; the folder must hold Nets/ and results/ as in the G10 artifact")]
     Read(PathBuf, std::io::Error),
     /// A file says what it must not.
+    #[error("{0}: {1}")]
     Parse(PathBuf, Error),
     /// The times are for another number of kernels than the graph has.
+    #[error("{file}: {lines} lines, but the network has {kernels} kernels")]
     Count {
         /// The file of times or workspaces.
         file: PathBuf,
@@ -43,44 +46,9 @@ pub enum ImportError {
         kernels: usize,
     },
     /// The folder of a network's times has fewer than two batches: these.
+    #[error("{0}: a line through the times of two batches needs two; there is {1:?}")]
     Batches(PathBuf, Vec<u64>),
 }
-
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownNet(net) => {
-                let all = NETS.map(|n| n.name).join(", ");
-                write!(
-                    f,
-                    "there is no network '{net}' in the G10 traces; one of {all}"
-                )
-            }
-            Self::Read(file, e) => write!(
-                f,
-                "{}: {e}; the folder must hold Nets/ and results/ as in the G10 artifact",
-                file.display()
-            ),
-            Self::Parse(file, e) => write!(f, "{}: {e}", file.display()),
-            Self::Batches(folder, batches) => write!(
-                f,
-                "{}: a line through the times of two batches needs two; there is {batches:?}",
-                folder.display()
-            ),
-            Self::Count {
-                file,
-                lines,
-                kernels,
-            } => write!(
-                f,
-                "{}: {lines} lines, but the network has {kernels} kernels",
-                file.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ImportError {}
 
 /// How a network's graph file is written.
 enum Graph {

@@ -165,7 +165,7 @@ impl Machine {
 }
 
 /// Bytes moved in one step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Traffic {
     /// Host memory to GPU.
     pub host_to_gpu: u64,
@@ -185,7 +185,7 @@ impl Traffic {
 }
 
 /// What a run came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The step with everything resident, in cycles.
     pub ideal_cycles: u64,
@@ -210,29 +210,21 @@ impl Outcome {
 }
 
 /// Why a run has no outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// A kernel's working set is larger than the GPU.
+    #[error("{0}")]
     KernelTooLarge(KernelTooLarge),
     /// The policy cannot run the trace on this machine; why.
+    #[error("{0}")]
     Unsupported(String),
     /// An option has a value that the model cannot work with.
+    #[error("{0}")]
     Option(String),
     /// The simulator broke its own rules; what it found.
+    #[error("a bug of uvmsim, please report it: {0}")]
     Internal(String),
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::KernelTooLarge(e) => e.fmt(f),
-            Self::Unsupported(what) | Self::Option(what) => f.write_str(what),
-            Self::Internal(what) => write!(f, "a bug of uvmsim, please report it: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 /// Runs `trace` under `policy`.
 ///
@@ -356,10 +348,8 @@ fn ideal(view: &view::View) -> Outcome {
     Outcome {
         ideal_cycles: cycles,
         step_cycles: cycles,
-        traffic: Traffic::default(),
-        faults: 0,
         kernel_cycles: view.kernels.iter().map(|k| k.cycles).collect(),
-        records: Vec::new(),
+        ..Outcome::default()
     }
 }
 

@@ -369,14 +369,8 @@ impl<'a> Planner<'a> {
     fn handle(&mut self, index: u32) {
         let n = self.view.kernels.len();
         let i = self.intervals[index as usize].clone();
-        let end = if i.end < i.start { i.end + n } else { i.end };
-        let below = (i.start..end).all(|k| self.resident[k % n] <= self.target);
-        let length = if i.looped {
-            i.end + n - i.start
-        } else {
-            i.end - i.start
-        };
-        if below || length == 1 {
+        let mut kernels = i.kernels(n);
+        if kernels.len() == 1 || kernels.all(|k| self.resident[k % n] <= self.target) {
             self.intervals[index as usize].handled = true;
             return;
         }
@@ -396,7 +390,7 @@ impl<'a> Planner<'a> {
             if i.looped {
                 self.evict_weight(index, &host, Target::Host);
             } else {
-                let (written, read) = self.links.host(&i);
+                let (written, read) = self.links.when(&i, Target::Host);
                 if read > written {
                     self.commit(index, Target::Host, written, read);
                 }
@@ -429,10 +423,7 @@ impl<'a> Planner<'a> {
 
     fn fill_host(&mut self, i: &Interval) {
         let n = self.host.len();
-        let end = if i.end < i.start { i.end + n } else { i.end };
-        for k in i.start..end {
-            self.host[k % n] += i.bytes;
-        }
+        i.kernels(n).for_each(|k| self.host[k % n] += i.bytes);
     }
 
     /// Takes `bytes` off the estimate of some kernels, which may pass the end.
@@ -450,11 +441,11 @@ impl<'a> Planner<'a> {
         let done = self.starts[i.start] + ssd.one_way;
         let clear = self.kernel_at(done, i.start, i.end).unwrap_or(i.end);
         let busy = self.links.ssd_is_busy(i.start, clear);
-        let (to, (written, read)) = if busy && self.host_has_room(i.bytes) {
-            (Target::Host, self.links.host(&i))
-        } else {
-            (Target::Ssd, self.links.ssd(&i))
+        let to = match busy && self.host_has_room(i.bytes) {
+            true => Target::Host,
+            false => Target::Ssd,
         };
+        let (written, read) = self.links.when(&i, to);
         if read <= written {
             return;
         }
@@ -472,10 +463,7 @@ impl<'a> Planner<'a> {
         self.evicted[i.tensor as usize] = true;
         self.intervals[index as usize].moved = true;
         self.moved.push((index, read, written));
-        let (out, into) = match to {
-            Target::Host => self.links.book_host(&i, read),
-            _ => self.links.book_ssd(&i, read),
-        };
+        let (out, into) = self.links.book(&i, read, to);
         for i in &mut self.intervals {
             i.forget(&out, &into);
         }

@@ -221,9 +221,8 @@ impl<'a> Sim<'a> {
             ideal_cycles: self.view.ideal_cycles(),
             step_cycles: cycles(ms),
             traffic: self.traffic,
-            faults: 0,
             kernel_cycles: self.kernel_ms.iter().map(|&ms| cycles(ms)).collect(),
-            records: Vec::new(),
+            ..Outcome::default()
         }
     }
 }

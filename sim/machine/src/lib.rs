@@ -135,27 +135,15 @@ machine! {
 }
 
 /// Why a constant could not be set.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// No constant has this option.
+    #[error("no machine constant is called `{0}`; `uvmsim machine` lists them")]
     Unknown(String),
     /// Its text cannot be read.
+    #[error("--{0}: {1}")]
     Value(String, ParseError),
 }
-
-impl std::fmt::Display for SetError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unknown(o) => write!(
-                f,
-                "no machine constant is called `{o}`; `uvmsim machine` lists them"
-            ),
-            Self::Value(o, e) => write!(f, "--{o}: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for SetError {}
 
 impl Machine {
     /// Sets the constant of option `option` from `text`.

@@ -2,12 +2,11 @@
 
 //! Sizes, rates, times and names as people write them.
 
-use std::fmt;
-
 use uvm_policy::evict::Choice;
 
 /// Text that is not what was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {want}")]
 pub struct ParseError {
     text: String,
     want: String,
@@ -21,14 +20,6 @@ impl ParseError {
         }
     }
 }
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not {}", self.text, self.want)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// Splits a non-negative finite number from the unit behind it.
 fn split(text: &str) -> Option<(f64, &str)> {

@@ -29,7 +29,6 @@
 use uvmsim_machine::Machine;
 use uvmsim_trace::Kind;
 
-use crate::workload::running_sums;
 use crate::workload::Workload;
 
 /// Boundaries looked at, at most.
@@ -112,15 +111,7 @@ fn longest_chain(machine: &Machine, workload: &Workload, rules: Rules) -> u64 {
 /// parts of the step that where most is alive, and the end of the step.
 pub fn boundaries(w: &Workload, points: usize) -> Vec<usize> {
     let kernels = w.kernels.len();
-    let mut change = vec![0i64; kernels + 1];
-    for t in w.tensors.iter().filter(|t| !t.uses.is_empty()) {
-        // What lasts is alive at all of them.
-        if !t.lasting {
-            change[t.first() as usize] += t.bytes as i64;
-            change[t.last() as usize + 1] -= t.bytes as i64;
-        }
-    }
-    let alive: Vec<i64> = running_sums(&change).collect();
+    let alive: Vec<u64> = w.alive(|t| t.bytes).collect();
     let mut at: Vec<usize> = (0..points)
         .filter_map(|i| {
             let part = i * kernels / points..(i + 1) * kernels / points;

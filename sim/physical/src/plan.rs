@@ -72,10 +72,9 @@ impl Plan {
         Self {
             before: vec![Vec::new(); kernels],
             behind: vec![Vec::new(); kernels],
-            parts: Vec::new(),
             allocate_ahead: Some(ahead),
             releases: true,
-            again: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -16,7 +16,6 @@
 //! cannot be read again.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use uvmsim_trace::Kind;
 
@@ -34,21 +33,14 @@ pub struct Rerun {
 }
 
 /// Why a kernel cannot run again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rerun {rerun}: {what}")]
 pub struct Refused {
     /// Which of the reruns, from 0.
     pub rerun: usize,
     /// What is wrong with the rerun, as a sentence for who wrote it.
     pub what: String,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rerun {}: {}", self.rerun, self.what)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// The times of kernels that run again, in thousandths of those of the first time.
 pub const SAME: u64 = 1000;

@@ -2,8 +2,6 @@
 
 //! Running kernels: touches, faults, waits.
 
-use std::fmt;
-
 use uvm_policy::mask::PageMask;
 use uvm_policy::mask::Region;
 use uvm_policy::mask::PAGES;
@@ -55,15 +53,19 @@ impl Default for Limits {
 }
 
 /// Why a run failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Host memory is full and there is no SSD.
+    #[error("host memory is full and the machine has no SSD; raise --host-mem or set --ssd-read and --ssd-write")]
     HostFull,
     /// Nothing in GPU memory can be reclaimed.
+    #[error("no root chunk can be reclaimed; raise --gpu-mem")]
     GpuFull,
     /// The policy cannot run this: why.
+    #[error("{0}")]
     Infeasible(String),
     /// A kernel reads what the policy has thrown away.
+    #[error("kernel {kernel} reads va_block {block}, which was discarded or never written")]
     ReadDead {
         /// The name of the kernel.
         kernel: String,
@@ -71,39 +73,21 @@ pub enum RunError {
         block: u32,
     },
     /// A page's contents are nowhere: an error of the simulator.
+    #[error("internal error: va_block {block} lost live pages")]
     Lost {
         /// The number of the va_block.
         block: u32,
     },
     /// Sums do not agree: an error of the simulator.
+    #[error("internal error: {what} do not add up")]
     Accounts {
         /// Of what they are sums.
         what: &'static str,
     },
     /// The run took more virtual time than allowed.
+    #[error("given up: the step takes too long")]
     TooLong,
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HostFull => write!(
-                f,
-                "host memory is full and the machine has no SSD; raise --host-mem or set --ssd-read and --ssd-write"
-            ),
-            Self::GpuFull => write!(f, "no root chunk can be reclaimed; raise --gpu-mem"),
-            Self::Infeasible(why) => write!(f, "{why}"),
-            Self::ReadDead { kernel, block } => {
-                write!(f, "kernel {kernel} reads va_block {block}, which was discarded or never written")
-            }
-            Self::Lost { block } => write!(f, "internal error: va_block {block} lost live pages"),
-            Self::Accounts { what } => write!(f, "internal error: {what} do not add up"),
-            Self::TooLong => write!(f, "given up: the step takes too long"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 /// Runs `workload` on `machine` under `policy`.
 ///

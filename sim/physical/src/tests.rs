@@ -66,7 +66,7 @@ fn outcome(policy: &str, m: &Machine, w: &Workload, l: &Layout) -> Result<Outcom
 }
 
 /// What a plan comes to.
-fn planned(plan: Plan, m: &Machine, w: &Workload, l: &Layout) -> Outcome {
+pub(crate) fn planned(plan: Plan, m: &Machine, w: &Workload, l: &Layout) -> Outcome {
     let mut policy = Planned::new("p", plan, Tier::Host);
     run(m, w, l, &mut policy, Limits::default()).unwrap()
 }

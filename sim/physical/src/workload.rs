@@ -221,19 +221,25 @@ impl Workload {
 
     /// Bytes alive while each kernel runs, rounded to pages.
     pub fn live_bytes(&self) -> Vec<u64> {
+        self.alive(|t| t.bytes.next_multiple_of(PAGE)).collect()
+    }
+
+    /// The sum of the sizes of what is alive while each kernel runs.
+    pub(crate) fn alive(&self, size: impl Fn(&Tensor) -> u64) -> impl Iterator<Item = u64> {
         let mut change = vec![0i64; self.kernels.len() + 1];
-        let mut base = 0;
         for t in self.tensors.iter().filter(|t| !t.uses.is_empty()) {
-            let bytes = t.bytes.next_multiple_of(PAGE) as i64;
-            if t.lasting {
-                base += bytes;
-            } else {
-                change[t.first() as usize] += bytes;
-                change[t.last() as usize + 1] -= bytes;
-            }
+            let (first, end) = match t.lasting {
+                true => (0, self.kernels.len()),
+                false => (t.first() as usize, t.last() as usize + 1),
+            };
+            change[first] += size(t) as i64;
+            change[end] -= size(t) as i64;
         }
-        let alive = running_sums(&change[..self.kernels.len()]);
-        alive.map(|bytes| (base + bytes) as u64).collect()
+        change.pop();
+        change.into_iter().scan(0, |alive, change| {
+            *alive += change;
+            Some(*alive as u64)
+        })
     }
 }
 

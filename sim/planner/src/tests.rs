@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::vec::Vec;
 
@@ -282,16 +283,16 @@ proptest! {
     /// one that is numbered first.
     #[test]
     fn the_heap_sorts(all in prop::collection::vec((0usize..40, any::<u32>()), 0..100)) {
-        let idle = all.iter().map(|&(next, gap)| Idle { next, start: 0, gap });
+        let idle = all.iter().map(|&(next, gap)| Idle { next, start: 0, gap: Reverse(gap) });
         let mut idle: BinaryHeap<Idle> = idle.collect();
-        let wanted = all.iter().map(|&(next, tensor)| Wanted { next, tensor, pages: 1, gone: 0 });
-        let mut wanted: BinaryHeap<Wanted> = wanted.collect();
+        let wanted = all.iter().map(|&(next, tensor)| Reverse(Wanted { next, tensor, pages: 1, gone: 0 }));
+        let mut wanted: BinaryHeap<Reverse<Wanted>> = wanted.collect();
         let (mut farthest, mut soonest) = (all.clone(), all);
-        farthest.sort_by_key(|&(next, gap)| (core::cmp::Reverse(next), gap));
+        farthest.sort_by_key(|&(next, gap)| (Reverse(next), gap));
         soonest.sort_unstable();
         for (far, soon) in farthest.into_iter().zip(soonest) {
-            prop_assert_eq!(idle.pop().map(|i| (i.next, i.gap)), Some(far));
-            prop_assert_eq!(wanted.pop().map(|w| (w.next, w.tensor)), Some(soon));
+            prop_assert_eq!(idle.pop().map(|i| (i.next, i.gap.0)), Some(far));
+            prop_assert_eq!(wanted.pop().map(|w| (w.0.next, w.0.tensor)), Some(soon));
         }
         prop_assert!(idle.is_empty() && wanted.is_empty());
     }

@@ -8,9 +8,9 @@
 use alloc::collections::BinaryHeap;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
+use core::cmp::Reverse;
 
-use super::gaps::{Gap, Gaps};
+use super::gaps::Gaps;
 use super::levels::Levels;
 use super::reads::Reads;
 use super::{duration, Machine, Plan, Reading, Request, Step, Tensor, Tier, Tuning, What};
@@ -20,26 +20,15 @@ mod reading;
 /// Steps to walk through.
 const LAPS: usize = 3;
 
-/// A gap that has begun, or will.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A gap that has begun, or will. The greatest is that with the farthest next use; of those, the one
+/// that is numbered first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idle {
     /// The kernel that ends it.
     pub next: usize,
+    pub gap: Reverse<u32>,
     /// The kernel that begins it.
     pub start: usize,
-    pub gap: u32,
-}
-
-impl Ord for Idle {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.next, other.gap).cmp(&(other.next, self.gap))
-    }
-}
-
-impl PartialOrd for Idle {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 /// A write under way.
@@ -67,8 +56,8 @@ struct Absence {
     back: usize,
 }
 
-/// Something to be read, the soonest needed first.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Something to be read; the least is needed soonest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wanted {
     /// The kernel that needs it.
     pub next: usize,
@@ -76,18 +65,6 @@ pub(super) struct Wanted {
     pub pages: i64,
     /// When it has left.
     pub gone: u64,
-}
-
-impl Ord for Wanted {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.next, other.tensor).cmp(&(self.next, self.tensor))
-    }
-}
-
-impl PartialOrd for Wanted {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 /// What became of an offer.
@@ -135,7 +112,7 @@ struct Walk<'a> {
     late: Vec<(usize, u64)>,
     away: Vec<Absence>,
     /// What is to be read from host and SSD, where reads are walked.
-    wanted: [BinaryHeap<Wanted>; 2],
+    wanted: [BinaryHeap<Reverse<Wanted>>; 2],
     /// When the ways in are free.
     read_free: [u64; 2],
     requests: Vec<Request>,
@@ -230,7 +207,7 @@ impl<'a> Walk<'a> {
                 walk.begin(Idle {
                     next: gap.next as usize - n,
                     start: 0,
-                    gap: i as u32,
+                    gap: Reverse(i as u32),
                 });
             }
         }
@@ -253,9 +230,12 @@ impl<'a> Walk<'a> {
             .min((LAPS + 2) * self.n)
     }
 
-    fn pages(&self, gap: u32) -> u64 {
-        let tensor = self.gaps.all[gap as usize].tensor;
-        self.step.tensors[tensor as usize].pages
+    fn tensor(&self, idle: Idle) -> u32 {
+        self.gaps.all[idle.gap.0 as usize].tensor
+    }
+
+    fn pages(&self, idle: Idle) -> u64 {
+        self.step.tensors[self.tensor(idle) as usize].pages
     }
 
     fn capacity(&self) -> i64 {
@@ -274,8 +254,8 @@ impl<'a> Walk<'a> {
             let next = at - k + self.gaps.all[gap as usize].next as usize;
             self.begin(Idle {
                 next,
+                gap: Reverse(gap),
                 start: at,
-                gap,
             });
         }
         let now = self.now(at);
@@ -291,7 +271,7 @@ impl<'a> Walk<'a> {
 
     /// Notes a gap that begins now, by whether a valid copy is outside GPU memory.
     fn begin(&mut self, idle: Idle) {
-        let Gap { tensor, .. } = self.gaps.all[idle.gap as usize];
+        let tensor = self.tensor(idle);
         if self.copies[tensor as usize].is_some() {
             self.clean.push(idle)
         } else {
@@ -331,7 +311,7 @@ impl<'a> Walk<'a> {
                 self.early.push(Idle {
                     next: lap + gap.next as usize,
                     start,
-                    gap: (first + i) as u32,
+                    gap: Reverse((first + i) as u32),
                 });
             }
         }
@@ -355,7 +335,7 @@ impl<'a> Walk<'a> {
                 self.put_back.push(idle);
                 break;
             }
-            match self.valid_copy(idle.gap, at) {
+            match self.valid_copy(idle, at) {
                 None => self.put_back.push(idle),
                 Some(tier) => {
                     if !self.drop_clean(at, idle, tier) {
@@ -397,7 +377,7 @@ impl<'a> Walk<'a> {
     fn offer(&mut self, at: usize, end: u64, idle: Idle) -> Answer {
         let has_ssd = self.machine.ssd_out > 0;
         let host = self.host_has_room(at, idle);
-        let pages = self.pages(idle.gap);
+        let pages = self.pages(idle);
         let turn = self.ssd_pages * 1000 < self.turn * (self.all_pages + pages);
         let ssd = has_ssd && (turn || !host) && self.is_back_in_time(at, idle);
         let to = if ssd && self.ssd_free < end {
@@ -424,15 +404,15 @@ impl<'a> Walk<'a> {
         Answer::Never
     }
 
-    /// Where the tensor of `gap` has a valid copy as kernel `at` starts.
-    fn valid_copy(&self, gap: u32, at: usize) -> Option<Tier> {
-        let Gap { tensor, .. } = self.gaps.all[gap as usize];
+    /// Where the tensor of `idle` has a valid copy as kernel `at` starts.
+    fn valid_copy(&self, idle: Idle, at: usize) -> Option<Tier> {
+        let tensor = self.tensor(idle);
         let (tier, since) = self.copies[tensor as usize]?;
         (since <= self.now(at)).then_some(tier)
     }
 
     fn host_has_room(&self, at: usize, idle: Idle) -> bool {
-        let (pages, room) = (self.pages(idle.gap) as i64, self.machine.host as i64);
+        let (pages, room) = (self.pages(idle) as i64, self.machine.host as i64);
         !self
             .host
             .any_above(at, idle.next, room - pages, |_, _| true)
@@ -441,7 +421,7 @@ impl<'a> Walk<'a> {
     /// Whether the SSD can hold `idle` until shortly before its use. Where reads queue
     /// up, tensors would come back long before, and take room.
     fn is_back_in_time(&self, at: usize, idle: Idle) -> bool {
-        let pages = self.pages(idle.gap);
+        let pages = self.pages(idle);
         let Some(back) = self.reads.latest(at, idle.next, pages, Tier::Ssd) else {
             return false;
         };
@@ -467,7 +447,7 @@ impl<'a> Walk<'a> {
 
     /// Drops what has a copy outside; `false` if it is not worth it.
     fn drop_clean(&mut self, at: usize, idle: Idle, tier: Tier) -> bool {
-        let pages = self.pages(idle.gap);
+        let pages = self.pages(idle);
         let back = self.latest(at, idle.next, pages, tier);
         let Some(back) = back.filter(|&b| b > at && self.is_needed(at, b)) else {
             return false;
@@ -478,7 +458,7 @@ impl<'a> Walk<'a> {
 
     /// Plans the write of `idle` from kernel `at` on; `false` if it is not worth it.
     fn write(&mut self, at: usize, idle: Idle, to: Tier) -> bool {
-        let pages = self.pages(idle.gap);
+        let pages = self.pages(idle);
         let start = self.now(at).max(match to {
             Tier::Ssd => self.ssd_free,
             Tier::Host => self.link_free,
@@ -498,7 +478,7 @@ impl<'a> Walk<'a> {
             back,
         });
         self.leave(at, idle, gone, back, to, finish);
-        self.note_copy(idle.gap, to, finish);
+        self.note_copy(idle, to, finish);
         true
     }
 
@@ -534,9 +514,9 @@ impl<'a> Walk<'a> {
         finish
     }
 
-    fn note_copy(&mut self, gap: u32, to: Tier, at: u64) {
+    fn note_copy(&mut self, idle: Idle, to: Tier, at: u64) {
         if self.machine.keep_clean {
-            let Gap { tensor, .. } = self.gaps.all[gap as usize];
+            let tensor = self.tensor(idle);
             self.copies[tensor as usize] = Some((to, at));
         }
     }
@@ -545,26 +525,22 @@ impl<'a> Walk<'a> {
     /// and is read back from `back` on.
     #[allow(clippy::too_many_arguments)]
     fn leave(&mut self, at: usize, idle: Idle, gone: usize, back: usize, tier: Tier, left: u64) {
-        let pages = self.pages(idle.gap);
-        let Gap { tensor, .. } = self.gaps.all[idle.gap as usize];
+        let pages = self.pages(idle);
+        let tensor = self.tensor(idle);
         match self.tuning.reads {
             Reading::Booked => self.reads.book(back, idle.next, pages, tier),
-            Reading::Walked => self.wanted[usize::from(tier == Tier::Ssd)].push(Wanted {
+            Reading::Walked => self.wanted[usize::from(tier == Tier::Ssd)].push(Reverse(Wanted {
                 next: idle.next,
                 tensor,
                 pages: pages as i64,
                 gone: left,
-            }),
+            })),
         }
         if tier == Tier::Host {
             self.host.add(at, idle.next, pages as i64);
         }
         self.relieve(gone, back, pages as i64);
-        self.requests.push(Request {
-            kernel: (at % self.n) as u32,
-            tensor,
-            what: What::Evict(tier),
-        });
+        self.ask(at, tensor, What::Evict(tier));
         self.away.push(Absence {
             tensor,
             tier,
@@ -572,6 +548,17 @@ impl<'a> Walk<'a> {
             gone,
             back,
         })
+    }
+
+    /// Makes a request as kernel `at` starts.
+    fn ask(&mut self, at: usize, tensor: u32, what: What) {
+        let kernel = (at % self.n) as u32;
+        let request = Request {
+            kernel,
+            tensor,
+            what,
+        };
+        self.requests.push(request);
     }
 
     fn relieve(&mut self, from: usize, to: usize, pages: i64) {
@@ -584,19 +571,15 @@ impl<'a> Walk<'a> {
         let end = self.now(at + 1);
         while self.link_free < end {
             let Some(idle) = self.early.pop() else { break };
-            let Gap { tensor, .. } = self.gaps.all[idle.gap as usize];
+            let tensor = self.tensor(idle);
             let done = self.copies[tensor as usize].is_some();
             if done || idle.start <= at || !self.is_needed(idle.start, idle.next) {
                 continue;
             }
             let start = self.now(at).max(self.link_free);
-            let finish = self.occupy(start, self.pages(idle.gap), Tier::Host);
+            let finish = self.occupy(start, self.pages(idle), Tier::Host);
             self.copies[tensor as usize] = Some((Tier::Host, finish));
-            self.requests.push(Request {
-                kernel: (at % self.n) as u32,
-                tensor,
-                what: What::Copy(Tier::Host),
-            });
+            self.ask(at, tensor, What::Copy(Tier::Host));
         }
     }
 
@@ -623,7 +606,7 @@ impl<'a> Walk<'a> {
                 break;
             };
             until = until.max(self.force(at, idle));
-            over -= self.pages(idle.gap) as i64;
+            over -= self.pages(idle) as i64;
         }
         self.wait(at, until);
         // Writes now end in earlier kernels than was thought.
@@ -660,16 +643,16 @@ impl<'a> Walk<'a> {
 
     /// Evicts `idle` before kernel `at` whatever it costs; returns when it is gone.
     fn force(&mut self, at: usize, idle: Idle) -> u64 {
-        let pages = self.pages(idle.gap);
+        let pages = self.pages(idle);
         let now = self.now(at);
-        let (tier, gone) = match self.valid_copy(idle.gap, at) {
+        let (tier, gone) = match self.valid_copy(idle, at) {
             Some(tier) => (tier, now),
             None => {
                 let host = self.host_has_room(at, idle) || self.machine.ssd_out == 0;
                 let tier = if host { Tier::Host } else { Tier::Ssd };
                 let free = if host { self.link_free } else { self.ssd_free };
                 let gone = self.occupy(free.max(now), pages, tier);
-                self.note_copy(idle.gap, tier, gone);
+                self.note_copy(idle, tier, gone);
                 (tier, gone)
             }
         };

@@ -14,13 +14,11 @@ use crate::document;
 use crate::marked;
 use crate::seconds;
 use crate::svg;
+use crate::text::wrap;
 use crate::BOUND_WHOM;
 use crate::GB;
 use crate::KINDS;
 use crate::NO_UVM;
-
-/// Columns of a terminal.
-const WIDTH: usize = 80;
 
 /// What the page is made of.
 pub struct Advice<'a> {
@@ -281,13 +279,13 @@ impl Advice<'_> {
     pub fn text(&self) -> String {
         let mut out = String::new();
         for line in [&self.subject, &self.place] {
-            wrap(&mut out, line, 0);
+            wrap(&mut out, line, [0, 0]);
         }
         for part in self.parts() {
             let _ = writeln!(out, "\n{}", part.title);
             align(&mut out, &part.table);
             for line in &part.lines {
-                wrap(&mut out, line, 2);
+                wrap(&mut out, line, [2, 2]);
             }
         }
         out
@@ -336,29 +334,10 @@ fn align(out: &mut String, table: &[Vec<String>]) {
     }
 }
 
-/// `text`, broken between words, each line behind so many blanks.
-fn wrap(out: &mut String, text: &str, indent: usize) {
-    let mut line = " ".repeat(indent);
-    for word in text.split(' ') {
-        if line.len() > indent && line.len() + 1 + word.len() > WIDTH {
-            let _ = writeln!(out, "{line}");
-            line = " ".repeat(indent);
-        }
-        if line.len() > indent {
-            line.push(' ');
-        }
-        line += word;
-    }
-    let _ = writeln!(out, "{line}");
-}
-
 #[cfg(test)]
 mod tests {
-    use uvmsim_physical::policies;
-    use uvmsim_physical::Layout;
-    use uvmsim_physical::Limits;
-
     use super::*;
+    use crate::tests::outcomes;
 
     /// AlexNet's step of batch 8 and what some policies make of it with so much memory.
     fn page<T>(gpu_mem: u64, whole: Option<(u64, f64)>, f: impl Fn(&Advice<'_>) -> T) -> T {
@@ -367,21 +346,11 @@ mod tests {
             ..uvmsim_machine::presets::find("a100").unwrap()
         };
         let options = uvmsim_zoo::Options::new(8, uvmsim_zoo::Precision::Fp32);
-        let trace = uvmsim_zoo::find("alexnet")
-            .unwrap()
-            .trace(&options, &machine);
+        let net = uvmsim_zoo::find("alexnet").unwrap();
+        let trace = net.trace(&options, &machine);
         let workload = Workload::from_trace(&trace);
-        let layout = Layout::new(&workload);
-        let outcome = |name: &str| {
-            let run = policies::make(name, &machine, &workload, &layout).and_then(|mut p| {
-                let limits = Limits::default();
-                uvmsim_physical::run(&machine, &workload, &layout, p.as_mut(), limits)
-            });
-            (name.to_string(), run.map_err(|e| e.to_string()))
-        };
-        let mut outcomes = ["base-uvm", "most", "g10-host", "flashneuron"]
-            .map(outcome)
-            .to_vec();
+        let policies = ["base-uvm", "most", "g10-host", "flashneuron"];
+        let mut outcomes = outcomes(&policies, &trace, &machine, 0);
         if workload.peak_bytes() <= gpu_mem {
             outcomes.clear();
         }
@@ -403,7 +372,7 @@ mod tests {
     fn a_page_says_what_spills_and_who_is_fastest() {
         page(600 << 20, Some((2, 1.0)), |advice| {
             let (text, html) = (advice.text(), advice.html());
-            assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+            assert!(text.lines().all(|line| line.len() <= 80), "{text}");
             for said in [
                 "weights",
                 "spill to host memory",
@@ -444,23 +413,5 @@ mod tests {
             }
             assert!(!text.contains("under each policy") && advice.fastest().is_none());
         });
-    }
-
-    #[test]
-    fn lines_break_between_words() {
-        let mut out = String::new();
-        let long = "x".repeat(90);
-        wrap(
-            &mut out,
-            &format!("{} {long} end", "ab ".repeat(40).trim()),
-            2,
-        );
-        let lines: Vec<&str> = out.lines().collect();
-        assert!(
-            lines.iter().all(|l| l.len() <= WIDTH || l.trim() == long),
-            "{out}"
-        );
-        let words = out.split_whitespace().count();
-        assert_eq!((words, lines.last()), (42, Some(&"  end")));
     }
 }

@@ -134,19 +134,25 @@ impl Report<'_> {
         figures
     }
 
+    /// A bar for each policy that ran, with the note and the parts that `of` makes.
+    fn bars(&self, of: impl Fn(&Outcome) -> (String, Vec<f64>)) -> Vec<Bar> {
+        let bar = |(name, o): (&str, &Outcome)| {
+            let (note, parts) = of(o);
+            let label = name.into();
+            Bar { label, note, parts }
+        };
+        self.done().map(bar).collect()
+    }
+
     /// Step time of each policy, by cause.
     fn times(&self) -> Figure {
-        let bar = |(name, o): (&str, &Outcome)| {
+        let bars = self.bars(|o| {
             let (s, step) = (&o.stalls, seconds(o.step_ns));
             let compute = o.step_ns.saturating_sub(s.total());
             let parts = [compute, s.fault, s.eviction, s.prefetch, s.calls, s.peers];
-            Bar {
-                label: name.into(),
-                note: format!("{step:.3} s, {:.1} % of ideal", 100.0 * o.normalized()),
-                parts: parts.map(seconds).to_vec(),
-            }
-        };
-        let bars: Vec<Bar> = self.done().map(bar).collect();
+            let note = format!("{step:.3} s, {:.1} % of ideal", 100.0 * o.normalized());
+            (note, parts.map(seconds).to_vec())
+        });
         let marks: Vec<_> = self.bound_s.map(|b| (b, BOUND)).into_iter().collect();
         let title = "Step time by policy";
         Figure::new("times", title, svg::bars(title, "s", &TIMES, &bars, &marks))
@@ -154,16 +160,12 @@ impl Report<'_> {
 
     /// Bytes moved under each policy.
     fn traffic(&self) -> Figure {
-        let bar = |(name, o): (&str, &Outcome)| {
+        let bars = self.bars(|o| {
             let b = &o.bytes;
             let parts = [b.host_to_gpu, b.ssd_to_gpu, b.gpu_to_host, b.gpu_to_ssd];
-            Bar {
-                label: name.into(),
-                note: format!("{:.1} GB", b.total() as f64 / GB),
-                parts: parts.map(|v| v as f64 / GB).to_vec(),
-            }
-        };
-        let bars: Vec<Bar> = self.done().map(bar).collect();
+            let note = format!("{:.1} GB", b.total() as f64 / GB);
+            (note, parts.map(|v| v as f64 / GB).to_vec())
+        });
         let title = "Bytes moved by policy";
         Figure::new("traffic", title, svg::bars(title, "GB", &LINKS, &bars, &[]))
     }

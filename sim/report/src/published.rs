@@ -9,6 +9,8 @@ use serde::Deserialize;
 use crate::document;
 use crate::svg;
 use crate::svg::Group;
+use crate::text::wrap;
+use crate::text::COLUMNS;
 
 /// One number of a table or a plot.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,9 +142,6 @@ const COLOURS: [&str; 8] = [
     "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#b0a000", "#808080",
 ];
 
-/// Columns of a terminal.
-const TERMINAL: usize = 80;
-
 impl Figure {
     /// Ours over the paper's, of each cell that has both, smallest first.
     fn ratios(&self) -> Vec<f64> {
@@ -204,7 +203,7 @@ impl Figure {
         let numbers = values.map(|v| v.text(self.digits).len());
         let heads = self.columns.iter().map(|c| c.len().min(16));
         let width = numbers.chain(heads).max().unwrap_or(6).max(6) + 1;
-        let fit = ((TERMINAL - label - 7) / width).max(1);
+        let fit = ((COLUMNS - label - 7) / width).max(1);
         for (b, block) in self.columns.chunks(fit).enumerate() {
             let _ = write!(out, "{:label$}       ", "");
             for c in block {
@@ -224,7 +223,9 @@ impl Figure {
             }
         }
         let mut say = |head: &str, texts: &[String]| {
-            out.extend(texts.iter().map(|text| wrap(&format!("{head}: {text}"))));
+            for text in texts {
+                wrap(&mut out, &format!("{head}: {text}"), [2, 4]);
+            }
         };
         say("paper", std::slice::from_ref(&self.published));
         say("ours", std::slice::from_ref(&self.machine));
@@ -311,25 +312,6 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }
 
-/// `text` in lines of a terminal's width, the later ones set in.
-fn wrap(text: &str) -> String {
-    let mut out = String::new();
-    let mut line = String::from("  ");
-    for word in text.split_whitespace() {
-        if line.trim().is_empty() || line.len() + 1 + word.len() <= TERMINAL {
-            if !line.ends_with(' ') {
-                line.push(' ');
-            }
-        } else {
-            out += &line;
-            out.push('\n');
-            line = String::from("    ");
-        }
-        line += word;
-    }
-    out + &line + "\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,7 +340,7 @@ mod tests {
     #[test]
     fn tables_fit_a_terminal_and_hide_nothing() {
         let text = figure().text();
-        assert!(text.lines().all(|l| l.len() <= TERMINAL), "{text}");
+        assert!(text.lines().all(|l| l.len() <= COLUMNS), "{text}");
         assert!(text.contains("policy-0") && text.contains("policy-11"));
         assert_eq!(text.matches("missing: b: no trace").count(), 1);
         assert!(text.contains("of 12 numbers, 12 within 0.1 %"));

@@ -13,19 +13,25 @@ fn vgg16(machine: &Machine) -> Trace {
 
 const POLICIES: [&str; 5] = ["base-uvm", "g10", "g10-host", "flashneuron", "ideal"];
 
-fn outcomes(trace: &Trace, machine: &Machine) -> Vec<(String, Result<Outcome, String>)> {
+/// What each of these policies makes of a step, with a timeline if there are bins for one.
+pub(crate) fn outcomes(
+    names: &[&str],
+    trace: &Trace,
+    machine: &Machine,
+    bins: usize,
+) -> Vec<(String, Result<Outcome, String>)> {
     let w = Workload::from_trace(trace);
     let l = Layout::new(&w);
     let limits = Limits {
-        bins: 50,
+        bins,
         ..Limits::default()
     };
-    let outcome = |name: &str| {
+    let outcome = |name: &&str| {
         let run = policies::make(name, machine, &w, &l)
             .and_then(|mut p| uvmsim_physical::run(machine, &w, &l, p.as_mut(), limits));
         (name.to_string(), run.map_err(|e| e.to_string()))
     };
-    POLICIES.map(outcome).to_vec()
+    names.iter().map(outcome).collect()
 }
 
 #[test]
@@ -33,7 +39,7 @@ fn a_page_holds_every_policy_and_needs_nothing_else() {
     let mut machine = uvmsim_machine::presets::find("v100-16").unwrap();
     machine.gpu_mem = 2 << 30;
     let trace = vgg16(&machine);
-    let outcomes = outcomes(&trace, &machine);
+    let outcomes = outcomes(&POLICIES, &trace, &machine, 50);
     let report = Report {
         trace: &trace,
         machine: &machine,
@@ -76,7 +82,7 @@ fn timelines_add_up() {
     let mut machine = uvmsim_machine::presets::find("a100").unwrap();
     machine.gpu_mem = 2 << 30;
     let trace = vgg16(&machine);
-    for (name, o) in outcomes(&trace, &machine) {
+    for (name, o) in outcomes(&POLICIES, &trace, &machine, 50) {
         let Ok(o) = o else {
             assert_eq!(name, "flashneuron", "{o:?}");
             continue;

@@ -52,3 +52,45 @@ pub fn table(outcomes: &[(String, Result<Outcome, String>)]) -> String {
     }
     out
 }
+
+/// Columns of a terminal.
+pub(crate) const COLUMNS: usize = 80;
+
+/// `text`, broken between words, behind so many blanks in the first line and in the others.
+pub(crate) fn wrap(out: &mut String, text: &str, [first, others]: [usize; 2]) {
+    let mut indent = first;
+    let mut line = " ".repeat(indent);
+    for word in text.split_whitespace() {
+        if line.len() > indent && line.len() + 1 + word.len() > COLUMNS {
+            let _ = writeln!(out, "{line}");
+            indent = others;
+            line = " ".repeat(indent);
+        }
+        if line.len() > indent {
+            line.push(' ');
+        }
+        line += word;
+    }
+    let _ = writeln!(out, "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words() {
+        let mut out = String::new();
+        let long = "x".repeat(90);
+        let text = format!("{} {long} end", "ab ".repeat(40).trim());
+        wrap(&mut out, &text, [1, 2]);
+        let lines: Vec<&str> = out.lines().collect();
+        assert!(
+            lines.iter().all(|l| l.len() <= COLUMNS || l.trim() == long),
+            "{out}"
+        );
+        let words = out.split_whitespace().count();
+        assert_eq!((words, lines.last()), (42, Some(&"  end")));
+        assert!(lines[0].starts_with(" ab"), "{out}");
+    }
+}

@@ -2,44 +2,8 @@
 
 //! A training step as kernels in order and the tensors they use.
 //!
-//! # The text format, version 1
-//!
-//! One record a line, fields separated by blanks; `#` starts a comment line.
-//! It is made for `grep`, `awk` and `sort`:
-//!
-//! ```text
-//! uvmtrace 1
-//! meta name BERT_Base
-//! meta batch 256
-//! tensor 0 weight 6144 embedding.weight
-//! tensor 1 input 131072 ids
-//! tensor 2 activation 100663296 embedding.out
-//! tensor 3 workspace 4096 scratch
-//! kernel 0 2528256 GatherV2_Forward 0,1 2 3 flops=0 bytes=201326592
-//! ```
-//!
-//! | record | fields |
-//! |---|---|
-//! | `uvmtrace` | version; the first line |
-//! | `meta` | key, value (the rest of the line); a key occurs once |
-//! | `tensor` | number (from 0, consecutive), kind, bytes (> 0), name (optional, no blanks) |
-//! | `kernel` | number (from 0, consecutive = execution order), duration in ns, name, tensors read, tensors written, tensors used as scratch; each list comma-separated, `-` when empty; then any of the options below |
-//!
-//! Options of a kernel, each as `key=value`:
-//!
-//! | key | value |
-//! |---|---|
-//! | `flops` | floating-point operations |
-//! | `bytes` | memory traffic |
-//! | `out_fault_ns` | duration when outputs page-fault and inputs are resident |
-//! | `all_fault_ns` | duration when inputs and outputs page-fault |
-//! | `phase` | `forward`, `backward` or `optimizer` |
-//! | `checkpoint` | a number for each part of the forward pass that checkpointing would run again as a whole |
-//!
-//! Tensors come before the kernels that use them. A tensor may be read and
-//! written by one kernel (an update in place). [`Kind`] says what exists before
-//! the step begins; of the rest, a kernel may read only what an earlier one wrote.
-//! The step repeats: what is persistent at its end is there at the next one's start.
+//! `docs/simulator-formats.md` has the text format: its records, the options of a kernel, what exists
+//! before a step and after it, and what is refused.
 
 mod parse;
 pub mod testing;

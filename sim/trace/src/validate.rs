@@ -16,15 +16,8 @@ impl Trace {
     /// Checks the rules of the format.
     ///
     /// # Errors
-    /// The first rule that is broken:
-    ///
-    /// - there are kernels, and each has a name;
-    /// - each tensor has a size;
-    /// - a list names tensors that exist, each once;
-    /// - scratch is neither read nor written;
-    /// - what a kernel reads was there before the step, or an earlier kernel wrote it
-    ///   (if a later one writes it, the order has a cycle);
-    /// - sizes add up to 2^53 at most, and so do durations.
+    /// The first of the things wrong for which `docs/simulator-formats.md` says that a trace is refused,
+    /// or a kernel without a name.
     pub fn validate(&self) -> Result<(), Error> {
         let mut total = 0u64;
         for (i, t) in self.tensors.iter().enumerate() {

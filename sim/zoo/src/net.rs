@@ -183,6 +183,7 @@ impl Precision {
 }
 
 /// A network under construction.
+#[derive(Default)]
 pub struct Net {
     step: Step,
     /// Samples in the step.
@@ -213,15 +214,8 @@ impl Net {
                 ..Step::default()
             },
             batch,
-            nodes: Vec::new(),
-            params: HashMap::new(),
-            param_grads: Vec::new(),
-            names: HashMap::new(),
-            scope: Vec::new(),
-            part: None,
-            parts: 0,
             elem: precision.bytes(),
-            needs_grad: Vec::new(),
+            ..Self::default()
         }
     }
 

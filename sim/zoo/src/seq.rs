@@ -25,6 +25,7 @@ pub enum Biases {
 
 /// The shape of a transformer.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct Transformer {
     /// How many layers there are.
     pub layers: u64,
@@ -33,39 +34,28 @@ pub struct Transformer {
     /// Attention heads of a layer.
     pub heads: u64,
     /// Heads that keys and values have, of which each serves as many queries' (GQA); 0: all.
-    #[serde(default)]
     pub kv_heads: u64,
     /// Width of a head; 0: what `hidden` has for each.
-    #[serde(default)]
     pub head_dim: u64,
     /// Width of the feed-forward layer.
     pub feed: u64,
     /// Tokens in a sample.
-    #[serde(default)]
     pub tokens: u64,
     /// Whether each block normalises its input (GPT-2) or its output (BERT).
-    #[serde(default)]
     pub pre_norm: bool,
     /// Whether the feed-forward layer has ReLU instead of GELU.
-    #[serde(default)]
     pub relu: bool,
     /// Whether there is dropout.
-    #[serde(default)]
     pub dropout: bool,
     /// Which linear layers have a bias.
-    #[serde(default)]
     pub biases: Biases,
     /// Whether it normalises by the root mean square instead of mean and variance.
-    #[serde(default)]
     pub rms_norm: bool,
     /// Whether queries and keys are turned by their positions (RoPE).
-    #[serde(default)]
     pub rotary: bool,
     /// Whether the feed-forward layer has a gate, with SiLU (SwiGLU).
-    #[serde(default)]
     pub gated: bool,
     /// Whether attention keeps no scores (FlashAttention), and is causal.
-    #[serde(default)]
     pub flash: bool,
 }
 

@@ -53,9 +53,6 @@ impl Sweep<'_> {
         for name in self.nets {
             zoo::find(name)?;
         }
-        if self.over.iter().any(|o| !(1.0..=100.0).contains(o)) {
-            return Err(Failure::usage("--over must be from 1 to 100"));
-        }
         let wanted = |name: &str| self.nets.is_empty() || self.nets.iter().any(|n| n == name);
         let mut points = Vec::new();
         for &over in self.over {
@@ -81,11 +78,7 @@ impl Sweep<'_> {
     fn point(&self, net: &'static str, over: f64, base: &Machine) -> Result<Point, Failure> {
         let trace = zoo::trace(net, self.shape, base)?;
         let (workload, layout): (Workload, Layout) = crate::workload(&trace)?;
-        let peak = workload.peak_bytes();
-        let machine = Machine {
-            gpu_mem: ((peak as f64 / over) as u64).max(32 << 20),
-            ..base.clone()
-        };
+        let machine = zoo::shrunk(base, over, workload.peak_bytes());
         let (limits, threads) = (Limits::default(), self.threads);
         let step = (&machine, &workload, &layout);
         let outcomes = run_all(self.policies, step, limits, None, threads);

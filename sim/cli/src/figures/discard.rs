@@ -32,8 +32,8 @@ use super::desk::Point;
 use super::sheet;
 use super::sheet::Sheet;
 
-const PCIE3: &str = "3080ti-pcie3";
-const PCIE4: &str = "3080ti-pcie4";
+pub const PCIE3: &str = "3080ti-pcie3";
+pub const PCIE4: &str = "3080ti-pcie4";
 
 /// The paper's three systems.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,14 +158,19 @@ fn sort(mode: Mode, machine: &Machine) -> Program {
     }
 }
 
+/// A micro-benchmark: its name, and a run of it.
+#[derive(Clone, Copy)]
+pub struct Bench(&'static str, fn(Mode, &Machine) -> Program);
+pub const FIR: Bench = Bench("fir", fir);
+pub const SORT: Bench = Bench("sort", sort);
+
 /// How many times GPU memory the buffers are, by column; 0: all fits.
 const RATIOS: [u64; 4] = [0, 2, 3, 4];
 
 /// One run of a program whose buffers are `ratio` times GPU memory.
 fn program(
     desk: &mut Desk,
-    name: &str,
-    make: fn(Mode, &Machine) -> Program,
+    Bench(name, make): Bench,
     mode: Mode,
     preset: &'static str,
     ratio: u64,
@@ -197,17 +202,13 @@ fn both_systems(sheet: &Sheet) -> impl Iterator<Item = (String, Mode, Vec<f64>)>
     rows.map(|((label, mode), published)| (label.into(), mode, published))
 }
 
-fn run_times(
-    desk: &mut Desk,
-    sheet: &Sheet,
-    name: &str,
-    make: fn(Mode, &Machine) -> Program,
-) -> Vec<Row> {
+/// Tables 3 and 5, run times.
+pub fn run_times(desk: &mut Desk, sheet: &Sheet, bench: Bench) -> Vec<Row> {
     let row = |(label, mode, published): (String, Mode, Vec<f64>)| {
         let points = RATIOS.iter().flat_map(|&r| [(r, PCIE3), (r, PCIE4)]);
         let cells = points.zip(published).map(|((ratio, preset), published)| {
-            let opt = program(desk, name, make, Mode::Opt, preset, ratio);
-            let ours = program(desk, name, make, mode, preset, ratio);
+            let opt = program(desk, bench, Mode::Opt, preset, ratio);
+            let ours = program(desk, bench, mode, preset, ratio);
             cell(published, both(&opt, &ours, |a, b| b.step_s / a.step_s))
         });
         Row::new(label, cells)
@@ -215,21 +216,11 @@ fn run_times(
     both_systems(sheet).map(row).collect()
 }
 
-/// Table 3, run times of FIR.
-pub fn table_3(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
-    run_times(desk, sheet, "fir", fir)
-}
-
-/// Gigabytes that cross the link, under each system at each ratio.
-fn traffic(
-    desk: &mut Desk,
-    sheet: &Sheet,
-    name: &str,
-    make: fn(Mode, &Machine) -> Program,
-) -> Vec<Row> {
+/// Tables 4 and 6, gigabytes that cross the link, under each system at each ratio.
+pub fn traffic(desk: &mut Desk, sheet: &Sheet, bench: Bench) -> Vec<Row> {
     let row = |(mode, published): (Mode, Vec<f64>)| {
         let cells = RATIOS.iter().zip(published).map(|(&ratio, published)| {
-            let ours = program(desk, name, make, mode, PCIE3, ratio);
+            let ours = program(desk, bench, mode, PCIE3, ratio);
             cell(
                 published,
                 value(&ours, |m| m.traffic.iter().sum::<u64>() as f64 / 1e9),
@@ -238,21 +229,6 @@ fn traffic(
         Row::new(format!("{mode:?}"), cells)
     };
     MODES.into_iter().zip(sheet.rows()).map(row).collect()
-}
-
-/// Table 4, traffic of FIR.
-pub fn table_4(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
-    traffic(desk, sheet, "fir", fir)
-}
-
-/// Table 5, run times of radix sort.
-pub fn table_5(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
-    run_times(desk, sheet, "sort", sort)
-}
-
-/// Table 6, traffic of radix sort.
-pub fn table_6(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
-    traffic(desk, sheet, "sort", sort)
 }
 
 /// A cell of the hash join's, which cannot be rebuilt.
@@ -326,7 +302,8 @@ pub fn table_1(desk: &mut Desk, sheet: &Sheet) -> Vec<Row> {
     sheet.rows().into_iter().map(row).collect()
 }
 
-fn throughput(desk: &mut Desk, preset: &'static str) -> Vec<Row> {
+/// Figures 6 and 7, throughput.
+pub fn throughput(desk: &mut Desk, preset: &'static str) -> Vec<Row> {
     let mut rows = Vec::new();
     for d in Darknet::all() {
         let [(first, _), (last, _)] = d.allocated;
@@ -337,14 +314,4 @@ fn throughput(desk: &mut Desk, preset: &'static str) -> Vec<Row> {
         }
     }
     rows
-}
-
-/// Figure 6, throughput over PCIe 4.
-pub fn figure_6(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
-    throughput(desk, PCIE4)
-}
-
-/// Figure 7, throughput over PCIe 3.
-pub fn figure_7(desk: &mut Desk, _: &Sheet) -> Vec<Row> {
-    throughput(desk, PCIE3)
 }

@@ -18,6 +18,7 @@ const DEFAULT_SEED: u32 = 5489;
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
     total: u64,
+    there: u64,
     host: u64,
     ssd: u64,
     new: u64,
@@ -59,24 +60,16 @@ impl Sim<'_> {
             let run = self.pages.run(r);
             let (next, len, loc) = (run.next(), run.len, run.loc);
             side.total += len;
-            if run.queue != Queue::Idle {
-                self.record.in_transfer += len;
-            } else {
-                match loc {
-                    Loc::None => {
-                        side.new += len;
-                        self.pages.enqueue(r, Queue::FaultAlloc);
-                    }
-                    Loc::Ssd => {
-                        side.ssd += len;
-                        self.pages.enqueue(r, Queue::FaultSsd);
-                    }
-                    Loc::Host => {
-                        side.host += len;
-                        self.pages.enqueue(r, Queue::FaultHost);
-                    }
-                    Loc::Gpu => {}
-                }
+            let (part, queue) = match loc {
+                _ if run.queue != Queue::Idle => (&mut self.record.in_transfer, None),
+                Loc::None => (&mut side.new, Some(Queue::FaultAlloc)),
+                Loc::Ssd => (&mut side.ssd, Some(Queue::FaultSsd)),
+                Loc::Host => (&mut side.host, Some(Queue::FaultHost)),
+                Loc::Gpu => (&mut side.there, None),
+            };
+            *part += len;
+            if let Some(queue) = queue {
+                self.pages.enqueue(r, queue);
             }
             r = next;
         }

@@ -164,18 +164,9 @@ const INCEPTION: [(&str, &[&str], bool); 4] = [
     ),
 ];
 
-/// Inception's pool of nine pixels.
-fn pool(stride: u64, padding: u64) -> Op {
-    Op::MaxPool {
-        size: 3,
-        stride,
-        padding,
-    }
-}
-
-/// The same with the convolution behind it.
+/// Inception's pool of nine pixels with the convolution behind it.
 fn projected_pool(g: &mut Graph, m: &Module, x: LayerId) -> Result<LayerId, Error> {
-    let pool = g.add(pool(1, 1), &[x]);
+    let pool = g.add(Op::MaxPool([3, 1, 1]), &[x]);
     block(g, m.child("branch_pool")?, Some(pool), 0)
 }
 
@@ -191,7 +182,7 @@ fn block(g: &mut Graph, m: &Module, input: Option<LayerId>, side: u64) -> Result
         tails.push(if projects {
             projected_pool(g, m, x)?
         } else {
-            g.add(pool(2, 0), &[x])
+            g.add(Op::MaxPool([3, 2, 0]), &[x])
         });
         return Ok(g.add(Op::Concat, &tails));
     }
@@ -264,35 +255,25 @@ fn senet_unit(g: &mut Graph, m: &Module, x: LayerId) -> Result<LayerId, Error> {
 
 fn leaf(g: &mut Graph, m: &Module, input: Option<LayerId>, side: u64) -> Result<LayerId, Error> {
     let op = match m.class.as_str() {
-        "Conv2d" => Op::Conv {
-            cin: m.need(0, "in_channels")?[0],
-            cout: m.need(1, "out_channels")?[0],
-            kernel: m.need(2, "kernel_size")?,
-            stride: m.need(3, "stride")?,
-            padding: m.arg(4, "padding").unwrap_or([0, 0]),
-        },
-        "BatchNorm2d" => Op::BatchNorm {
-            tracked: m.flag("track_running_stats"),
-        },
-        "ReLU" => Op::Relu {
-            inplace: m.flag("inplace"),
-        },
-        "Dropout" => Op::Dropout {
-            inplace: m.flag("inplace"),
-        },
-        "MaxPool2d" => Op::MaxPool {
-            size: m.need(0, "kernel_size")?[0],
-            stride: m.need(1, "stride")?[0],
-            padding: m.arg(2, "padding").unwrap_or([0, 0])[0],
-        },
-        "AdaptiveAvgPool2d" => Op::AvgPool {
-            out: m.need(0, "output_size")?,
-        },
-        "Linear" => Op::Linear {
-            fin: m.need(0, "in_features")?[0],
-            fout: m.need(1, "out_features")?[0],
-            bias: m.flag("bias"),
-        },
+        "Conv2d" => {
+            let channels = [m.need(0, "in_channels")?[0], m.need(1, "out_channels")?[0]];
+            let (size, stride) = (m.need(2, "kernel_size")?, m.need(3, "stride")?);
+            let pad = m.arg(4, "padding").unwrap_or([0, 0]);
+            Op::Conv(channels, [0, 1].map(|i| [size[i], stride[i], pad[i]]))
+        }
+        "BatchNorm2d" => Op::BatchNorm(m.flag("track_running_stats")),
+        "ReLU" => Op::Relu(m.flag("inplace")),
+        "Dropout" => Op::Dropout(m.flag("inplace")),
+        "MaxPool2d" => {
+            let (size, stride) = (m.need(0, "kernel_size")?, m.need(1, "stride")?);
+            let pad = m.arg(2, "padding").unwrap_or([0, 0]);
+            Op::MaxPool([size[0], stride[0], pad[0]])
+        }
+        "AdaptiveAvgPool2d" => Op::AvgPool(m.need(0, "output_size")?),
+        "Linear" => {
+            let features = [m.need(0, "in_features")?[0], m.need(1, "out_features")?[0]];
+            Op::Linear(features, m.flag("bias"))
+        }
         _ => return Err(m.error("no layer of this type is known")),
     };
     match (input, op) {
@@ -300,7 +281,7 @@ fn leaf(g: &mut Graph, m: &Module, input: Option<LayerId>, side: u64) -> Result<
             g.check(&op, x).map_err(|what| m.error(&what))?;
             Ok(g.add(op, &[x]))
         }
-        (None, op @ Op::Conv { cin, .. }) => {
+        (None, op @ Op::Conv([cin, _], _)) => {
             g.check_size(&op, [cin, side, side])
                 .map_err(|what| m.error(&what))?;
             Ok(g.add_first(op, [cin, side, side]))

@@ -204,16 +204,20 @@ fn tensors(t: &mut Trace, records: &Records, border: u32) -> Vec<Op> {
     ops
 }
 
+/// What the artifact calls kernels of this kind.
+fn name(op: &Op) -> &str {
+    match op.kind.as_str() {
+        "Dot" => "Linear",
+        "Convolution" => "Conv2d",
+        "Relu" => "ReLU",
+        other => other,
+    }
+}
+
 fn forward(t: &mut Trace, ops: &[Op]) {
     for op in ops {
-        let name = match op.kind.as_str() {
-            "Dot" => "Linear_Forward".to_string(),
-            "Convolution" => "Conv2d_Forward".to_string(),
-            "Relu" => "ReLU_Forward".to_string(),
-            other => format!("{other}_Forward"),
-        };
         let reads: Vec<_> = op.inputs.iter().map(|i| i.tensor).collect();
-        kernel(t, &name, &reads, &[op.output]);
+        kernel(t, &format!("{}_Forward", name(op)), &reads, &[op.output]);
     }
     if let Some(last) = ops.last() {
         kernel(t, "makeLoss", &[last.output], &last.grads[..1]);
@@ -241,10 +245,11 @@ fn backward(t: &mut Trace, op: &Op) {
             update(t, "Apply_Grad", w);
         }
         ("Dot" | "Convolution", Some(w), Some(x)) => {
-            let (layer, reads, applied) = match op.kind.as_str() {
-                "Dot" => ("Linear", [w.tensor, g], "Linear_Apply_Grad_Weight"),
-                _ => ("Conv2d", [g, w.tensor], "Apply_Grad"),
+            let (reads, applied) = match op.kind.as_str() {
+                "Dot" => ([w.tensor, g], "Linear_Apply_Grad_Weight"),
+                _ => ([g, w.tensor], "Apply_Grad"),
             };
+            let layer = name(op);
             let dw: Vec<_> = w.grad.into_iter().collect();
             kernel(t, &format!("{layer}_Backward_Weight"), &[g, x.tensor], &dw);
             if let Some(dx) = x.grad {
@@ -288,16 +293,13 @@ fn backward(t: &mut Trace, op: &Op) {
 fn element_wise(t: &mut Trace, op: &Op, g: TensorId) {
     let x = &op.inputs[0];
     let writes: Vec<_> = x.grad.into_iter().collect();
-    match op.kind.as_str() {
-        "Relu" => kernel(t, "ReLU_Backward", &[x.tensor, g], &writes),
-        "SoftmaxBasic" => kernel(t, "SoftmaxBasic_Backward", &[x.tensor, g], &writes),
-        "Power" => {
-            let mut reads = vec![g];
-            reads.extend(op.inputs.iter().take(2).map(|i| i.tensor));
-            kernel(t, "Power_Backward", &reads, &writes);
-        }
-        other => kernel(t, &format!("{other}_Backward"), &[g, x.tensor], &writes),
+    let inputs = if op.kind == "Power" { 2 } else { 1 };
+    let inputs = op.inputs.iter().take(inputs).map(|i| i.tensor);
+    let mut reads: Vec<_> = [g].into_iter().chain(inputs).collect();
+    if matches!(op.kind.as_str(), "Relu" | "SoftmaxBasic") {
+        reads.reverse();
     }
+    kernel(t, &format!("{}_Backward", name(op)), &reads, &writes);
 }
 
 /// The update of an element-wise operator's weight reads the weight first.

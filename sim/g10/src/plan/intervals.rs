@@ -2,6 +2,7 @@
 
 //! Tensor vitality analysis: the intervals in which nothing uses a tensor.
 
+use std::ops::Range;
 use std::ops::RangeInclusive;
 
 use super::super::view::View;
@@ -34,6 +35,11 @@ pub(in super::super) struct Interval {
 }
 
 impl Interval {
+    /// Its kernels, counted on into the next step, of `n` kernels.
+    pub fn kernels(&self, n: usize) -> Range<usize> {
+        self.start..self.end + if self.looped { n } else { 0 }
+    }
+
     /// Forgets what bookings of these kernels may have changed.
     pub fn forget(&mut self, out: &RangeInclusive<usize>, into: &RangeInclusive<usize>) {
         let meets =

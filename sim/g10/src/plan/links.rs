@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use super::super::Machine;
 use super::intervals::Interval;
 use super::per_us;
+use super::Target;
 
 /// A link during one kernel.
 #[derive(Clone, Copy, Debug)]
@@ -41,34 +42,29 @@ fn less(bytes: i64, slot: &Slot) -> i64 {
     (bytes as f64 - slot.left()) as i64
 }
 
-/// From kernel `from` on: the kernel in which the last of `bytes` is written.
-fn last_kernel(slots: &[Slot], mut bytes: i64, from: usize) -> usize {
-    let mut k = from;
-    while bytes > 0 {
+/// The kernel in which the last of `bytes` passes, of those from `first` on in this order.
+fn last_of(slots: &[Slot], mut bytes: i64, kernels: impl Iterator<Item = usize>) -> Option<usize> {
+    let mut last = None;
+    for k in kernels {
+        last = Some(k);
         if !slots[k].full {
             bytes = less(bytes, &slots[k]);
         }
-        if bytes <= 0 || k + 1 == slots.len() {
+        if bytes <= 0 {
             break;
         }
-        k += 1;
     }
-    k
+    last
+}
+
+/// From kernel `from` on: the kernel in which the last of `bytes` is written.
+fn last_kernel(slots: &[Slot], bytes: i64, from: usize) -> usize {
+    last_of(slots, bytes, from..slots.len()).unwrap_or(from)
 }
 
 /// Before kernel `before`: the latest kernel from which `bytes` can be read in time.
-fn first_kernel(slots: &[Slot], mut bytes: i64, before: usize) -> usize {
-    let mut k = before - 1;
-    while bytes > 0 {
-        if !slots[k].full {
-            bytes = less(bytes, &slots[k]);
-        }
-        if bytes <= 0 || k == 0 {
-            break;
-        }
-        k -= 1;
-    }
-    k
+fn first_kernel(slots: &[Slot], bytes: i64, before: usize) -> usize {
+    last_of(slots, bytes, (0..before).rev()).unwrap_or(before)
 }
 
 impl Way {
@@ -177,36 +173,29 @@ impl Links {
         self.out.ssd[from..to].iter().all(|s| s.full)
     }
 
-    /// When the tensor is on the SSD, and when it must start back.
-    pub(super) fn ssd(&self, i: &Interval) -> (usize, usize) {
-        let written = last_kernel(&self.out.ssd, i.bytes, i.start);
-        (written, first_kernel(&self.into.ssd, i.bytes, i.end))
+    /// When the tensor is there, on the SSD or in host memory, and when it must start back.
+    pub(super) fn when(&self, i: &Interval, to: Target) -> (usize, usize) {
+        let [out, into] = [&self.out, &self.into].map(|way| match to {
+            Target::Host => &way.pcie,
+            _ => &way.ssd,
+        });
+        let written = last_kernel(out, i.bytes, i.start);
+        (written, first_kernel(into, i.bytes, i.end))
     }
 
-    /// When the tensor is in host memory, and when it must start back.
-    pub(super) fn host(&self, i: &Interval) -> (usize, usize) {
-        let written = last_kernel(&self.out.pcie, i.bytes, i.start);
-        (written, first_kernel(&self.into.pcie, i.bytes, i.end))
-    }
-
-    /// Books the way to the SSD and back, the latter from kernel `read` on. Returns
-    /// the kernels touched, out and in.
-    pub(super) fn book_ssd(
+    /// Books the way there and back, the latter from kernel `read` on. Returns the kernels
+    /// touched, out and in.
+    pub(super) fn book(
         &mut self,
         i: &Interval,
         read: usize,
+        to: Target,
     ) -> (RangeInclusive<usize>, RangeInclusive<usize>) {
-        let into = self.into.book_ssd(i.bytes, read);
-        (self.out.book_ssd(i.bytes, i.start), into)
-    }
-
-    /// Books the way to the host and back.
-    pub(super) fn book_host(
-        &mut self,
-        i: &Interval,
-        read: usize,
-    ) -> (RangeInclusive<usize>, RangeInclusive<usize>) {
-        let into = self.into.book_pcie(i.bytes, read);
-        (self.out.book_pcie(i.bytes, i.start), into)
+        let book = match to {
+            Target::Host => Way::book_pcie,
+            _ => Way::book_ssd,
+        };
+        let into = book(&mut self.into, i.bytes, read);
+        (book(&mut self.out, i.bytes, i.start), into)
     }
 }

@@ -132,12 +132,10 @@ mod tests {
 
     use super::*;
     use crate::plan::Op;
-    use crate::policies::Planned;
-    use crate::run;
     use crate::tests::byte_a_ns;
+    use crate::tests::planned as run_plan;
     use crate::workload::Layout;
     use crate::workload::Workload;
-    use crate::Limits;
 
     /// Memory of the GPU that the steps below run on.
     const GPU: u64 = 256 * MIB;
@@ -242,9 +240,7 @@ mod tests {
                 releases,
                 ..plan.clone()
             };
-            let mut policy = Planned::new("autovm", plan, Tier::Host);
-            let o = run(&byte_a_ns(GPU), &w, &l, &mut policy, Limits::default()).unwrap();
-            o.bytes.gpu_to_host
+            run_plan(plan, &byte_a_ns(GPU), &w, &l).bytes.gpu_to_host
         };
         assert_eq!(out(true), KEPT);
         assert!(out(false) > 4 * 96 * MIB, "{}", out(false));

@@ -107,12 +107,10 @@ mod tests {
     use uvmsim_trace::Kind;
 
     use super::*;
-    use crate::policies::Planned;
-    use crate::run::run;
     use crate::tests::byte_a_ns;
+    use crate::tests::planned;
     use crate::workload::Kernel;
     use crate::workload::Use;
-    use crate::Limits;
     use crate::Outcome;
 
     const OUT: What = What::Evict(Tier::Host);
@@ -131,8 +129,7 @@ mod tests {
     }
 
     fn outcome(plan: Plan, m: &Machine, w: &Workload) -> Outcome {
-        let mut policy = Planned::new("p", plan, Tier::Host);
-        run(m, w, &Layout::new(w), &mut policy, Limits::default()).unwrap()
+        planned(plan, m, w, &Layout::new(w))
     }
 
     #[test]

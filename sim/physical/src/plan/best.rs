@@ -9,7 +9,7 @@
 //! either, memory is so short that no time of the ideal step is long enough for the
 //! copies: then reads are planned as the walk goes, and so are plans that keep the
 //! queues full (`queued.rs`). Where one of these or of the papers' is ahead, the papers'
-//! are refined; and what is best by then is tried with everything asked for earlier. What is best then is
+//! are refined; and what is best by then is tried with everything asked for earlier (`best/short.rs`). What is best then is
 //! changed at random, a little at a time (`change.rs`). Then the planner takes large tensors in pieces
 //! (`pieces.rs`), and has some leave behind kernels (`behind.rs`); what is best then is changed as well (`best/finely.rs`).
 //! At last the papers' own plans are run, however near the bound ours is, so that ours is
@@ -21,25 +21,21 @@
 //! So [`find`] runs these as well, and says if one of them is the faster.
 
 mod finely;
+mod short;
 
 use std::time::Duration;
 use std::time::Instant;
 
-use uvmsim_g10::Design;
 use uvmsim_machine::Machine;
 use uvmsim_planner::Reading;
 use uvmsim_planner::Tuning;
 
 use crate::bound::bound_ns;
 use crate::plan::behind::Trailing;
-use crate::plan::g10;
-use crate::plan::greedy;
 use crate::plan::ours;
 use crate::plan::pieces::Pieces;
-use crate::plan::queued;
 use crate::plan::Plan;
 use crate::plan::Profile;
-use crate::plan::What;
 use crate::policies;
 use crate::policies::Planned;
 use crate::policy::Tier;
@@ -66,13 +62,6 @@ const RESERVES: [u64; 5] = [0, 12, 25, 50, 120];
 /// on how tensors share va_blocks.
 const FILL: f64 = 0.97;
 const OTHER_FILLS: [f64; 3] = [0.985, 0.94, 0.9];
-/// Factors on the links' rates under which G10's refined way is tried.
-const RATES: [f64; 1] = [1.25];
-/// Kernels ahead to ask for memory, where a copy takes as long as many of them.
-const AHEAD: [u32; 4] = [4, 16, 64, 256];
-/// A tensor that was not used for so many times as many kernels may have gone.
-const LONG: usize = 8;
-
 /// What was found for a step.
 pub struct Found {
     /// The plan that ran fastest of those that were tried before time was over; at least one is.
@@ -317,20 +306,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What is tried where memory is short; the best plan that the search made by itself takes `own`.
-    fn go_on(&mut self, own: u64) {
-        if !self.is_within(FAIR) {
-            self.queue();
-        }
-        if self.best_ns() < own || !self.is_within(FAIR) {
-            self.refine();
-            self.again();
-        }
-        if !self.is_within(FAIR) {
-            self.early();
-        }
-    }
-
     /// The papers' planners, and what makes no plan.
     fn others(&mut self) {
         self.papers();
@@ -424,18 +399,6 @@ impl<'a> Search<'a> {
         ours::Step::new(workload, layout, ahead).with_less(self.trailing.less())
     }
 
-    /// Plans that leave it to the queues when what moves.
-    fn queue(&mut self) {
-        for fill in [1.0, FILL] {
-            for ahead in [0, 1] {
-                let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead);
-                for all in [false, true] {
-                    self.consider(queued::plan(&profile, all));
-                }
-            }
-        }
-    }
-
     /// The papers' planners as they are, so that ours is behind none of them.
     fn papers(&mut self) {
         for name in policies::PLANNERS {
@@ -498,76 +461,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The papers' algorithms, under the times that their plans have shown.
-    fn refine(&mut self) {
-        let ideal = self.workload.kernels.iter().map(|k| k.ns).collect();
-        self.climb(ideal, FILL, 1);
-        if let Some(times) = updating_slowly(self.machine, self.workload) {
-            self.climb(times, FILL, 1);
-        }
-        if let Some((out, plan)) = self.best.clone() {
-            // Where memory is very short, outputs have room only when their kernel starts.
-            self.consider(Plan {
-                allocate_ahead: Some(0),
-                ..plan
-            });
-            self.climb(out.kernel_ns, FILL, 0);
-        }
-        for fill in OTHER_FILLS {
-            if let Some((out, plan)) = self.best.clone() {
-                self.climb(out.kernel_ns, fill, plan.allocate_ahead.unwrap_or(1));
-            }
-        }
-    }
-
-    /// Plans for `times`, then for those of the best run, while that helps.
-    fn climb(&mut self, mut times: Vec<u64>, fill: f64, ahead: u32) {
-        for _ in 0..2 * ROUNDS {
-            let profile = Profile::new(self.machine, self.workload, self.layout, fill, ahead)
-                .with_times(&times);
-            let before = self.best_ns();
-            for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
-                let options = greedy::Options { eager, excess_only };
-                self.consider(greedy::plan(&profile, options));
-            }
-            for rate in RATES {
-                self.consider_g10(&profile, rate);
-            }
-            match &self.best {
-                Some((out, _)) if self.best_ns() < before - before / 500 => {
-                    times.clone_from(&out.kernel_ns);
-                }
-                _ => break,
-            }
-        }
-    }
-
-    /// Kernels so short that a copy takes as long as many of them (an RNN's): memory is
-    /// asked for many kernels ahead, so that UVM's own evictions come before their turn,
-    /// and so is what UVM may have evicted, whatever the plan thought.
-    fn early(&mut self) {
-        let Some((_, plan)) = self.best.clone() else {
-            return;
-        };
-        for ahead in AHEAD {
-            let mut plan = Plan {
-                allocate_ahead: Some(ahead),
-                ..plan.clone()
-            };
-            self.consider(plan.clone());
-            ask(&mut plan, self.workload, ahead as usize);
-            self.consider(plan);
-        }
-    }
-
-    /// G10's refined plan, if there is one.
-    fn consider_g10(&mut self, profile: &Profile<'_>, rate: f64) {
-        match g10::plan(profile, self.machine.host_mem > 0, Design::Refined(rate)) {
-            Ok(plan) => self.consider(plan),
-            Err(e) => self.error = e,
-        }
-    }
-
     fn best_ns(&self) -> u64 {
         self.best.as_ref().map_or(u64::MAX, |(out, _)| out.step_ns)
     }
@@ -594,42 +487,4 @@ impl<'a> Search<'a> {
         }
         self.tell();
     }
-}
-
-/// Adds a request for each tensor, `ahead` kernels before it is used again after many.
-fn ask(plan: &mut Plan, workload: &Workload, ahead: usize) {
-    for (t, tensor) in workload.tensors.iter().enumerate() {
-        for pair in tensor.uses.windows(2) {
-            let (from, to) = (pair[0].0 as usize, pair[1].0 as usize);
-            if to - from > LONG * ahead {
-                plan.before[to - ahead].push((What::Prefetch, t as u32));
-            }
-        }
-    }
-}
-
-/// Times in which the kernels that write lasting tensors (the optimizer's) take as
-/// long as it takes to move a share of these: enough of them to make the rest fit.
-///
-/// States are used once a step, so they are the best to keep elsewhere; but where
-/// they all come and go, no time of the ideal step is long enough for it.
-fn updating_slowly(machine: &Machine, workload: &Workload) -> Option<Vec<u64>> {
-    let bytes = |k: &crate::workload::Kernel| -> u64 {
-        let written = k.uses.iter().filter(|u| u.write);
-        let tensors = written.map(|u| &workload.tensors[u.tensor as usize]);
-        tensors.filter(|t| t.lasting).map(|t| t.bytes).sum()
-    };
-    let all: u64 = workload.kernels.iter().map(bytes).sum();
-    let peak = workload.peak_bytes();
-    let excess = peak.saturating_sub(machine.gpu_mem);
-    if excess == 0 || all == 0 {
-        return None;
-    }
-    let share = (excess as f64 / all as f64).min(1.0);
-    let mut rate = machine.pcie_h2d.min(machine.pcie_d2h);
-    if machine.host_mem < excess {
-        rate = rate.min(machine.ssd_read).min(machine.ssd_write);
-    }
-    let extra = |k| (bytes(k) as f64 * share / rate.max(1.0) * 1e9) as u64;
-    Some(workload.kernels.iter().map(|k| k.ns + extra(k)).collect())
 }

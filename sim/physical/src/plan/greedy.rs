@@ -5,7 +5,7 @@
 //! It is not G10: that is `g10.rs`. It counts va_blocks, leaves out copies of what is
 //! clean, and takes the host first.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::plan::Budget;
@@ -40,28 +40,6 @@ pub struct Chosen {
 
 /// How much better the next candidate must look before a choice is put back.
 const SLACK: f64 = 1.02;
-
-#[derive(PartialEq)]
-struct Candidate {
-    benefit: f64,
-    gap: usize,
-}
-
-impl Eq for Candidate {}
-
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.benefit
-            .total_cmp(&other.benefit)
-            .then(other.gap.cmp(&self.gap))
-    }
-}
 
 /// Planning in progress: memory and links as they are with what was chosen.
 pub struct Planner<'a> {
@@ -102,23 +80,20 @@ impl<'a> Planner<'a> {
     /// A benefit only falls while others are chosen, so the best is found by
     /// looking again at the head of a heap.
     pub fn choose(&mut self) {
-        let mut heap = BinaryHeap::new();
-        for gap in 0..self.profile.gaps.len() {
-            if let Some((_, benefit)) = self.evaluate(gap) {
-                heap.push(Candidate { benefit, gap });
-            }
-        }
-        while let Some(top) = heap.pop() {
+        // Benefits are above zero: their bits are in the same order.
+        let entry = |benefit: f64, gap: usize| (benefit.to_bits(), Reverse(gap));
+        let all = (0..self.profile.gaps.len()).filter_map(|gap| Some((gap, self.evaluate(gap)?.1)));
+        let mut heap: BinaryHeap<_> = all.map(|(gap, benefit)| entry(benefit, gap)).collect();
+        while let Some((_, Reverse(gap))) = heap.pop() {
             if self.memory.iter().all(|&m| m <= self.profile.capacity) {
                 break;
             }
-            let gap = top.gap;
             let Some((chosen, benefit)) = self.evaluate(gap) else {
                 continue;
             };
             let next = heap.peek();
-            if next.is_some_and(|next| next.benefit > benefit * SLACK) {
-                heap.push(Candidate { benefit, gap });
+            if next.is_some_and(|next| f64::from_bits(next.0) > benefit * SLACK) {
+                heap.push(entry(benefit, gap));
                 continue;
             }
             self.accept(chosen);

@@ -154,14 +154,10 @@ impl Plan {
             (read.span, "bytes of span", layout.span),
         ];
         for (want, what, have) in counts {
-            if want.value != have {
-                return Err(Error {
-                    line: want.line,
-                    what: format!(
-                        "the plan is for {} {what}, the trace has {have}",
-                        want.value
-                    ),
-                });
+            let text::Number { value, line } = want;
+            if value != have {
+                let what = format!("the plan is for {value} {what}, the trace has {have}");
+                return Err(Error { line, what });
             }
         }
         let mut plan = Self::asking_nothing(workload.kernels.len());
@@ -232,15 +228,12 @@ fn same_names<'a>(
     have: impl Fn(usize) -> Option<&'a str>,
 ) -> Result<(), Error> {
     for text::Name { of, name, line } in names {
-        let wrong = match usize::try_from(*of).ok().and_then(&have) {
+        let what = match usize::try_from(*of).ok().and_then(&have) {
             Some(have) if *have == **name => continue,
             Some(have) => format!("the plan's {what} {of} is {name}, the trace's {have}"),
             None => format!("there is no {what} {of}"),
         };
-        return Err(Error {
-            line: *line,
-            what: wrong,
-        });
+        return Err(Error { line: *line, what });
     }
     Ok(())
 }

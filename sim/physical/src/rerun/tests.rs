@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::policies::Planned;
 use crate::run;
 use crate::tests::machine;
+use crate::tests::planned;
 use crate::Layout;
 use crate::Limits;
 use crate::Policy;
@@ -279,8 +280,7 @@ proptest! {
             prop_assert!(ns <= theirs, "{ns} {theirs}");
         }
         let plan = best::find(&m, &w, &l, Until::NEVER).unwrap().plan;
-        let mut policy = Planned::new("p", plan, Tier::Host);
-        let moves = run(&m, &w, &l, &mut policy, Limits::default()).unwrap().step_ns;
+        let moves = planned(plan, &m, &w, &l).step_ns;
         prop_assert!(ns <= moves, "{ns} {moves}");
     }
 

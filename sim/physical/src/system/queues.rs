@@ -73,15 +73,21 @@ impl System<'_> {
     }
 
     pub(super) fn queue_eviction(&mut self, block: u32, pages: PageMask, to: Tier) {
-        let issue = self.cpu_free;
         self.blocks[block as usize].leaving |= pages;
+        let evict = self.leaving(block, pages, to);
+        self.evicts[usize::from(to == Tier::Ssd)].push_back(evict);
+    }
+
+    /// A copy out of the pages, from when the driver's thread has asked for it.
+    pub(super) fn leaving(&mut self, block: u32, pages: PageMask, to: Tier) -> Evict {
+        let issue = self.cpu_free;
         self.pump_next = self.pump_next.min(issue);
-        self.evicts[usize::from(to == Tier::Ssd)].push_back(Evict {
+        Evict {
             block,
             pages,
             issue,
             to,
-        });
+        }
     }
 
     /// When the next eviction could start, and its queue.

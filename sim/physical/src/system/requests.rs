@@ -5,7 +5,6 @@
 use uvm_policy::evict::Owner;
 use uvm_policy::mask::PageMask;
 
-use super::queues::Evict;
 use super::System;
 use super::HOLDER;
 use crate::plan::Part;
@@ -123,14 +122,8 @@ impl System<'_> {
 
     fn copy_pages(&mut self, block: u32, pages: PageMask, to: Tier) {
         self.cpu(self.machine.prefetch_block);
-        let issue = self.cpu_free;
-        self.copies.push_back(Evict {
-            block,
-            pages,
-            issue,
-            to,
-        });
-        self.pump_next = self.pump_next.min(issue);
+        let copy = self.leaving(block, pages, to);
+        self.copies.push_back(copy);
     }
 
     /// [Evicts](Self::evict) or [copies](Self::copy) tensor `t`, each va_block as soon as the kernel that is

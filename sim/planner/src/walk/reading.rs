@@ -4,17 +4,18 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::super::levels::Levels;
-use super::super::{duration, Request, Tier, What};
+use super::super::{duration, Tier, What};
 use super::{Walk, Wanted, LAPS};
 
 impl Walk<'_> {
     /// Reads what kernel `at` needs and nobody had room for so far.
     pub(super) fn read_now(&mut self, at: usize) {
         for way in 0..2 {
-            while self.wanted[way].peek().is_some_and(|w| w.next <= at) {
-                if let Some(w) = self.wanted[way].pop() {
+            while self.wanted[way].peek().is_some_and(|w| w.0.next <= at) {
+                if let Some(Reverse(w)) = self.wanted[way].pop() {
                     self.read(at, way, w);
                 }
             }
@@ -26,7 +27,7 @@ impl Walk<'_> {
     pub(super) fn read_ahead(&mut self, at: usize) {
         let end = self.now(at + 1);
         for way in [1, 0] {
-            while let Some(&w) = self.wanted[way].peek() {
+            while let Some(&Reverse(w)) = self.wanted[way].peek() {
                 let room = self.capacity() - w.pages;
                 if self.read_free[way] >= end
                     || w.gone >= end
@@ -53,11 +54,7 @@ impl Walk<'_> {
             self.read_free[0] += duration(pages, self.machine.link_in);
         }
         self.late.push((w.next, there));
-        self.requests.push(Request {
-            kernel: (at % self.n) as u32,
-            tensor: w.tensor,
-            what: What::Prefetch,
-        })
+        self.ask(at, w.tensor, What::Prefetch);
     }
 
     /// Waits for what kernel `at` uses and is fetched late.
@@ -111,11 +108,7 @@ impl Walk<'_> {
             let takes = duration(a.pages as u64, self.read_ps(a.tier));
             let free = begins[at].max(free) + takes;
             ways[usize::from(a.tier == Tier::Ssd)] = (at, free);
-            self.requests.push(Request {
-                kernel: (at % n) as u32,
-                tensor: a.tensor,
-                what: What::Prefetch,
-            });
+            self.ask(at, a.tensor, What::Prefetch);
         }
     }
 

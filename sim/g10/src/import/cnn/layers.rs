@@ -10,38 +10,24 @@ pub(super) type LayerId = usize;
 /// Channels, height and width of an input.
 pub(super) type Shape = [u64; 3];
 
+/// Size, stride and padding of a window that goes over a side of the input.
+pub(super) type Window = [u64; 3];
+
 /// What a layer computes.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    Conv {
-        cin: u64,
-        cout: u64,
-        kernel: [u64; 2],
-        stride: [u64; 2],
-        padding: [u64; 2],
-    },
-    BatchNorm {
-        tracked: bool,
-    },
-    Relu {
-        inplace: bool,
-    },
-    Dropout {
-        inplace: bool,
-    },
-    MaxPool {
-        size: u64,
-        stride: u64,
-        padding: u64,
-    },
-    AvgPool {
-        out: [u64; 2],
-    },
-    Linear {
-        fin: u64,
-        fout: u64,
-        bias: bool,
-    },
+    /// Channels in and out; the window over the height, and over the width.
+    Conv([u64; 2], [Window; 2]),
+    /// Whether running statistics are kept.
+    BatchNorm(bool),
+    /// Whether it works in place; so with dropout.
+    Relu(bool),
+    Dropout(bool),
+    MaxPool(Window),
+    /// Height and width of the output.
+    AvgPool([u64; 2]),
+    /// Features in and out; whether it has a bias.
+    Linear([u64; 2], bool),
     Add,
     Concat,
     Scale,
@@ -140,14 +126,14 @@ impl Graph {
 
     /// Whether `op` can work on an input of that shape.
     pub(super) fn check_size(&self, op: &Op, [c, h, w]: Shape) -> Result<(), String> {
-        let fits = |[k, stride, pad]: [u64; 3], side: u64| {
+        let fits = |[k, stride, pad]: Window, side: u64| {
             stride > 0 && k > 0 && side + 2 * pad >= k && side < 1 << 20 && pad < 1 << 20
         };
         match *op {
-            Op::Conv { cin, .. } if cin != c => {
+            Op::Conv([cin, _], _) if cin != c => {
                 Err(format!("it takes {cin} channels and is given {c}"))
             }
-            Op::Linear { fin: 0, .. } => Err("it has no inputs".into()),
+            Op::Linear([0, _], _) => Err("it has no inputs".into()),
             _ => match window(op) {
                 Some([high, wide]) if !fits(high, h) || !fits(wide, w) => {
                     Err(format!("its window does not fit an input of {h} x {w}"))
@@ -158,37 +144,27 @@ impl Graph {
     }
 }
 
-/// Size, stride and padding of the window that goes over the input's height, and over its width.
-fn window(op: &Op) -> Option<[[u64; 3]; 2]> {
+/// The windows that go over the input's height, and over its width.
+fn window(op: &Op) -> Option<[Window; 2]> {
     match *op {
-        Op::Conv {
-            kernel: k,
-            stride: s,
-            padding: p,
-            ..
-        } => Some([0, 1].map(|i| [k[i], s[i], p[i]])),
-        Op::MaxPool {
-            size,
-            stride,
-            padding,
-        } => Some([[size, stride, padding]; 2]),
+        Op::Conv(_, windows) => Some(windows),
+        Op::MaxPool(window) => Some([window; 2]),
         _ => None,
     }
 }
 
 fn output_shape(op: &Op, [c, h, w]: Shape) -> Shape {
     if let Some([high, wide]) = window(op) {
-        let places = |[k, s, p]: [u64; 3], side: u64| (side + 2 * p - k) / s + 1;
-        let channels = if let Op::Conv { cout, .. } = *op {
-            cout
-        } else {
-            c
+        let places = |[k, s, p]: Window, side: u64| (side + 2 * p - k) / s + 1;
+        let channels = match *op {
+            Op::Conv([_, cout], _) => cout,
+            _ => c,
         };
         return [channels, places(high, h), places(wide, w)];
     }
     match *op {
-        Op::AvgPool { out } => [c, out[0], out[1]],
-        Op::Linear { fin, fout, .. } => {
+        Op::AvgPool(out) => [c, out[0], out[1]],
+        Op::Linear([fin, fout], _) => {
             // Far beyond any network; keeps later products in range.
             let features = c.saturating_mul(h).saturating_mul(w) / fin;
             [features.saturating_mul(fout).min(1 << 24), 1, 1]

@@ -48,34 +48,29 @@ fn create(t: &mut Trace, g: &mut Graph, i: usize) {
     let mut new = |kind, n, what: &str| tensor(t, kind, n, &format!("{i}.{what}"));
     use Kind::{Activation, Gradient, Weight};
     match l.op {
-        Op::Conv {
-            cin, cout, kernel, ..
-        } => {
+        Op::Conv([cin, cout], [[high, ..], [wide, ..]]) => {
             if l.prev.is_empty() {
                 x.push(new(Activation, size_in, "input"));
             }
-            let weights = cout * cin * kernel[0] * kernel[1];
+            let weights = cout * cin * high * wide;
             s.out = Some(new(Activation, size_out, "out"));
             s.weight = Some(new(Weight, weights, "weight"));
             s.d_weight = Some(new(Gradient, weights, "d_weight"));
             s.d_in = vec![new(Gradient, size_in, "d_in")];
         }
-        Op::Relu { inplace } => {
-            s.out = if inplace { x.first().copied() } else { None };
-            s.out = s.out.or_else(|| Some(new(Activation, size_in, "out")));
+        Op::Relu(inplace) | Op::Dropout(inplace) => {
+            if matches!(l.op, Op::Dropout(_)) {
+                s.mask = Some(new(Activation, size_in, "mask"));
+            }
+            let same = x.first().copied().filter(|_| inplace);
+            s.out = same.or_else(|| Some(new(Activation, size_in, "out")));
             s.d_in = vec![new(Gradient, size_in, "d_in")];
         }
-        Op::Dropout { inplace } => {
-            s.mask = Some(new(Activation, size_in, "mask"));
-            s.out = if inplace { x.first().copied() } else { None };
-            s.out = s.out.or_else(|| Some(new(Activation, size_in, "out")));
-            s.d_in = vec![new(Gradient, size_in, "d_in")];
-        }
-        Op::MaxPool { .. } | Op::AvgPool { .. } | Op::Scale => {
+        Op::MaxPool(_) | Op::AvgPool(_) | Op::Scale => {
             s.out = Some(new(Activation, size_out, "out"));
             s.d_in = vec![new(Gradient, size_in, "d_in")];
         }
-        Op::Linear { fin, fout, bias } => {
+        Op::Linear([fin, fout], bias) => {
             s.weight = Some(new(Weight, fin * fout, "weight"));
             s.out = Some(new(Activation, size_out, "out"));
             s.d_in = vec![new(Gradient, size_in, "d_in")];
@@ -85,7 +80,7 @@ fn create(t: &mut Trace, g: &mut Graph, i: usize) {
                 s.d_bias = Some(new(Gradient, fout, "d_bias"));
             }
         }
-        Op::BatchNorm { tracked } => {
+        Op::BatchNorm(tracked) => {
             s.out = Some(new(Activation, size_in, "out"));
             s.d_in = vec![new(Gradient, size_in, "d_in")];
             s.weight = Some(new(Weight, 2 * c, "alpha_beta"));
@@ -154,30 +149,33 @@ fn run(t: &mut Trace, name: &str, reads: &[Option<TensorId>], writes: &[Option<T
     kernel(t, name, &there(reads), &there(writes));
 }
 
+/// What the artifact calls kernels of this kind.
+fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Conv(..) => "Conv2d",
+        Op::Relu(_) => "ReLU",
+        Op::MaxPool(_) => "MaxPool2d",
+        Op::AvgPool(_) => "AdaptiveAvgPool2d",
+        Op::Scale => "Scale",
+        Op::Dropout(_) => "Dropout",
+        Op::Linear(..) => "Linear",
+        Op::BatchNorm(_) => "BatchNorm2d",
+        Op::Add => "Add",
+        Op::Concat => "Concat",
+    }
+}
+
 fn forward(t: &mut Trace, l: &Layer) {
     let s = &l.tensors;
-    let mut run = |name: &str, more: &[Option<TensorId>]| {
-        let x: Vec<_> = s.x.iter().copied().map(Some).collect();
-        run(t, name, &[&x, more].concat(), &[s.out]);
-    };
+    let (mut reads, mut writes) = (s.x.clone(), s.running.clone());
     match l.op {
-        Op::Conv { .. } => run("Conv2d_Forward", &[s.weight]),
-        Op::Relu { .. } => run("ReLU_Forward", &[]),
-        Op::MaxPool { .. } => run("MaxPool2d_Forward", &[]),
-        Op::AvgPool { .. } => run("AdaptiveAvgPool2d_Forward", &[]),
-        Op::Scale => run("Scale_Forward", &[]),
-        Op::Dropout { .. } => run("Dropout_Forward", &[s.mask]),
-        Op::Linear { .. } => run("Linear_Forward", &[s.weight, s.bias]),
-        Op::BatchNorm { .. } => {
-            let reads: Vec<_> = s.x.iter().copied().chain(s.weight).collect();
-            let reads = [&reads[..], &s.running].concat();
-            let out: Vec<_> = s.out.into_iter().collect();
-            let writes = [&s.running[..], &out, &s.norm[..4]].concat();
-            kernel(t, "BatchNorm2d_Forward", &reads, &writes);
-        }
-        Op::Add => run("Add_Forward", &[]),
-        Op::Concat => run("Concat_Forward", &[]),
+        Op::Dropout(_) => reads.extend(s.mask),
+        _ => reads.extend(s.weight.into_iter().chain(s.bias)),
     }
+    reads.extend(&s.running);
+    writes.extend(s.out);
+    writes.extend(s.norm.iter().take(4));
+    kernel(t, &format!("{}_Forward", name(&l.op)), &reads, &writes);
 }
 
 fn backward(t: &mut Trace, l: &Layer) {
@@ -189,42 +187,37 @@ fn backward(t: &mut Trace, l: &Layer) {
         kernel(t, "Add_MultiGredient", &s.d_out, &[first]);
     }
     let (g, x, d_in) = (Some(first), s.x.first().copied(), s.d_in.first().copied());
-    let mut run = |name: &str, reads: &[Option<TensorId>], write: Option<TensorId>| {
-        run(t, name, reads, &[write]);
+    let mut run = |what: &str, reads: &[Option<TensorId>], write: Option<TensorId>| {
+        run(t, &format!("{}_{what}", name(&l.op)), reads, &[write]);
     };
+    let update = [s.d_weight, s.weight];
     match l.op {
-        Op::Conv { .. } => {
-            run("Conv2d_Backward_Weight", &[g, x], s.d_weight);
-            run("Conv2d_Backward_Input", &[g, s.weight], d_in);
-            run("Conv2d_Apply_Grad", &[s.d_weight, s.weight], s.weight);
+        Op::Conv(..) => {
+            run("Backward_Weight", &[g, x], s.d_weight);
+            run("Backward_Input", &[g, s.weight], d_in);
+            run("Apply_Grad", &update, s.weight);
         }
-        Op::Relu { .. } => run("ReLU_Backward", &[x, g], d_in),
-        Op::AvgPool { .. } => run("AdaptiveAvgPool2d_Backward", &[x, g], d_in),
-        Op::MaxPool { .. } => run("MaxPool2d_Backward", &[x, g], d_in),
-        Op::Dropout { .. } => run("Dropout_Backward", &[s.mask, g], d_in),
-        Op::Linear { .. } => {
+        Op::Relu(_) | Op::AvgPool(_) | Op::MaxPool(_) => run("Backward", &[x, g], d_in),
+        Op::Dropout(_) => run("Backward", &[s.mask, g], d_in),
+        Op::Linear(..) => {
             if s.bias.is_some() {
-                run("Linear_Backward_Bias", &[g], s.d_bias);
-                run("Linear_Apply_Grad_Bias", &[s.d_bias, s.bias], s.bias);
+                run("Backward_Bias", &[g], s.d_bias);
+                run("Apply_Grad_Bias", &[s.d_bias, s.bias], s.bias);
             }
-            run("Linear_Backward_Weight", &[g, x], s.d_weight);
-            run("Linear_Backward_Input", &[s.weight, g], d_in);
-            let update = [s.d_weight, s.weight];
-            run("Linear_Apply_Grad_Weight", &update, s.weight);
+            run("Backward_Weight", &[g, x], s.d_weight);
+            run("Backward_Input", &[s.weight, g], d_in);
+            run("Apply_Grad_Weight", &update, s.weight);
         }
-        Op::BatchNorm { .. } => {
-            let reads: Vec<_> = [first, s.norm[2], s.norm[3]]
-                .into_iter()
-                .chain(s.weight)
-                .collect();
+        Op::BatchNorm(_) => {
+            let kept = [first, s.norm[2], s.norm[3]].into_iter();
+            let reads: Vec<_> = kept.chain(s.weight).collect();
             let d_weight: Vec<_> = s.d_weight.into_iter().collect();
             let writes = [&s.d_in[..], &d_weight, &s.norm[4..]].concat();
             kernel(t, "BatchNorm2d_Backward", &reads, &writes);
-            let update = [s.d_weight, s.weight];
             self::run(t, "BatchNorm2d_Apply_Grad", &update, &[s.weight]);
         }
         Op::Concat => kernel(t, "Concat_Backward", &[first], &s.d_in),
-        Op::Scale => run("Scale_Backward", &[g], d_in),
+        Op::Scale => run("Backward", &[g], d_in),
         Op::Add => {}
     }
 }
