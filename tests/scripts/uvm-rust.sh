@@ -58,7 +58,8 @@ END
 cat >"$work/bin/depmod" <<'END'
 #!/bin/bash
 echo "depmod $*" >>"$FAKE/calls"
-[ ! -e "$FAKE/no-depmod" ] || exit 1
+[ ! -e "$FAKE/no-depmod" ] && [ ! -e "$FAKE/no-depmod-for-$1" ] || exit 1
+[[ $1 =~ ^[0-9]+\.[0-9]+ ]] || { echo "depmod: ERROR: Bad version passed $1" >&2; exit 1; }
 cd "$UVM_RUST_ROOT/lib/modules/$1" && find . -name '*.ko*' | sed 's|^./||; s|$|:|' | sort >modules.dep.new
 mv modules.dep.new modules.dep
 touch modules.dep.bin
@@ -216,6 +217,16 @@ rm "$FAKE/no-depmod"
 uvm sync && takes theirs && theirs_wins
 check "and the next sync does what was to be done"
 
+# Somebody's copy of a kernel's modules: depmod takes no name that is not a version.
+machine
+loaded ours
+cp -a "$root/lib/modules/$k" "$root/lib/modules/old-$k"
+(cd "$root/lib/modules/old-$k" && find . -type f -exec sha256sum {} +) >"$work/copied"
+uvm disable && is_loaded theirs && uvm remove && ours_gone
+check "a copy of a kernel's modules does not keep ours from being disabled and removed"
+(cd "$root/lib/modules/old-$k" && sha256sum --check --status "$work/copied") && [ -L "$root/lib/modules/old-$k/${link##*"$k"/}" ]
+check "and the copy stays as it is"
+
 # kernel NAME: one more that has NVIDIA's module and ours.
 kernel() {
 	mkdir -p "$root/lib/modules/$1/updates/dkms"
@@ -225,12 +236,25 @@ kernel() {
 }
 machine
 kernel 6.1.0-old
-: >"$FAKE/calls"
-printf '#!/bin/bash\necho "depmod $*" >>"$FAKE/calls"\n[ $1 != 6.1.0-old ] && exec "%s" "$@"\n' "$work/bin/depmod.whole" >"$work/bin/depmod.one"
-mv "$work/bin/depmod" "$work/bin/depmod.whole" && cp "$work/bin/depmod.one" "$work/bin/depmod" && chmod +x "$work/bin/depmod"
-! uvm disable --later && theirs_wins && called "depmod 6.1.0-old" && takes theirs
-check "if depmod fails for one kernel, the next is done all the same, and the command fails"
-mv "$work/bin/depmod.whole" "$work/bin/depmod"
+loaded theirs
+uvm disable
+touch "$FAKE/no-depmod-for-6.1.0-old"
+! uvm enable && ours_wins && takes ours && is_loaded ours && called "depmod 6.1.0-old"
+check "if depmod fails for one kernel, the next is done all the same and the module swapped, and the command fails"
+rm "$FAKE/no-depmod-for-6.1.0-old"
+uvm sync
+touch "$FAKE/no-depmod-for-6.1.0-old"
+! uvm disable && theirs_wins && takes theirs && is_loaded theirs && said "loaded now: NVIDIA's"
+check "by disable too"
+! uvm rollback && ours_gone && said 'ours stays on 6.1.0-old' && [ -e "$root/lib/modules/6.1.0-old/updates/uvm-rust/${link##*/}" ]
+check "rollback takes ours away but from where the index names it, and says so"
+machine
+loaded ours
+touch "$FAKE/no-depmod-for-$k"
+! uvm disable && is_loaded ours && said "depmod failed for $k" && ! called 'rmmod.*'
+check "if it fails for the running kernel, nothing is swapped"
+! uvm rollback && is_loaded ours && ! uvm rollback --later && ours_wins && takes ours
+check "nor taken away, later or not"
 
 machine
 kernel 6.13.0-headers
