@@ -268,6 +268,8 @@ rm -rf "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" "$root/var/
 echo "error: the compiler is broken" >"$FAKE/broken"
 uvm refresh && theirs_wins && theirs_untouched && said "not built for $k: error: the compiler is broken"
 check "a build that fails leaves NVIDIA's, and its reason is said"
+! uvm enable && said "loaded next.*NVIDIA's" && ! uvm enable --later
+check "enable fails if ours is not what is loaded next"
 printf '#!/bin/bash\n[ "$1" = --tried ]\n' >"$FAKE/build"
 : >"$FAKE/calls"
 uvm refresh --new && ! called "dkms.*"
@@ -281,6 +283,12 @@ check "and log has all of it"
 touch "$FAKE/refused"
 uvm refresh && said "not built for $k: DKMS said no" && ! said 'compiler'
 check "of what DKMS itself refuses no older reason is told"
+# As in a chroot, where an image is made.
+machine
+kernel 6.1.0-old
+rm -r "$root/lib/modules/$k"
+uvm enable && uvm disable && rm -r "$root/lib/modules/6.1.0-old" && ! uvm enable
+check "where the running kernel is not installed, ours on another is enough"
 
 machine
 loaded theirs
@@ -403,7 +411,7 @@ echo 550.163.01 >"$root/lib/modules/$k/updates/dkms/nvidia-current-uvm.ko.xz"
 depmod $k
 echo 'install modprobe nvidia ; modprobe -i nvidia-current-uvm $CMDLINE_OPTS ' >"$FAKE/install"
 loaded theirs
-uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
+! uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
 check "what is loaded next is what modprobe takes, whatever it is called"
 ! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-alternatives --config nvidia.*--auto nvidia'
 check "and doctor says for which GPUs the open driver is, how to choose it, and the way back"
@@ -553,8 +561,21 @@ echo "usr/lib/modules/$k/kernel/fs/ext4/ext4.ko.xz" >"$FAKE/initramfs"
 uvm disable && ! said initramfs
 check "an initramfs without nvidia-uvm is no concern"
 echo "usr/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz" >>"$FAKE/initramfs"
-uvm enable && said "update-initramfs -u -k $k"
+uvm enable && said "holds NVIDIA's nvidia-uvm.*update-initramfs -u -k $k" && [ "$(grep -c initramfs "$work/said")" = 1 ]
 check "of one that holds it, how it is made anew"
+loaded theirs
+! uvm doctor && said "-> the initramfs.*update-initramfs -u -k $k" && said '-> to swap now: uvm-rust enable$'
+check "doctor says so, and does not send anybody to a reboot, which changes nothing"
+uvm enable && is_loaded ours && uvm enable && said "update-initramfs -u -k $k"
+check "enable says it where nothing else is to be done too"
+printf "usr/lib/modules/$k/updates/%s\n" uvm-rust/nvidia-current-open-uvm.ko.xz dkms/uvm-rust-nvidia-uvm.ko.xz >"$FAKE/initramfs"
+uvm doctor && ! said initramfs && uvm enable && ! said initramfs
+check "made anew with ours it is no concern"
+touch -d '1 hour ago' "$root/boot/initrd.img-$k"
+! uvm doctor && said "-> the initramfs of $k holds ours"
+check "but with an older build of ours"
+uvm disable --later && : >"$work/said" && uvm remove && said "initramfs of $k holds ours.*update-initramfs"
+check "when the package goes, one that holds ours is named"
 
 # The name that NVIDIA's own packages use.
 machine
@@ -573,6 +594,11 @@ check "it says that there is no UVM beside a driver that is loaded"
 echo 535.1 >"$root/sys/module/nvidia/version"
 ! uvm doctor && said '-> the nvidia.ko that is loaded is 535.1.*: reboot'
 check "and if that is an older one, why"
+machine
+kernel 6.1.0-old
+loaded theirs
+! uvm doctor && said '-> to swap now: uvm-rust enable; or reboot$' && uvm doctor 6.1.0-old && said 'next time: *ours' && ! said loaded
+check "of another kernel than the running one it says nothing of what is loaded"
 # DKMS' key has changed since it signed one of the two.
 machine
 mkdir -p "$root/sys/firmware/efi/efivars"
@@ -593,7 +619,7 @@ mkdir -p "$root/var/lib/dkms/nvidia-current-open/550.163.01"
 of="--force -m nvidia-current-open -v 550.163.01 -k $k"
 ! uvm doctor && said "-> another key signed it.*uvm-rust refresh.*anew.*dkms build $of && dkms install $of"
 check "with one that is, how to build it anew"
-uvm enable --later && said 'another key signed ours.*uvm-rust doctor'
+! uvm enable --later && said 'another key signed ours.*uvm-rust doctor'
 check "and enable says why NVIDIA's is next"
 rm -r "$root/sys/firmware"
 mkdir -p "$root/sys/module/module/parameters"
