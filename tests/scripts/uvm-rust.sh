@@ -172,6 +172,18 @@ check "a module for another build of the same driver is not linked"
 check "and doctor says so"
 uvm refresh --new && ours_wins
 check "refresh builds it for that"
+# A kernel that somebody built anew has the name of the one before, and may refuse what was built for that.
+machine
+mkdir -p "$root/lib/modules/$k/build/include/config"
+for f in Module.symvers include/config/auto.conf; do
+	echo "of the first build" >"$root/lib/modules/$k/build/$f"
+	sha256sum "$root/lib/modules/$k/build/$f" >"$root/var/lib/uvm-rust/built/$k.headers"
+	uvm sync && ours_wins && echo "of another" >"$root/lib/modules/$k/build/$f" && uvm sync && theirs_wins && ! uvm doctor && said '-> .*build .*of the kernel'
+	check "a module for another build of the kernel, by its $f, is not linked"
+	rm "$root/lib/modules/$k/build/$f"
+	uvm sync && ours_wins
+	check "without the headers it is"
+done
 machine
 : >"$root/var/lib/uvm-rust/built/$k"
 uvm sync && theirs_wins
@@ -673,6 +685,10 @@ rm "$work/bin/rustc"
 printf '#!/bin/bash\nexit 1\n' >"$work/bin/rustc" && chmod +x "$work/bin/rustc"
 ! uvm doctor && said 'apt install rustc rust-src'
 check "no compiler: what to install"
+mkdir -p "$root/usr/bin" && printf '#!/bin/bash\necho "rustc 1.85.0 (packaged)"\n' >"$root/usr/bin/rustc" && chmod +x "$root/usr/bin/rustc"
+uvm doctor
+said 'Rust: *rustc 1.85.0 (packaged)'
+check "the compiler is that of the distribution, which builds the module, and not a user's"
 rm "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz"
 ! uvm doctor && said "Turing.*apt install nvidia-open-kernel-dkms linux-headers-$k"
 check "no driver of NVIDIA's: what to install"
