@@ -265,6 +265,11 @@ loaded ours
 touch "$FAKE/no-depmod-for-$k"
 ! uvm disable && is_loaded ours && said "depmod failed for $k" && ! called 'rmmod.*'
 check "if it fails for the running kernel, nothing is swapped"
+rm -r "$root/sys/module/nvidia_uvm"
+loaded theirs
+! uvm disable && is_loaded theirs
+check "nor is ours loaded, which the old index still names"
+loaded ours
 ! uvm rollback && is_loaded ours && ! uvm rollback --later && ours_wins && takes ours
 check "nor taken away, later or not"
 
@@ -425,7 +430,7 @@ echo 'install modprobe nvidia ; modprobe -i nvidia-current-uvm $CMDLINE_OPTS ' >
 loaded theirs
 ! uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
 check "what is loaded next is what modprobe takes, whatever it is called"
-! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-alternatives --config nvidia.*--auto nvidia'
+! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-alternatives --config nvidia.*--auto nvidia' && ! said 'swap now'
 check "and doctor says for which GPUs the open driver is, how to choose it, and the way back"
 
 machine
@@ -584,8 +589,11 @@ printf "usr/lib/modules/$k/updates/%s\n" uvm-rust/nvidia-current-open-uvm.ko.xz 
 uvm doctor && ! said initramfs && uvm enable && ! said initramfs
 check "made anew with ours it is no concern"
 touch -d '1 hour ago' "$root/boot/initrd.img-$k"
+mv "$our_ko" "$work/kept" && uvm sync && said "update-initramfs -u -k $k"
+check "but once ours is gone, as by DKMS"
+mv "$work/kept" "$our_ko" && uvm sync
 ! uvm doctor && said "-> the initramfs of $k holds ours"
-check "but with an older build of ours"
+check "and so is one with an older build of ours"
 uvm disable --later && : >"$work/said" && uvm remove && said "initramfs of $k holds ours.*update-initramfs"
 check "when the package goes, one that holds ours is named"
 
@@ -611,6 +619,9 @@ kernel 6.1.0-old
 loaded theirs
 ! uvm doctor && said '-> to swap now: uvm-rust enable; or reboot$' && uvm doctor 6.1.0-old && said 'next time: *ours' && ! said loaded
 check "of another kernel than the running one it says nothing of what is loaded"
+uvm disable --later
+! uvm doctor && said '-> to use ours: uvm-rust enable$' && ! said 'swap now'
+check "and of one that is disabled only how to enable it"
 # DKMS' key has changed since it signed one of the two.
 machine
 mkdir -p "$root/sys/firmware/efi/efivars"
