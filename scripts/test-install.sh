@@ -283,6 +283,7 @@ break_compiler() {
 		>"$root/usr/bin/rustc"
 	chmod +x "$root/usr/bin/rustc"
 }
+enable_fails() { ! inside uvm-rust enable --later; }
 mend_compiler() { mv "$root/usr/bin/rustc.whole" "$root/usr/bin/rustc"; }
 
 step_broken() {
@@ -306,7 +307,7 @@ step_broken() {
 	check "and it wins again" ours_wins "$first"
 	break_compiler
 	inside uvm-rust rollback --later >/dev/null 2>&1
-	inside uvm-rust enable --later >/dev/null 2>&1
+	check "enable fails if nothing can be built" enable_fails
 	mend_compiler
 	check "what was enabled with a broken compiler is built by refresh" inside uvm-rust refresh
 	check "and wins" ours_wins "$first"

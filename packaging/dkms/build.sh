@@ -9,8 +9,9 @@
 #   build.sh --conf KERNEL    what dkms.conf takes from that of NVIDIA's driver
 #   build.sh --sync KERNEL    make what is loaded there follow from what is built
 #
-# Exit status of a build: 0, and /var/lib/uvm-rust/built/KERNEL says against what; or 77 if there is none, which DKMS takes for "leave it out".
-# Why is then in /var/lib/uvm-rust/failed/KERNEL, and nowhere else; NVIDIA's module stays.
+# Exit status of a build: 0, and /var/lib/uvm-rust/built/KERNEL says against what of NVIDIA's, KERNEL.headers there against
+# what of the kernel; or 77 if there is none, which DKMS takes for "leave it out". Why is then in
+# /var/lib/uvm-rust/failed/KERNEL, and nowhere else; NVIDIA's module stays.
 #
 # UVM_RUST_ROOT is put in front of every path outside this folder (the tests' root);
 # UVM_RUST_SYMVERS names another Module.symvers than that of NVIDIA's, for a module that is
@@ -21,7 +22,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=${UVM_RUST_ROOT:-}
 state=$root/var/lib/uvm-rust
 dkms=$root/var/lib/dkms
-RUSTC=${RUSTC:-rustc}
+# The distribution's, on which the package depends, and not one that a user has by rustup: a build at boot has only the former.
+if [ -z "${RUSTC:-}" ]; then
+	RUSTC=$root/usr/bin/rustc
+	[ -x "$RUSTC" ] || RUSTC=rustc
+fi
 export RUSTC
 
 # shellcheck source-path=SCRIPTDIR source=../../src/uvm_rust/kernel/build/kbuild.sh
@@ -115,13 +120,17 @@ against() {
 	sha256sum "$symvers"
 }
 
+# against_headers KERNEL: the same of the kernel. One that is built anew may have the same name, and other symbols or
+# another configuration, without which it refuses a module.
+against_headers() { sha256sum "$root/lib/modules/$1/build"/{Module.symvers,include/config/auto.conf} 2>/dev/null || :; }
+
 # attempt KERNEL: what a build depends on.
 attempt() {
 	(find_nvidia && echo "NVIDIA's $version") 2>/dev/null || echo "no NVIDIA driver"
 	"$RUSTC" --version 2>&1 | head -n 1
 	grep '^PACKAGE_VERSION' "$here/dkms.conf"
 	cat "$here/package.sum" 2>/dev/null || echo "a package without its sum"
-	(against "$1" | sha256sum) 2>/dev/null || :
+	({ against "$1"; against_headers "$1"; } | sha256sum) 2>/dev/null || :
 }
 
 # tried KERNEL: has it failed already, with the same of all that a build depends on?
@@ -165,34 +174,53 @@ build() {
 	rm -f Module.symvers
 }
 
-# why LOG: the first error in it, in one line.
+# why: the first error in what is read, in one line.
 why() {
-	grep -m 1 -E '(^|[ :])(fatal )?error(\[[^]]*\])?:|^ERROR: modpost|No space left|Killed' "$1" |
-		sed 's/^error: //' | cut -c1-400 | grep . || echo "the build failed; this file has all that it said"
+	grep -E '(^|[ :])(fatal )?error(\[[^]]*\])?:|^ERROR: modpost|No space left|Killed' | sed -n '1{s/^error: //;p}' | cut -c1-400 |
+		grep . || echo "the build failed; this file has all that it said"
 }
 
-# try KERNEL: build, and keep the reason if it fails.
+# one_at_a_time: DKMS has no lock, and two of its builds share a folder. Under uvm-rust, which holds the lock, this is part of its work.
+one_at_a_time() {
+	[ -z "${UVM_RUST_LOCKED:-}" ] || return 0
+	mkdir -p "$root/run"
+	exec 9>"$root/run/uvm-rust.lock"
+	flock -n 9 || { echo "uvm-rust: waiting for another build, or a uvm-rust that is at work"; flock 9; }
+}
+
+# keep FILE TEXT: whole, or as it was.
+keep() {
+	if printf '%s\n' "$2" >"$1.$$" && mv "$1.$$" "$1"; then return 0; fi
+	rm -f "$1.$$"
+	return 1
+}
+
+# try KERNEL: build, and keep the reason if it fails. However it ends, as by a full disk, DKMS is told to leave the module
+# out: any other status would stop apt. For the same reason all that was said is in memory.
 try() {
-	local log failed=$state/failed/$1 built=$state/built/$1
-	mkdir -p "$state/failed" "$state/built"
-	rm -f "$failed" "$built"
-	log=$(mktemp)
+	local failed=$state/failed/$1 built=$state/built/$1 sums headers said why
+	trap '[ $? = 0 ] || exit 77' EXIT
+	one_at_a_time
+	mkdir -p "$state/failed" "$state/built" || :
+	rm -f "$failed" "$built" "$built.headers"
 	# From before the build: if it changes meanwhile, the module is not of it.
-	(against "$1") >"$built.new" 2>/dev/null || :
+	sums=$(against "$1" 2>/dev/null) || :
+	headers=$(against_headers "$1")
 	# In a shell of its own, as errexit does not reach a function that is a condition.
-	if bash "$here/build.sh" --build "$1" >"$log" 2>&1; then
-		cat "$log"
-		rm -f "$log"
-		mv "$built.new" "$built"
-		return 0
+	if said=$(bash "$here/build.sh" --build "$1" 2>&1); then
+		if keep "$built.headers" "$headers" && keep "$built" "$sums"; then
+			printf '%s\n' "$said" || :
+			return 0
+		fi
+		said="error: $state/built cannot be written to, and what the module was built against must be kept there"
 	fi
-	rm -f "$built.new"
-	{ why "$log"; attempt "$1" | sed 's/^/tried: /'; cat "$log"; } >"$failed"
-	chmod 644 "$failed"
-	cat "$log"
-	rm -f "$log"
-	echo "uvm-rust: not built: $(head -n 1 "$failed")"
-	echo "uvm-rust: NVIDIA's module stays in force. The reason is kept in ${failed#"$root"}"
+	why=$(printf '%s\n' "$said" | why)
+	printf '%s\n' "$said" "uvm-rust: not built: $why" || :
+	if keep "$failed" "$why"$'\n'"$(attempt "$1" | sed 's/^/tried: /')"$'\n'"$said" && chmod 644 "$failed"; then
+		echo "uvm-rust: NVIDIA's module stays in force. The reason is kept in ${failed#"$root"}" || :
+	else
+		echo "uvm-rust: NVIDIA's module stays in force. The reason cannot be kept in ${failed#"$root"}" || :
+	fi
 	exit 77
 }
 

@@ -73,6 +73,7 @@ machine() {
 	printf '0x1\tnvUvmInterfaceRegisterGpu\tnvidia\tEXPORT_SYMBOL\t\n' >"$d/$k/x86_64/module/Module.symvers"
 	echo $k >"$root/lib/modules/$k/build/include/config/kernel.release"
 	printf 'CONFIG_X86_64=y\n' >"$root/lib/modules/$k/build/include/config/auto.conf"
+	printf '0x3\t_printk\tvmlinux\tEXPORT_SYMBOL\t\n' >"$root/lib/modules/$k/build/Module.symvers"
 	touch "$root/lib/modules/$k/build/Makefile" "$work/sysroot/lib/rustlib/src/rust/library/core/src/lib.rs"
 
 	mkdir -p "$pkg/uvm-rust/kernel" "$pkg/uvm-rust/nvidia-uvm-c" "$pkg/hooks/550.163.01"
@@ -111,8 +112,16 @@ machine
 build && [ -e "$work/build/nvidia-uvm.ko" ] && [ ! -e "$failed_file" ]
 check "where all is there it builds"
 built_against() { sha256sum --check --status "$root/var/lib/uvm-rust/built/$k" 2>/dev/null; }
-built_against && ls "$root/var/lib/uvm-rust/built" >"$work/said" && [ "$(cat "$work/said")" = $k ]
+built_against && ls "$root/var/lib/uvm-rust/built" >"$work/said" && [ "$(paste -sd' ' "$work/said")" = "$k $k.headers" ]
 check "and keeps the sums of what of NVIDIA's it was built against"
+built_with() { sha256sum --check --status "$root/var/lib/uvm-rust/built/$k.headers" 2>/dev/null; }
+for f in Module.symvers include/config/auto.conf; do
+	machine
+	build && built_with && echo "of another build" >>"$root/lib/modules/$k/build/$f" && ! built_with
+	check "and that of the kernel's $f, of which another build of the kernel has another"
+done
+machine
+build
 echo "0x2	nvUvmInterfaceOther	nvidia	EXPORT_SYMBOL	" >>"$root/var/lib/dkms/nvidia-current-open/550.163.01/$k/x86_64/module/Module.symvers"
 ! built_against
 check "which other symbols of a driver of the same version are not"
@@ -189,6 +198,11 @@ fails 'is 1.63.0, and 1.85 or newer is needed'
 check "an old compiler is refused"
 
 machine
+mkdir -p "$root/usr/bin" && mv "$work/bin/rustc" "$root/usr/bin/" && rustc_is 1.63.0
+build && could && grep -q 'by rustc 1.85.1' "$work/said"
+check "the distribution's is taken before a user's own"
+
+machine
 rm -r "$work/sysroot"
 fails 'has no library source'
 check "and one without its library's source"
@@ -220,7 +234,10 @@ check "nor with another package of the same version"
 rm "$pkg/package.sum"
 "$pkg/build.sh" --tried $k && echo "a patch" >>"$root/usr/src/nvidia-current-open-550.163.01/nvidia-uvm/uvm.c" && ! "$pkg/build.sh" --tried $k
 check "nor with another source of NVIDIA's"
-[ ! -e "$root/var/lib/uvm-rust/built/$k" ] && [ ! -e "$root/var/lib/uvm-rust/built/$k.new" ]
+build
+"$pkg/build.sh" --tried $k && echo "0x4	kfree	vmlinux	EXPORT_SYMBOL	" >>"$root/lib/modules/$k/build/Module.symvers" && ! "$pkg/build.sh" --tried $k
+check "nor for another build of the kernel"
+[ -z "$(ls "$root/var/lib/uvm-rust/built")" ] && [ "$(ls "$root/var/lib/uvm-rust/failed")" = $k ]
 check "and no sums are kept of a build that failed"
 machine
 mkdir -p "${failed_file%/*}" && echo "an older reason" >"$failed_file"
@@ -231,6 +248,45 @@ machine
 printf '#!/bin/bash\nexit 0\n' >"$work/bin/make"
 fails 'there is no nvidia-uvm.ko'
 check "make that makes nothing is a failure"
+
+# On a full disk no file can be written; here no write to one succeeds.
+machine
+rm -rf "$work/build" && cp -a "$pkg" "$work/build"
+(trap '' XFSZ; ulimit -f 0; cd "$work/build" && ./build.sh $k) 2>&1 | cat >"$work/said"
+[ "${PIPESTATUS[0]}" = 77 ] && grep -q 'reason cannot be kept' "$work/said" && [ -z "$(find "$root/var/lib/uvm-rust" -type f)" ]
+check "on a full disk ours is left out, with no half of a file"
+machine
+mkdir -p "$root/var/lib/uvm-rust" && touch "$root/var/lib/uvm-rust/built"
+fails 'built cannot be written to'
+check "so is a module of which nobody would know what it was built against"
+machine
+touch "$root/run"
+rc=0
+build || rc=$?
+[ $rc = 77 ]
+check "and whatever else fails, DKMS is told the same"
+
+# DKMS at boot beside an administrator's: both wait for a third, and then make fails if another make is at work.
+machine
+mkdir -p "$root/run"
+printf '#!/bin/bash\nmkdir "%s/making" && sleep 1 && rmdir "%s/making" && touch nvidia-uvm.ko\n' "$work" "$work" >"$work/bin/make"
+exec 8>"$root/run/uvm-rust.lock"
+flock 8
+pids=()
+for f in one other; do
+	cp -a "$pkg" "$work/$f"
+	(cd "$work/$f" && exec ./build.sh $k) >"$work/$f.said" 2>&1 8>&- &
+	pids+=($!)
+done
+waiting() { grep -q 'waiting for another build' "$work/one.said" && grep -q 'waiting for another build' "$work/other.said"; }
+for ((i = 0; i < 200; i++)); do waiting && break; sleep 0.3; done
+waiting
+check "while one builds, another waits"
+(rm -rf "$work/build" && cp -a "$pkg" "$work/build" && cd "$work/build" && UVM_RUST_LOCKED=1 timeout 60 ./build.sh $k) >"$work/said" 2>&1
+check "but not one that the one at work has begun"
+exec 8>&-
+wait "${pids[0]}" && wait "${pids[1]}" && built_against
+check "one after the other both succeed"
 
 # --- package.sh ----------------------------------------------------------------------
 

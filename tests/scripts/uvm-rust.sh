@@ -58,7 +58,8 @@ END
 cat >"$work/bin/depmod" <<'END'
 #!/bin/bash
 echo "depmod $*" >>"$FAKE/calls"
-[ ! -e "$FAKE/no-depmod" ] || exit 1
+[ ! -e "$FAKE/no-depmod" ] && [ ! -e "$FAKE/no-depmod-for-$1" ] || exit 1
+[[ $1 =~ ^[0-9]+\.[0-9]+ ]] || { echo "depmod: ERROR: Bad version passed $1" >&2; exit 1; }
 cd "$UVM_RUST_ROOT/lib/modules/$1" && find . -name '*.ko*' | sed 's|^./||; s|$|:|' | sort >modules.dep.new
 mv modules.dep.new modules.dep
 touch modules.dep.bin
@@ -171,6 +172,18 @@ check "a module for another build of the same driver is not linked"
 check "and doctor says so"
 uvm refresh --new && ours_wins
 check "refresh builds it for that"
+# A kernel that somebody built anew has the name of the one before, and may refuse what was built for that.
+machine
+mkdir -p "$root/lib/modules/$k/build/include/config"
+for f in Module.symvers include/config/auto.conf; do
+	echo "of the first build" >"$root/lib/modules/$k/build/$f"
+	sha256sum "$root/lib/modules/$k/build/$f" >"$root/var/lib/uvm-rust/built/$k.headers"
+	uvm sync && ours_wins && echo "of another" >"$root/lib/modules/$k/build/$f" && uvm sync && theirs_wins && ! uvm doctor && said '-> .*build .*of the kernel'
+	check "a module for another build of the kernel, by its $f, is not linked"
+	rm "$root/lib/modules/$k/build/$f"
+	uvm sync && ours_wins
+	check "without the headers it is"
+done
 machine
 : >"$root/var/lib/uvm-rust/built/$k"
 uvm sync && theirs_wins
@@ -216,6 +229,16 @@ rm "$FAKE/no-depmod"
 uvm sync && takes theirs && theirs_wins
 check "and the next sync does what was to be done"
 
+# Somebody's copy of a kernel's modules: depmod takes no name that is not a version.
+machine
+loaded ours
+cp -a "$root/lib/modules/$k" "$root/lib/modules/old-$k"
+(cd "$root/lib/modules/old-$k" && find . -type f -exec sha256sum {} +) >"$work/copied"
+uvm disable && is_loaded theirs && uvm remove && ours_gone
+check "a copy of a kernel's modules does not keep ours from being disabled and removed"
+(cd "$root/lib/modules/old-$k" && sha256sum --check --status "$work/copied") && [ -L "$root/lib/modules/old-$k/${link##*"$k"/}" ]
+check "and the copy stays as it is"
+
 # kernel NAME: one more that has NVIDIA's module and ours.
 kernel() {
 	mkdir -p "$root/lib/modules/$1/updates/dkms"
@@ -225,12 +248,30 @@ kernel() {
 }
 machine
 kernel 6.1.0-old
-: >"$FAKE/calls"
-printf '#!/bin/bash\necho "depmod $*" >>"$FAKE/calls"\n[ $1 != 6.1.0-old ] && exec "%s" "$@"\n' "$work/bin/depmod.whole" >"$work/bin/depmod.one"
-mv "$work/bin/depmod" "$work/bin/depmod.whole" && cp "$work/bin/depmod.one" "$work/bin/depmod" && chmod +x "$work/bin/depmod"
-! uvm disable --later && theirs_wins && called "depmod 6.1.0-old" && takes theirs
-check "if depmod fails for one kernel, the next is done all the same, and the command fails"
-mv "$work/bin/depmod.whole" "$work/bin/depmod"
+loaded theirs
+uvm disable
+touch "$FAKE/no-depmod-for-6.1.0-old"
+! uvm enable && ours_wins && takes ours && is_loaded ours && called "depmod 6.1.0-old"
+check "if depmod fails for one kernel, the next is done all the same and the module swapped, and the command fails"
+rm "$FAKE/no-depmod-for-6.1.0-old"
+uvm sync
+touch "$FAKE/no-depmod-for-6.1.0-old"
+! uvm disable && theirs_wins && takes theirs && is_loaded theirs && said "loaded now: NVIDIA's"
+check "by disable too"
+! uvm rollback && ours_gone && said 'ours stays on 6.1.0-old' && [ -e "$root/lib/modules/6.1.0-old/updates/uvm-rust/${link##*/}" ]
+check "rollback takes ours away but from where the index names it, and says so"
+machine
+loaded ours
+touch "$FAKE/no-depmod-for-$k"
+! uvm disable && is_loaded ours && said "depmod failed for $k" && ! called 'rmmod.*'
+check "if it fails for the running kernel, nothing is swapped"
+rm -r "$root/sys/module/nvidia_uvm"
+loaded theirs
+! uvm disable && is_loaded theirs
+check "nor is ours loaded, which the old index still names"
+loaded ours
+! uvm rollback && is_loaded ours && ! uvm rollback --later && ours_wins && takes ours
+check "nor taken away, later or not"
 
 machine
 kernel 6.13.0-headers
@@ -244,6 +285,8 @@ rm -rf "$root/lib/modules/$k/updates/dkms/uvm-rust-nvidia-uvm.ko.xz" "$root/var/
 echo "error: the compiler is broken" >"$FAKE/broken"
 uvm refresh && theirs_wins && theirs_untouched && said "not built for $k: error: the compiler is broken"
 check "a build that fails leaves NVIDIA's, and its reason is said"
+! uvm enable && said "loaded next.*NVIDIA's" && ! uvm enable --later
+check "enable fails if ours is not what is loaded next"
 printf '#!/bin/bash\n[ "$1" = --tried ]\n' >"$FAKE/build"
 : >"$FAKE/calls"
 uvm refresh --new && ! called "dkms.*"
@@ -257,6 +300,12 @@ check "and log has all of it"
 touch "$FAKE/refused"
 uvm refresh && said "not built for $k: DKMS said no" && ! said 'compiler'
 check "of what DKMS itself refuses no older reason is told"
+# As in a chroot, where an image is made.
+machine
+kernel 6.1.0-old
+rm -r "$root/lib/modules/$k"
+uvm enable && uvm disable && rm -r "$root/lib/modules/6.1.0-old" && ! uvm enable
+check "where the running kernel is not installed, ours on another is enough"
 
 machine
 loaded theirs
@@ -379,9 +428,9 @@ echo 550.163.01 >"$root/lib/modules/$k/updates/dkms/nvidia-current-uvm.ko.xz"
 depmod $k
 echo 'install modprobe nvidia ; modprobe -i nvidia-current-uvm $CMDLINE_OPTS ' >"$FAKE/install"
 loaded theirs
-uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
+! uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
 check "what is loaded next is what modprobe takes, whatever it is called"
-! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-alternatives --config nvidia.*--auto nvidia'
+! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-alternatives --config nvidia.*--auto nvidia' && ! said 'swap now'
 check "and doctor says for which GPUs the open driver is, how to choose it, and the way back"
 
 machine
@@ -529,8 +578,24 @@ echo "usr/lib/modules/$k/kernel/fs/ext4/ext4.ko.xz" >"$FAKE/initramfs"
 uvm disable && ! said initramfs
 check "an initramfs without nvidia-uvm is no concern"
 echo "usr/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz" >>"$FAKE/initramfs"
-uvm enable && said "update-initramfs -u -k $k"
+uvm enable && said "holds NVIDIA's nvidia-uvm.*update-initramfs -u -k $k" && [ "$(grep -c initramfs "$work/said")" = 1 ]
 check "of one that holds it, how it is made anew"
+loaded theirs
+! uvm doctor && said "-> the initramfs.*update-initramfs -u -k $k" && said '-> to swap now: uvm-rust enable$'
+check "doctor says so, and does not send anybody to a reboot, which changes nothing"
+uvm enable && is_loaded ours && uvm enable && said "update-initramfs -u -k $k"
+check "enable says it where nothing else is to be done too"
+printf "usr/lib/modules/$k/updates/%s\n" uvm-rust/nvidia-current-open-uvm.ko.xz dkms/uvm-rust-nvidia-uvm.ko.xz >"$FAKE/initramfs"
+uvm doctor && ! said initramfs && uvm enable && ! said initramfs
+check "made anew with ours it is no concern"
+touch -d '1 hour ago' "$root/boot/initrd.img-$k"
+mv "$our_ko" "$work/kept" && uvm sync && said "update-initramfs -u -k $k"
+check "but once ours is gone, as by DKMS"
+mv "$work/kept" "$our_ko" && uvm sync
+! uvm doctor && said "-> the initramfs of $k holds ours"
+check "and so is one with an older build of ours"
+uvm disable --later && : >"$work/said" && uvm remove && said "initramfs of $k holds ours.*update-initramfs"
+check "when the package goes, one that holds ours is named"
 
 # The name that NVIDIA's own packages use.
 machine
@@ -549,6 +614,14 @@ check "it says that there is no UVM beside a driver that is loaded"
 echo 535.1 >"$root/sys/module/nvidia/version"
 ! uvm doctor && said '-> the nvidia.ko that is loaded is 535.1.*: reboot'
 check "and if that is an older one, why"
+machine
+kernel 6.1.0-old
+loaded theirs
+! uvm doctor && said '-> to swap now: uvm-rust enable; or reboot$' && uvm doctor 6.1.0-old && said 'next time: *ours' && ! said loaded
+check "of another kernel than the running one it says nothing of what is loaded"
+uvm disable --later
+! uvm doctor && said '-> to use ours: uvm-rust enable$' && ! said 'swap now'
+check "and of one that is disabled only how to enable it"
 # DKMS' key has changed since it signed one of the two.
 machine
 mkdir -p "$root/sys/firmware/efi/efivars"
@@ -569,7 +642,7 @@ mkdir -p "$root/var/lib/dkms/nvidia-current-open/550.163.01"
 of="--force -m nvidia-current-open -v 550.163.01 -k $k"
 ! uvm doctor && said "-> another key signed it.*uvm-rust refresh.*anew.*dkms build $of && dkms install $of"
 check "with one that is, how to build it anew"
-uvm enable --later && said 'another key signed ours.*uvm-rust doctor'
+! uvm enable --later && said 'another key signed ours.*uvm-rust doctor'
 check "and enable says why NVIDIA's is next"
 rm -r "$root/sys/firmware"
 mkdir -p "$root/sys/module/module/parameters"
@@ -623,6 +696,10 @@ rm "$work/bin/rustc"
 printf '#!/bin/bash\nexit 1\n' >"$work/bin/rustc" && chmod +x "$work/bin/rustc"
 ! uvm doctor && said 'apt install rustc rust-src'
 check "no compiler: what to install"
+mkdir -p "$root/usr/bin" && printf '#!/bin/bash\necho "rustc 1.85.0 (packaged)"\n' >"$root/usr/bin/rustc" && chmod +x "$root/usr/bin/rustc"
+uvm doctor
+said 'Rust: *rustc 1.85.0 (packaged)'
+check "the compiler is that of the distribution, which builds the module, and not a user's"
 rm "$root/lib/modules/$k/updates/dkms/nvidia-current-open-uvm.ko.xz"
 ! uvm doctor && said "Turing.*apt install nvidia-open-kernel-dkms linux-headers-$k"
 check "no driver of NVIDIA's: what to install"

@@ -82,6 +82,9 @@ pub(crate) struct Facts {
     /// `uvm-rust`, which changes modules, is installed.
     #[serde(skip)]
     changer: bool,
+    /// Debian's package of NVIDIA's open driver is installed, beside which ours can be installed.
+    #[serde(skip)]
+    debian: bool,
     /// This process is root's, whom the driver tells everything.
     #[serde(skip)]
     admin: bool,
@@ -178,6 +181,7 @@ impl Facts {
             who,
             installed: installed(root),
             changer: root.has("/usr/bin/uvm-rust") || root.has("/usr/local/bin/uvm-rust"),
+            debian: root.has("/var/lib/dkms/nvidia-current-open"),
             admin: host.admin,
         }
     }

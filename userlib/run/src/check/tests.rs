@@ -302,9 +302,16 @@ fn no_gpu_and_no_cuda() {
     machine.is(2, "CUDA", Broken, "not found", "apt install libcuda1");
 }
 
+/// Where DKMS has Debian's open driver.
+const DEBIAN: &str = "var/lib/dkms/nvidia-current-open/550.163.01/x";
+
+/// What the driver says that is not known to be open.
+const CLOSED: &str = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.163.01  Tue\n";
+
 #[test]
 fn nvidias_module() {
     let native = Machine::nvidia("580", Backend::Native);
+    native.file(DEBIAN, "");
     native
         .is(0, "module", Note, "package uvm-rust-dkms", "")
         .is(0, "discard", Works, "one range a call", "");
@@ -313,6 +320,7 @@ fn nvidias_module() {
     native.is(0, "module", Note, "uvm-rust's: sudo uvm-rust enable", "");
 
     let none = Machine::nvidia("550", Backend::None);
+    none.file(DEBIAN, "");
     none.is(1, "discard", Problem, "nobody discards", "uvm-rust-dkms");
     none.file("usr/bin/uvm-rust", "");
     none.is(
@@ -332,13 +340,33 @@ fn nvidias_module() {
     cuda.is(0, "discard", Works, "CUDA 13", "");
 }
 
+/// By NVIDIA's installer or repository, or the closed one beside Debian's open one.
+#[test]
+fn a_driver_that_ours_cannot_stand_beside_is_not_to_be_replaced() {
+    let foreign = Machine::nvidia("foreign", Backend::None);
+    let closed = Machine::nvidia("closed-beside", Backend::None);
+    closed.file("proc/driver/nvidia/version", CLOSED);
+    closed.file(DEBIAN, "").file("usr/bin/uvm-rust", "");
+    for machine in [foreign, closed] {
+        machine.is(
+            1,
+            "discard",
+            Problem,
+            "nobody discards",
+            "driver from 580 on",
+        );
+        for line in machine.lines() {
+            let all = format!("{} {}", line.says, line.fix.as_deref().unwrap_or_default());
+            assert!(!all.contains("uvm-rust-dkms"), "{all}");
+            assert!(!all.contains("uvm-rust enable"), "{all}");
+        }
+    }
+}
+
 #[test]
 fn the_closed_driver_and_the_software_gpu() {
     let closed = Machine::new("closed");
-    closed.file(
-        "proc/driver/nvidia/version",
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.163.01  Tue\n",
-    );
+    closed.file("proc/driver/nvidia/version", CLOSED);
     closed.is(0, "driver", Note, "not known to be with the open", "");
 
     let software = Machine::new("software")
@@ -462,7 +490,7 @@ fn a_page_is_a_page() {
     assert!(says.all(|line| line.chars().count() <= WIDTH), "{page}");
     assert!(page.contains("! discard:     nobody discards"), "{page}");
     assert!(
-        page.contains("\n               -> install the package"),
+        page.contains("\n               -> NVIDIA's driver"),
         "{page}"
     );
 }

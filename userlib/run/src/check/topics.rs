@@ -98,16 +98,27 @@ fn module(facts: &Facts) -> Line {
             line("module", State::Works, says)
         }
         Whose::Nvidia => {
-            let how = match facts.changer {
-                true => "sudo uvm-rust enable",
-                false => "install the package uvm-rust-dkms, then: sudo uvm-rust enable",
-            };
+            let how = ours(facts).map(|how| format!(". For uvm-rust's: {how}"));
             let says = format!(
                 "NVIDIA's own nvidia-uvm, {version}: no counts for uvmtop, no prefetching of \
-                 announced kernels, no SSD tier. For uvm-rust's: {how}"
+                 announced kernels, no SSD tier{}",
+                how.unwrap_or_default()
             );
             line("module", State::Note, says)
         }
+    }
+}
+
+/// How uvm-rust's module comes here. `None`: it does not fit the driver, or its packages do not, which would have apt
+/// replace a driver of another origin by Debian's (docs/install.md).
+fn ours(facts: &Facts) -> Option<&'static str> {
+    let open = facts.driver.as_ref().is_some_and(|driver| driver.open);
+    match (open, facts.changer, facts.debian) {
+        (true, true, _) => Some("sudo uvm-rust enable"),
+        (true, false, true) => {
+            Some("install the package uvm-rust-dkms, then: sudo uvm-rust enable")
+        }
+        _ => None,
     }
 }
 
@@ -225,16 +236,18 @@ fn no_backend(facts: &Facts) -> Line {
             "not known before the device opens",
         );
     }
-    let fix = match facts.module.as_ref().map(|module| module.whose) {
-        // The parameter has a line of its own.
-        Some(Whose::UvmRust) => return line("discard", State::Note, says),
-        _ if facts.changer => "sudo uvm-rust enable",
-        _ => {
-            "install the package uvm-rust-dkms, then: sudo uvm-rust enable; or NVIDIA's driver \
-             from 580 on"
-        }
+    // The parameter has a line of its own.
+    let whose = facts.module.as_ref().map(|module| module.whose);
+    if whose == Some(Whose::UvmRust) {
+        return line("discard", State::Note, says);
+    }
+    let theirs = "NVIDIA's driver from 580 on";
+    let fix = match ours(facts) {
+        Some(how) if facts.changer => how.into(),
+        Some(how) => format!("{how}; or {theirs}"),
+        None => theirs.into(),
     };
-    mend("discard", State::Problem, says, fix)
+    mend("discard", State::Problem, says, &fix)
 }
 
 /// What only our driver has.
