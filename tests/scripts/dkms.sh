@@ -198,14 +198,14 @@ fails 'is 1.63.0, and 1.85 or newer is needed'
 check "an old compiler is refused"
 
 machine
-mkdir -p "$root/usr/bin" && mv "$work/bin/rustc" "$root/usr/bin/" && rustc_is 1.63.0
-build && could && grep -q 'by rustc 1.85.1' "$work/said"
-check "the distribution's is taken before a user's own"
-
-machine
 rm -r "$work/sysroot"
 fails 'has no library source'
 check "and one without its library's source"
+
+machine
+mkdir -p "$root/usr/bin" && mv "$work/bin/rustc" "$root/usr/bin/" && rustc_is 1.63.0
+build && could && grep -q 'by rustc 1.85.1' "$work/said"
+check "the distribution's compiler is taken before a user's own"
 
 machine
 echo CONFIG_CFI_CLANG=y >>"$root/lib/modules/$k/build/include/config/auto.conf"
