@@ -144,11 +144,16 @@ kopts=()
 read -ra more <<<"${QEMU_OPTS:-}"
 qemu_args+=("${more[@]}")
 
+# NVIDIA's driver from 570 on writes beyond an array on its stack when it makes the debug files of two GPUs that reach each
+# other (docs/upstream-bugs.md).
+procfs=
+[ "$gpus" = 1 ] || procfs=uvm_enable_debug_procfs=0
+
 # What the guest needs to know, quoted for its shell.
 {
 	printf 'UVM_KO_UPSTREAM=%q\nUVM_KO_RUST=%q\nVGPU_KO=%q\n' "$upstream" "$rust" "$vgpu"
 	printf 'VGPU_ARGS=%q\n' "vidmem_mb=$vidmem gpus=$gpus personality=$gpu order=$order ${VGPU_SEED:+seed=$VGPU_SEED} ${VGPU_PARAMS:-}"
-	printf 'UVM_ARGS=%q\n' "uvm_enable_builtin_tests=1 ${UVM_PARAMS:-}"
+	printf 'UVM_ARGS=%q\n' "uvm_enable_builtin_tests=1 $procfs ${UVM_PARAMS:-}"
 	printf 'VM_UNLOAD=%q\n' "${VM_UNLOAD:-}"
 	printf 'NOLOAD=%q\nDRIVER=%q\nTOP=%q\nGPU=%q\nGPUS=%q\n' "${NOLOAD:-}" "$driver" "$TOP" "$gpu" "$gpus"
 	printf 'EMULATED=%q\n' "$emulated"
