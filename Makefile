@@ -13,7 +13,7 @@ SHELL := /bin/bash
 #| Options, as variables:
 #|   DRIVER=rust|upstream     which nvidia-uvm.ko the VM loads        (rust)
 #|   VIDMEM=256M              memory of the software GPU              (256M)
-#|   GPUS=1|2                 how many software GPUs                  (1)
+#|   GPUS=1 to 8              how many software GPUs                  (1)
 #|   GPU=turing|volta|ampere|hopper|blackwell  which GPU is emulated  (turing)
 #|   RELEASE=1                NVIDIA's release build, asserts off     (develop)
 #|   KERNEL=debug|stock       with KASAN and lockdep; as Debian has it  (release; of the demo: stock)

@@ -80,12 +80,14 @@
 #define VGPU_FEATURE_TLB	(1ULL << 0)	/* software TLB on: missing invalidates show */
 #define VGPU_FEATURE_POISON	(1ULL << 1)	/* freed memory is filled with a pattern */
 #define VGPU_FEATURE_SIMULATED	(1ULL << 2)	/* reports itself to UVM as simulated */
+#define VGPU_FEATURE_PCIE	(1ULL << 3)	/* GPUs reach each other's memory over PCIe, where an atomic reads, adds and writes */
+#define VGPU_FEATURE_NVLINK	(1ULL << 4)	/* the same over NVLink, where atomics are atomic */
 
 /**
  * struct vgpu_info - what one GPU is and has (VGPU_GET_INFO)
  * @size:          in: sizeof of the caller's structure; out: of the driver's
  * @gpu:           in: which GPU, from 0
- * @gpu_count:     out: how many there are
+ * @gpu_count:     out: how many there are, at most 8
  * @personality:   out: which GPU is emulated, VGPU_PERSONALITY_*
  * @uuid:          out: the UUID under which UVM knows it
  * @name:          out: for people, ends with a zero
@@ -377,7 +379,7 @@ struct vgpu_wait {
  *                    the channel was stopped
  * @channel_errors:   channels stopped by an error of any kind (the log says which)
  * @bad_addresses:    addresses that led nowhere: unmapped for a copy engine, beyond
- *                    vidmem, not memory, peer aperture
+ *                    vidmem, not memory, a peer that is none
  * @semaphore_releases: releases and reductions done
  * @semaphore_blocks: times a channel had to wait for an acquire
  * @membars:          memory barriers that channels executed, flushes included
@@ -410,6 +412,9 @@ struct vgpu_wait {
  * @poisoned_bytes:   bytes filled with the poison pattern
  * @stopped_faulting: of @kernels, those that ended as their channel did while a fault of
  *                    theirs was not served: warps waited for a replay
+ * @peer_bytes:       copied from or to another GPU's memory, by addresses of either kind; not in the
+ *                    counters above
+ * @peer_accesses:    SM accesses to another GPU's memory
  *
  * Counters do not stop or start over, so measure by difference. They are read
  * under the GPU's lock: one reading is consistent.
@@ -461,10 +466,13 @@ struct vgpu_stats {
 	__u64 pma_bytes;
 	__u64 poisoned_bytes;
 	__u64 stopped_faulting;
+	__u64 peer_bytes;
+	__u64 peer_accesses;
 };
 
 #define VGPU_STATS_SIZE_V1	344	/* to @poisoned_bytes */
-#define VGPU_STATS_SIZE_V2	352
+#define VGPU_STATS_SIZE_V2	352	/* to @stopped_faulting */
+#define VGPU_STATS_SIZE_V3	368
 
 /* What to make go wrong: struct vgpu_inject.kind. */
 #define VGPU_INJECT_DROP_INVALIDATES	1	/* ignore the next @count TLB invalidates */
@@ -535,6 +543,7 @@ struct vgpu_inject {
 #define VGPU_APERTURE_NONE	0	/* not mapped; @fault_type says where it ended */
 #define VGPU_APERTURE_VIDMEM	1
 #define VGPU_APERTURE_SYSMEM	2
+#define VGPU_APERTURE_PEER	3	/* another GPU's vidmem */
 
 /* struct vgpu_translate.permissions */
 #define VGPU_MAY_READ		(1U << 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options a3427bcf204c32e1.
+// Of headers and options affe025e7747a2fc.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -104,6 +104,8 @@ pub const VGPU_PERSONALITY_BLACKWELL: u32 = 4;
 pub const VGPU_FEATURE_TLB: u32 = 1;
 pub const VGPU_FEATURE_POISON: u32 = 2;
 pub const VGPU_FEATURE_SIMULATED: u32 = 4;
+pub const VGPU_FEATURE_PCIE: u32 = 8;
+pub const VGPU_FEATURE_NVLINK: u32 = 16;
 pub const VGPU_INFO_SIZE_V1: u32 = 104;
 pub const VGPU_VASPACE_SIZE_V1: u32 = 24;
 pub const VGPU_CHANNEL_SIZE_V1: u32 = 24;
@@ -131,6 +133,7 @@ pub const VGPU_TIMEOUT_NEVER: i32 = -1;
 pub const VGPU_WAIT_SIZE_V1: u32 = 136;
 pub const VGPU_STATS_SIZE_V1: u32 = 344;
 pub const VGPU_STATS_SIZE_V2: u32 = 352;
+pub const VGPU_STATS_SIZE_V3: u32 = 368;
 pub const VGPU_INJECT_DROP_INVALIDATES: u32 = 1;
 pub const VGPU_INJECT_FAULT_BUFFER_FULL: u32 = 2;
 pub const VGPU_INJECT_PMA_FAILURE: u32 = 3;
@@ -148,6 +151,7 @@ pub const VGPU_UVM_CHANNEL: u32 = 2147483648;
 pub const VGPU_APERTURE_NONE: u32 = 0;
 pub const VGPU_APERTURE_VIDMEM: u32 = 1;
 pub const VGPU_APERTURE_SYSMEM: u32 = 2;
+pub const VGPU_APERTURE_PEER: u32 = 3;
 pub const VGPU_MAY_READ: u32 = 1;
 pub const VGPU_MAY_WRITE: u32 = 2;
 pub const VGPU_MAY_ATOMIC: u32 = 4;
@@ -735,7 +739,7 @@ const _: () = {
     ["Offset of field: uvm_rust_flash_reap::queue"]
         [::core::mem::offset_of!(uvm_rust_flash_reap, queue) - 40usize];
 };
-#[doc = " struct vgpu_info - what one GPU is and has (VGPU_GET_INFO)\n @size:          in: sizeof of the caller's structure; out: of the driver's\n @gpu:           in: which GPU, from 0\n @gpu_count:     out: how many there are\n @personality:   out: which GPU is emulated, VGPU_PERSONALITY_*\n @uuid:          out: the UUID under which UVM knows it\n @name:          out: for people, ends with a zero\n @vidmem_bytes:  out: size of its memory\n @reserved_bytes: out: of these, the bytes that UVM cannot have\n @features:      out: how vgpu.ko was loaded, bits VGPU_FEATURE_*\n @utlb_count:    out: number of µTLBs (4 GPCs with several each)\n @utlb_faults:   out: outstanding faults per µTLB where a kernel does not say\n @fault_entries: out: size of the replayable fault buffer, in entries\n @reserved:      0\n\n ENODEV beyond the last GPU, so that counting up finds them all."]
+#[doc = " struct vgpu_info - what one GPU is and has (VGPU_GET_INFO)\n @size:          in: sizeof of the caller's structure; out: of the driver's\n @gpu:           in: which GPU, from 0\n @gpu_count:     out: how many there are, at most 8\n @personality:   out: which GPU is emulated, VGPU_PERSONALITY_*\n @uuid:          out: the UUID under which UVM knows it\n @name:          out: for people, ends with a zero\n @vidmem_bytes:  out: size of its memory\n @reserved_bytes: out: of these, the bytes that UVM cannot have\n @features:      out: how vgpu.ko was loaded, bits VGPU_FEATURE_*\n @utlb_count:    out: number of µTLBs (4 GPCs with several each)\n @utlb_faults:   out: outstanding faults per µTLB where a kernel does not say\n @fault_entries: out: size of the replayable fault buffer, in entries\n @reserved:      0\n\n ENODEV beyond the last GPU, so that counting up finds them all."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -997,7 +1001,7 @@ const _: () = {
     ["Offset of field: vgpu_wait::elapsed_ns"]
         [::core::mem::offset_of!(vgpu_wait, elapsed_ns) - 128usize];
 };
-#[doc = " struct vgpu_stats - everything one GPU did since vgpu.ko was loaded\n (VGPU_GET_STATS)\n @size:             in: sizeof of the caller's structure; out: of the driver's\n @flags:            in: no flag is known yet: 0, else EINVAL\n @gpu:              in: which GPU, from 0\n @reserved:         must be 0, else EINVAL\n @ce_copies:        copy engine launches that copied\n @ce_memsets:       copy engine launches that filled\n @memset_bytes:     bytes that such launches filled\n @h2d_bytes:        copied from system memory to vidmem, both by physical address\n @d2h_bytes:        copied from vidmem to system memory, by physical address\n @d2d_bytes:        copied within vidmem, by physical address\n @h2h_bytes:        copied within system memory, by physical address\n @virtual_bytes:    copied with a virtual address on either side (page table\n                    entries, NVIDIA's tests)\n @pushes:           pushbuffer segments that channels executed\n @methods:          methods in these segments that were executed\n @unknown_methods:  methods, or operations of known ones, that are not emulated;\n                    the channel was stopped\n @channel_errors:   channels stopped by an error of any kind (the log says which)\n @bad_addresses:    addresses that led nowhere: unmapped for a copy engine, beyond\n                    vidmem, not memory, peer aperture\n @semaphore_releases: releases and reductions done\n @semaphore_blocks: times a channel had to wait for an acquire\n @membars:          memory barriers that channels executed, flushes included\n @tlb_invalidates_all: invalidates of a whole address space or of all\n @tlb_invalidates_targeted: invalidates of an address range\n @tlb_invalidates_dropped: invalidates ignored on request (drop_invalidates)\n @tlb_hits:         translations of SM accesses taken from the TLB\n @walks:            page table walks, for SM accesses that the TLB did not have\n @walk_misses:      of these, that ended without a translation\n @faults:           fault buffer entries written\n @fault_duplicates: of these, for a page that already had one since the last\n                    replay\n @faults_held:      times an access found the fault buffer full, or its µTLB at\n                    its limit, and was held back\n @replays_start:    replays, without waiting for acknowledgement\n @replays_ack:      replays that asked for an acknowledgement\n @cancels_targeted: 0: not emulated, an error\n @cancels_global:   cancels of all faults\n @cancels_va:       cancels of one address\n @interrupts:       calls of UVM's top half\n @access_notifications: access counter entries written\n @access_clears:    commands that cleared access counters\n @local_accesses:   SM accesses to vidmem\n @remote_accesses:  SM accesses to system memory\n @kernels:          kernels that ended, in whichever way\n @pma_allocs:       2 MiB and smaller pages given to UVM\n @pma_frees:        pages that UVM gave back\n @pma_failures:     allocations of UVM's that were refused\n @pma_bytes:        bytes UVM holds now\n @poisoned_bytes:   bytes filled with the poison pattern\n @stopped_faulting: of @kernels, those that ended as their channel did while a fault of\n                    theirs was not served: warps waited for a replay\n\n Counters do not stop or start over, so measure by difference. They are read\n under the GPU's lock: one reading is consistent."]
+#[doc = " struct vgpu_stats - everything one GPU did since vgpu.ko was loaded\n (VGPU_GET_STATS)\n @size:             in: sizeof of the caller's structure; out: of the driver's\n @flags:            in: no flag is known yet: 0, else EINVAL\n @gpu:              in: which GPU, from 0\n @reserved:         must be 0, else EINVAL\n @ce_copies:        copy engine launches that copied\n @ce_memsets:       copy engine launches that filled\n @memset_bytes:     bytes that such launches filled\n @h2d_bytes:        copied from system memory to vidmem, both by physical address\n @d2h_bytes:        copied from vidmem to system memory, by physical address\n @d2d_bytes:        copied within vidmem, by physical address\n @h2h_bytes:        copied within system memory, by physical address\n @virtual_bytes:    copied with a virtual address on either side (page table\n                    entries, NVIDIA's tests)\n @pushes:           pushbuffer segments that channels executed\n @methods:          methods in these segments that were executed\n @unknown_methods:  methods, or operations of known ones, that are not emulated;\n                    the channel was stopped\n @channel_errors:   channels stopped by an error of any kind (the log says which)\n @bad_addresses:    addresses that led nowhere: unmapped for a copy engine, beyond\n                    vidmem, not memory, a peer that is none\n @semaphore_releases: releases and reductions done\n @semaphore_blocks: times a channel had to wait for an acquire\n @membars:          memory barriers that channels executed, flushes included\n @tlb_invalidates_all: invalidates of a whole address space or of all\n @tlb_invalidates_targeted: invalidates of an address range\n @tlb_invalidates_dropped: invalidates ignored on request (drop_invalidates)\n @tlb_hits:         translations of SM accesses taken from the TLB\n @walks:            page table walks, for SM accesses that the TLB did not have\n @walk_misses:      of these, that ended without a translation\n @faults:           fault buffer entries written\n @fault_duplicates: of these, for a page that already had one since the last\n                    replay\n @faults_held:      times an access found the fault buffer full, or its µTLB at\n                    its limit, and was held back\n @replays_start:    replays, without waiting for acknowledgement\n @replays_ack:      replays that asked for an acknowledgement\n @cancels_targeted: 0: not emulated, an error\n @cancels_global:   cancels of all faults\n @cancels_va:       cancels of one address\n @interrupts:       calls of UVM's top half\n @access_notifications: access counter entries written\n @access_clears:    commands that cleared access counters\n @local_accesses:   SM accesses to vidmem\n @remote_accesses:  SM accesses to system memory\n @kernels:          kernels that ended, in whichever way\n @pma_allocs:       2 MiB and smaller pages given to UVM\n @pma_frees:        pages that UVM gave back\n @pma_failures:     allocations of UVM's that were refused\n @pma_bytes:        bytes UVM holds now\n @poisoned_bytes:   bytes filled with the poison pattern\n @stopped_faulting: of @kernels, those that ended as their channel did while a fault of\n                    theirs was not served: warps waited for a replay\n @peer_bytes:       copied from or to another GPU's memory, by addresses of either kind; not in the\n                    counters above\n @peer_accesses:    SM accesses to another GPU's memory\n\n Counters do not stop or start over, so measure by difference. They are read\n under the GPU's lock: one reading is consistent."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "bytemuck", derive(bytemuck::Pod, bytemuck::Zeroable))]
@@ -1048,10 +1052,12 @@ pub struct vgpu_stats {
     pub pma_bytes: __u64,
     pub poisoned_bytes: __u64,
     pub stopped_faulting: __u64,
+    pub peer_bytes: __u64,
+    pub peer_accesses: __u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of vgpu_stats"][::core::mem::size_of::<vgpu_stats>() - 352usize];
+    ["Size of vgpu_stats"][::core::mem::size_of::<vgpu_stats>() - 368usize];
     ["Alignment of vgpu_stats"][::core::mem::align_of::<vgpu_stats>() - 8usize];
     ["Offset of field: vgpu_stats::size"][::core::mem::offset_of!(vgpu_stats, size) - 0usize];
     ["Offset of field: vgpu_stats::flags"][::core::mem::offset_of!(vgpu_stats, flags) - 4usize];
@@ -1139,6 +1145,10 @@ const _: () = {
         [::core::mem::offset_of!(vgpu_stats, poisoned_bytes) - 336usize];
     ["Offset of field: vgpu_stats::stopped_faulting"]
         [::core::mem::offset_of!(vgpu_stats, stopped_faulting) - 344usize];
+    ["Offset of field: vgpu_stats::peer_bytes"]
+        [::core::mem::offset_of!(vgpu_stats, peer_bytes) - 352usize];
+    ["Offset of field: vgpu_stats::peer_accesses"]
+        [::core::mem::offset_of!(vgpu_stats, peer_accesses) - 360usize];
 };
 #[doc = " struct vgpu_inject - make something go wrong (VGPU_INJECT)\n @size:   in: sizeof of the caller's structure\n @flags:  in: 0 or, for the evictions, VGPU_INJECT_KEEP\n @gpu:    in: which GPU, from 0\n @kind:   in: what goes wrong, VGPU_INJECT_*\n @count:  in: see the kinds; for EVICT_PAGES 1 to VGPU_MAX_EVICT_PAGES, for SUSPEND\n          1 to VGPU_MAX_SUSPEND_MS; for COPY 1, or 0 only to look\n @skip:   in: PMA_FAILURE only, else 0\n @begin:  in: EVICT_PAGES and EVICT_RANGE: first byte of vidmem, a multiple of\n          2 MiB; COPY with @count 1: an address, a multiple of 4; else 0\n @end:    in: the byte after the last one; 0 is the end of vidmem\n @handle: in: CHANNEL_ERROR: an h_channel of any client, or VGPU_UVM_CHANNEL | n\n          for UVM's own channel n; COPY: an h_channel of any client; else 0\n @status: out: evictions: UVM's NV_STATUS, 0 when all was given; SUSPEND: what it\n          said when it was suspended, or, if that was 0, resumed; COPY: faults of the\n          channel's copies so far\n @bytes:  out: evictions: bytes that UVM gave up; COPY: copies that the channel has made\n\n Needs CAP_SYS_ADMIN (EPERM), as it is felt by every user of the GPU.\n A full fault buffer or dropped invalidates end when their count is used up.\n EAGAIN: an eviction, while UVM has no GPU registered; SUSPEND, while it is not\n loaded. An eviction that UVM refuses returns 0 with @status set.\n COPY begins an access and returns. The access is a write to a 32 bit word, and a fault of it is not\n replayed: the channel's copies stand still until UVM clears its faulted bit. EINVAL: on GPUs other than\n Turing's, which clear it in another way. EBUSY: the channel's last copy is not over. ENOTCONN,\n EPIPE: as of VGPU_SUBMIT.\n SUSPEND does what RM does when the system sleeps: users' channels are preempted,\n UVM is suspended, and both go on after @count ms. Returns then. Memory keeps its\n contents and the GPU its state."]
 #[repr(C)]

@@ -43,9 +43,15 @@ impl Module {
 
     /// Loads the module, with its parameters; fails if it is loaded.
     pub fn load(&self) -> Result<(), Failure> {
+        self.load_with(&[])
+    }
+
+    /// Loads it with more parameters, which count for more than its own.
+    pub fn load_with(&self, more: &[&str]) -> Result<(), Failure> {
         run(Command::new("insmod")
             .arg(&self.file)
-            .args(&self.parameters))
+            .args(&self.parameters)
+            .args(more))
     }
 
     /// Unloads the module; fails while somebody uses it.

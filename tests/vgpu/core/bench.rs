@@ -82,7 +82,7 @@ pub(crate) fn spare_tables(chip: &Personality) -> Tables {
     tables(chip, 2)
 }
 
-fn config(order: Order, chip: &'static Personality) -> Config {
+pub(crate) fn config(order: Order, chip: &'static Personality) -> Config {
     Config {
         index: 0,
         chip,
@@ -90,7 +90,6 @@ fn config(order: Order, chip: &'static Personality) -> Config {
         fault_entries: 64,
         tlb: true,
         drop_invalidates: false,
-        // Page tables want zeros.
         poison: false,
         zero: false,
         order,
@@ -99,8 +98,18 @@ fn config(order: Order, chip: &'static Personality) -> Config {
 
 impl Bench {
     pub(crate) fn new(order: Order, chip: &'static Personality) -> Self {
-        let config = config(order, chip);
-        let mut gpu = Gpu::new(Fake::new(config.vidmem_bytes, 1 << 20), config).unwrap();
+        Self::beside(None, config(order, chip))
+    }
+
+    /// One with the system memory of another one's machine, if there is one.
+    pub(crate) fn beside(other: Option<&Fake>, config: Config) -> Self {
+        let (chip, bytes) = (config.chip, config.vidmem_bytes);
+        let machine = other.map_or_else(|| Fake::new(bytes, 1 << 20), |o| o.beside(bytes));
+        let mut gpu = Gpu::new(machine, config).unwrap();
+        // Page tables want zeros, whatever else is there.
+        let place = Loc::vidmem(TABLES[0]);
+        let zeros = FREE - TABLES[0];
+        gpu.machine().fill(place, zeros, &[0], 0).unwrap();
         let own_space = gpu.create_space().unwrap();
         let (va, buffer) = gpu.alloc_buffer(own_space, 0x10000, 0).unwrap();
         let places = (0..2)

@@ -18,6 +18,7 @@ use super::gpu::Hw;
 use super::late::Who;
 use super::machine::Loc;
 use super::machine::Machine;
+use super::machine::PeerId;
 use super::machine::Space;
 use super::personality::Personality;
 
@@ -53,7 +54,7 @@ const UNSIGNED_INCREMENT: u32 = (1 << 5) | (1 << 4) | 6;
 mod known {
     use super::mask32;
 
-    /// The target. The rest are for compressed kinds and peers.
+    /// The target. The rest are for compressed kinds, and for peers where there are such targets.
     pub(super) const PHYS_MODE: u32 = mask32(1, 0);
     pub(super) const COMPONENTS: u32 = (COMPONENT * 0x1111) | mask32(17, 16) | COUNTS;
     /// Whence each of the four components comes.
@@ -110,8 +111,12 @@ impl CopyEngine {
             method::SET_SEMAPHORE_A => (&mut self.semaphore.0, chip.ce_upper()),
             method::SET_SEMAPHORE_B => (&mut self.semaphore.1, u32::MAX),
             method::SET_SEMAPHORE_PAYLOAD => (&mut self.payload, u32::MAX),
-            method::SET_SRC_PHYS_MODE => (&mut self.source_mode, known::PHYS_MODE),
-            method::SET_DST_PHYS_MODE => (&mut self.target_mode, known::PHYS_MODE),
+            method::SET_SRC_PHYS_MODE => {
+                (&mut self.source_mode, known::PHYS_MODE | chip.peer_targets)
+            }
+            method::SET_DST_PHYS_MODE => {
+                (&mut self.target_mode, known::PHYS_MODE | chip.peer_targets)
+            }
             method::OFFSET_IN_UPPER => (&mut self.from.0, chip.ce_upper()),
             method::OFFSET_IN_LOWER => (&mut self.from.1, u32::MAX),
             method::OFFSET_OUT_UPPER => (&mut self.to.0, chip.ce_upper()),
@@ -157,7 +162,12 @@ impl CopyEngine {
 /// Bytes, and how many of them count.
 type Pattern = ([u8; 16], usize);
 
-fn side(physical: bool, mode: u32, (high, low): (u32, u32)) -> Result<Side, Trouble> {
+fn side(
+    chip: &Personality,
+    physical: bool,
+    mode: u32,
+    (high, low): (u32, u32),
+) -> Result<Side, Trouble> {
     let address = join(high, low);
     if !physical {
         return Ok(Side::Virtual(address));
@@ -165,6 +175,7 @@ fn side(physical: bool, mode: u32, (high, low): (u32, u32)) -> Result<Side, Trou
     Ok(Side::Physical(match field32(mode, 1, 0) {
         0 => Loc::vidmem(address),
         1 | 2 => Loc::sysmem(address),
+        _ if chip.peer_targets != 0 => Loc::peer(PeerId::of(field32(mode, 8, 6).into()), address),
         _ => return Err(Trouble::NotEmulated("peer memory")),
     }))
 }
@@ -209,7 +220,7 @@ impl Channel {
             if !bit32(launch, 7) || !bit32(launch, 8) {
                 return Err(Trouble::NotEmulated("block-linear layout"));
             }
-            let to = side(bit32(launch, 13), self.ce.target_mode, self.ce.to)?;
+            let to = side(hw.chip, bit32(launch, 13), self.ce.target_mode, self.ce.to)?;
             if bit32(launch, SCRUB) {
                 let pattern = self.ce.scrub_pattern();
                 self.fill(hw, to, pattern, u64::from(self.ce.length))?;
@@ -218,7 +229,12 @@ impl Channel {
                 let total = u64::from(self.ce.length) * pattern.1 as u64;
                 self.fill(hw, to, pattern, total)?;
             } else {
-                let from = side(bit32(launch, 12), self.ce.source_mode, self.ce.from)?;
+                let from = side(
+                    hw.chip,
+                    bit32(launch, 12),
+                    self.ce.source_mode,
+                    self.ce.from,
+                )?;
                 self.copy(hw, from, to)?;
             }
         }
@@ -296,10 +312,12 @@ impl Channel {
     fn copy<M: Machine>(&mut self, hw: &mut Hw<M>, from: Side, to: Side) -> Result<(), Trouble> {
         let total = u64::from(self.ce.length);
         let mut done = 0;
+        let mut among_peers = false;
         while done < total {
             let (source, m) = self.reach(hw, from, done, false, "copy source")?;
             let (target, n) = self.reach(hw, to, done, true, "copy target")?;
             let n = n.min(m).min(total - done);
+            among_peers |= source.of_peer().or(target.of_peer()).is_some();
             hw.settle(Who::Channel(self.id), source, n);
             hw.settle(Who::Channel(self.id), target, n);
             hw.mark_dirty(target, n);
@@ -320,6 +338,7 @@ impl Channel {
         }
         hw.stats.ce_copies += 1;
         let counter = match (from.physical(), to.physical()) {
+            _ if among_peers => &mut hw.stats.peer_bytes,
             (Some(f), Some(t)) => match (f.space, t.space) {
                 (Space::Vidmem, Space::Vidmem) => &mut hw.stats.d2d_bytes,
                 (Space::Vidmem, _) => &mut hw.stats.d2h_bytes,

@@ -12,13 +12,16 @@ use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::string::String;
 use std::string::ToString;
+use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
 use crate::emu::Loc;
 use crate::emu::Machine;
+use crate::emu::PeerId;
 use crate::emu::Slot;
 use crate::emu::Space;
+use crate::emu::MAX_PEERS;
 use crate::mem::OutOfMemory;
 
 /// System memory starts here; nothing is below.
@@ -32,12 +35,36 @@ fn words(bytes: u64) -> Vec<AtomicU64> {
     unsafe { Box::from_raw(Box::into_raw(zeros) as *mut [AtomicU64]) }.into_vec()
 }
 
+/// An array that machines share. Its slice stands beside it: how fast it is found is measured (`examples/cost.rs`).
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    slice: &'static [AtomicU64],
+    _keep: Arc<Vec<AtomicU64>>,
+}
+
+impl Memory {
+    fn new(bytes: u64) -> Self {
+        let keep = Arc::new(words(bytes));
+        Self {
+            // SAFETY: the array never changes, and is kept as long as this. `words` gives the slice out for no longer.
+            slice: unsafe { core::slice::from_raw_parts(keep.as_ptr(), keep.len()) },
+            _keep: keep,
+        }
+    }
+
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU64] {
+        self.slice
+    }
+}
+
 /// A machine for tests: each memory is an array of 64 bit words.
 #[derive(Debug)]
 pub(crate) struct Fake {
-    vidmem: Vec<AtomicU64>,
-    sysmem: Vec<AtomicU64>,
-    buffers: Vec<Option<Vec<AtomicU64>>>,
+    vidmem: Memory,
+    sysmem: Memory,
+    /// By slots; those of peers come first.
+    buffers: Vec<Option<Memory>>,
     now: Cell<u64>,
     /// What the emulator would have written to the kernel's log.
     pub(crate) log: RefCell<Vec<String>>,
@@ -48,18 +75,36 @@ pub(crate) struct Fake {
 impl Fake {
     pub(crate) fn new(vidmem: u64, sysmem: u64) -> Self {
         Self {
-            vidmem: words(vidmem),
-            sysmem: words(sysmem),
-            buffers: Vec::new(),
+            vidmem: Memory::new(vidmem),
+            sysmem: Memory::new(sysmem),
+            buffers: vec![None; MAX_PEERS],
             now: Cell::new(0),
             log: RefCell::new(Vec::new()),
             allocations: usize::MAX,
         }
     }
 
+    /// A machine with the same system memory, and vidmem of its own.
+    pub(crate) fn beside(&self, vidmem: u64) -> Self {
+        Self {
+            sysmem: self.sysmem.clone(),
+            ..Self::new(vidmem, 0)
+        }
+    }
+
+    /// The GPU's memory, for its peers.
+    pub(crate) fn vidmem(&self) -> Memory {
+        self.vidmem.clone()
+    }
+
+    /// Lets `id` name the memory of another machine's GPU, or nothing.
+    pub(crate) fn set_peer(&mut self, id: PeerId, vidmem: Option<Memory>) {
+        self.buffers[id.number()] = vidmem;
+    }
+
     /// Buffers allocated and not freed.
     pub(crate) fn live(&self) -> usize {
-        self.buffers.iter().flatten().count()
+        self.buffers.iter().skip(MAX_PEERS).flatten().count()
     }
 
     /// Moves the clock on by so many nanoseconds.
@@ -69,11 +114,11 @@ impl Fake {
 
     fn find(&self, at: Loc) -> Option<(&[AtomicU64], u64)> {
         let (memory, offset) = match at.space {
-            Space::Vidmem => (&self.vidmem, at.at),
-            Space::Sysmem => (&self.sysmem, at.at.checked_sub(SYSMEM)?),
-            Space::Buffer(slot) => (self.buffers.get(slot.0 as usize)?.as_ref()?, at.at),
+            Space::Vidmem => (self.vidmem.words(), at.at),
+            Space::Sysmem => (self.sysmem.words(), at.at.checked_sub(SYSMEM)?),
+            Space::Buffer(slot) => (self.buffers.get(slot.0 as usize)?.as_ref()?.words(), at.at),
         };
-        (offset < memory.len() as u64 * 8).then_some((memory.as_slice(), offset))
+        (offset < memory.len() as u64 * 8).then_some((memory, offset))
     }
 
     /// `n` elements at an address.
@@ -87,7 +132,7 @@ impl Fake {
         }
         let (memory, offset) = self.find(at)?;
         let size = size_of::<T>() as u64;
-        if offset % size != 0 || n as u64 * size > self.extent(at) {
+        if offset % size != 0 || n as u64 * size > left(at, memory, offset) {
             return None;
         }
         // SAFETY: within the array and aligned, by the checks above; an atomic
@@ -107,10 +152,18 @@ impl Fake {
     }
 }
 
+/// How many bytes are contiguous from an address on, which is within `memory`.
+fn left(at: Loc, memory: &[AtomicU64], offset: u64) -> u64 {
+    match at.space {
+        Space::Sysmem => PAGE - at.at % PAGE,
+        _ => memory.len() as u64 * 8 - offset,
+    }
+}
+
 impl Machine for Fake {
     fn alloc(&mut self, bytes: u64) -> Result<Slot, OutOfMemory> {
         self.allocations = self.allocations.checked_sub(1).ok_or(OutOfMemory)?;
-        self.buffers.push(Some(words(bytes)));
+        self.buffers.push(Some(Memory::new(bytes)));
         Ok(Slot(self.buffers.len() as u32 - 1))
     }
 
@@ -122,11 +175,8 @@ impl Machine for Fake {
     }
 
     fn extent(&self, at: Loc) -> u64 {
-        match (self.find(at), at.space) {
-            (None, _) => 0,
-            (Some(_), Space::Sysmem) => PAGE - at.at % PAGE,
-            (Some((memory, offset)), _) => memory.len() as u64 * 8 - offset,
-        }
+        self.find(at)
+            .map_or(0, |(memory, offset)| left(at, memory, offset))
     }
 
     fn bytes(&self, at: Loc, n: usize) -> Option<&[AtomicU8]> {
@@ -257,11 +307,15 @@ impl Tables {
     /// Makes the page table entry for a page, and the tables above it.
     pub(crate) fn map(&mut self, m: &Fake, va: u64, size: Size, to: Loc, flags: u64) {
         let entry = self.entry(m, va, size);
-        let aperture = if to.space == Space::Vidmem { 0 } else { 2 };
+        let (aperture, peer) = match to.space {
+            Space::Vidmem => (0, 0),
+            Space::Sysmem => (2, 0),
+            Space::Buffer(slot) => (1, slot.0.into()),
+        };
         let rest = match self.is_version_3 {
             // The flags are a bit lower, and the kind is that of ordinary memory.
-            true => to.at >> 12 << 12 | 6 << 8 | flags >> 1,
-            false => to.at >> 12 << 8 | flags,
+            true => peer << 61 | to.at >> 12 << 12 | 6 << 8 | flags >> 1,
+            false => peer << 33 | to.at >> 12 << 8 | flags,
         };
         m.set(entry, rest | aperture << 1 | VALID);
     }

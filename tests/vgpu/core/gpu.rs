@@ -12,11 +12,14 @@ use super::late::Late;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
+use super::machine::MAX_PEERS;
 use super::order::Order;
 use super::order::Schedule;
+use super::peer::Peers;
 use super::personality::Personality;
 use super::pma::Pma;
 use super::pma::CHUNK;
+use super::pma::GRANULE;
 use super::sm::Budget;
 use super::sm::Ring;
 use super::sm::UserChannel;
@@ -77,8 +80,16 @@ pub mod reg {
     pub const CHANNEL_NOTIFIER: u64 = crate::emu::channel::NOTIFIER;
 }
 
+/// GPUs at most: each is a peer of all others.
+pub const MAX_GPUS: usize = MAX_PEERS;
 /// Vidmem at its start that RM keeps.
 pub(super) const RESERVED: u64 = CHUNK;
+/// Bits of a handle below the GPU's number, which is counted from 1. The C side knows it too.
+const HANDLE_BITS: u32 = 27;
+/// What of a channel's handle makes its instance pointer.
+pub(super) const HANDLE_MASK: u32 = (1 << HANDLE_BITS) - 1;
+/// Most vidmem: what RM keeps has a bit for each granule of it (`peer.rs`).
+const MAX_VIDMEM: u64 = RESERVED * 8 * GRANULE;
 /// Outstanding faults per µTLB where a kernel does not say.
 pub(super) const UTLB_FAULTS: u32 = 56;
 /// How much one turn executes, to bound the time the lock is held.
@@ -120,11 +131,11 @@ impl From<OutOfMemory> for Error {
 /// How a GPU is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// For messages and handles, from 0 to 6.
+    /// For messages and handles, from 0 to 7.
     pub index: u32,
     /// Which real GPU is emulated.
     pub chip: &'static Personality,
-    /// Size of its memory, a multiple of 2 MiB and at least 8 MiB.
+    /// Size of its memory, a multiple of 2 MiB, from 8 MiB to 1 TiB.
     pub vidmem_bytes: u64,
     /// Entries of the fault buffer, 4 to 65536.
     pub fault_entries: u32,
@@ -185,6 +196,7 @@ pub(super) struct Hw<M> {
     pub(super) index: u32,
     pub(super) chip: &'static Personality,
     pub(super) registers: Slot,
+    pub(super) peers: Peers,
     pub(super) spaces: TryVec<AddressSpace>,
     pub(super) users: TryVec<UserChannel>,
     pub(super) gpc_tlb: Tlb,
@@ -247,6 +259,7 @@ impl<M: Machine> Hw<M> {
             index: config.index,
             chip: config.chip,
             registers,
+            peers: Peers::default(),
             spaces: TryVec::new(),
             users: TryVec::new(),
             gpc_tlb: Tlb::new()?,
@@ -272,7 +285,8 @@ impl<M: Machine> Gpu<M> {
         if config.vidmem_bytes % CHUNK != 0
             || config.vidmem_bytes < 4 * CHUNK
             || !(4..=1 << 16).contains(&config.fault_entries)
-            || config.index > 6
+            || config.index as usize >= MAX_GPUS
+            || config.vidmem_bytes > MAX_VIDMEM
         {
             return Err(Error::Invalid);
         }

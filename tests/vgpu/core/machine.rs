@@ -15,15 +15,65 @@ use crate::mem::OutOfMemory;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub u32);
 
-/// Which memory an address is of.
+/// Peers that a GPU has at most: as many as its page tables have numbers for.
+pub const MAX_PEERS: usize = 8;
+
+/// By what number a GPU knows another one whose memory it reaches: from 0 to 7, and its own choice. That one knows it by
+/// another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerId(u32);
+
+impl PeerId {
+    /// The peer of a field of three bits; more of them do not count.
+    #[inline(always)]
+    pub const fn of(field: u64) -> Self {
+        Self((field & (MAX_PEERS as u64 - 1)) as u32)
+    }
+
+    /// The slot in which a machine has its vidmem.
+    pub const fn slot(self) -> Slot {
+        Slot(self.0)
+    }
+
+    /// The number, below [`MAX_PEERS`].
+    #[inline(always)]
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which memory an address is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// The GPU's own; offset from its start.
     Vidmem,
     /// The host's; DMA address.
     Sysmem,
-    /// A buffer of vgpu's; offset from its start.
+    /// A buffer of vgpu's, or in the first [`MAX_PEERS`] slots a peer's vidmem; offset from its start. The two are one kind, as
+    /// one more would have each access ask.
     Buffer(Slot),
+}
+
+impl Space {
+    /// The peer whose vidmem it is.
+    #[inline(always)]
+    fn peer(self) -> Option<PeerId> {
+        match self {
+            Self::Buffer(Slot(n)) if n < MAX_PEERS as u32 => Some(PeerId(n)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, self.peer()) {
+            (_, Some(id)) => write!(f, "Peer({})", id.0),
+            (Self::Vidmem, _) => f.write_str("Vidmem"),
+            (Self::Sysmem, _) => f.write_str("Sysmem"),
+            (Self::Buffer(slot), _) => write!(f, "Buffer({})", slot.0),
+        }
+    }
 }
 
 /// An address in some memory.
@@ -60,6 +110,20 @@ impl Loc {
         }
     }
 
+    /// An address in a peer's vidmem.
+    pub const fn peer(id: PeerId, at: u64) -> Self {
+        Self {
+            space: Space::Buffer(id.slot()),
+            at,
+        }
+    }
+
+    /// The peer in whose vidmem it is.
+    #[inline(always)]
+    pub(super) fn of_peer(self) -> Option<PeerId> {
+        self.space.peer()
+    }
+
     /// The address `n` bytes on. It may lie outside of memory: access finds out.
     pub const fn plus(self, n: u64) -> Self {
         Self {
@@ -74,7 +138,10 @@ impl fmt::Display for Loc {
         match self.space {
             Space::Vidmem => write!(f, "vidmem {:#x}", self.at),
             Space::Sysmem => write!(f, "sysmem {:#x}", self.at),
-            Space::Buffer(s) => write!(f, "buffer {} + {:#x}", s.0, self.at),
+            Space::Buffer(s) => match self.of_peer() {
+                Some(id) => write!(f, "peer {} {:#x}", id.number(), self.at),
+                None => write!(f, "buffer {} + {:#x}", s.0, self.at),
+            },
         }
     }
 }
@@ -89,7 +156,7 @@ pub struct BadAddress(pub Loc);
 /// atomics only. The views are `None` where an address is not aligned to their
 /// element or not all of the range is contiguous memory.
 pub trait Machine {
-    /// Allocates a zeroed buffer of `bytes` bytes, page-aligned.
+    /// Allocates a zeroed buffer of `bytes` bytes, page-aligned, in a slot that is not for a peer.
     fn alloc(&mut self, bytes: u64) -> Result<Slot, OutOfMemory>;
 
     /// Frees a buffer. Its slot may be used for another one from now on.

@@ -32,6 +32,10 @@ pub struct Personality {
     pub compute_class: u32,
     /// The number of it in `include/uapi/vgpu.h`.
     pub uapi: u32,
+    /// Generation of its NVLinks; 0 if it has none.
+    pub nvlink: u32,
+    /// What one link carries in a direction, in MB/s, without what its protocol takes.
+    pub nvlink_mbps: u32,
     /// Most TPCs that a GPC has, from which UVM knows how many µTLBs there are.
     pub tpcs_per_gpc: u32,
     /// The version of page tables, which has the addresses of copy engines and SMs as well.
@@ -50,6 +54,8 @@ pub struct Personality {
     pub(super) has_scrub: bool,
     /// Bits of LAUNCH_DMA that are known beside those that are everywhere.
     pub(super) launch_bits: u32,
+    /// The bits of a copy engine's word for a physical target that number a peer, if it may be one.
+    pub(super) peer_targets: u32,
     /// MMU engine of the graphics engine's first sub-context.
     pub(super) graphics_engine: u32,
     /// Where a cancel names the engine, in the first word of a memory operation.
@@ -88,6 +94,8 @@ impl Personality {
         ce_class: 0xc5b5,
         compute_class: 0xc5c0,
         uapi: 0,
+        nvlink: 2,
+        nvlink_mbps: 25_781,
         tpcs_per_gpc: 4,
         mmu: Mmu::V2,
         host_va_bits: 40,
@@ -96,6 +104,7 @@ impl Personality {
         has_segments: false,
         has_scrub: false,
         launch_bits: 0,
+        peer_targets: 0,
         graphics_engine: 64,
         cancel_engine: mask32(6, 0),
         // Two TPCs share a µTLB.
@@ -131,6 +140,9 @@ impl Personality {
         ce_class: 0xc6b5,
         compute_class: 0xc6c0,
         uapi: 2,
+        nvlink: 3,
+        nvlink_mbps: 25_000,
+        peer_targets: mask32(8, 6),
         clients: [0, 1, 2, 3],
         copy_engine: None,
         invalidate_scopes: true,
@@ -146,6 +158,8 @@ impl Personality {
         ce_class: 0xc8b5,
         compute_class: 0xcbc0,
         uapi: 3,
+        nvlink: 4,
+        nvlink_mbps: 26_562,
         tpcs_per_gpc: 9,
         mmu: Mmu::V3,
         host_va_bits: 57,
@@ -156,6 +170,7 @@ impl Personality {
         has_scrub: true,
         // Scrubbing, and that there is no compression after the L2, where there never is any.
         launch_bits: mask32(23, 23) | mask32(26, 26),
+        peer_targets: mask32(8, 6),
         graphics_engine: 384,
         cancel_engine: mask32(8, 0),
         // Of eighteen, whose numbers are not in one piece: T1_0, T1_7, T1_8 and T1_17.
@@ -173,6 +188,8 @@ impl Personality {
         ce_class: 0xcab5,
         compute_class: 0xcec0,
         uapi: 4,
+        nvlink: 0,
+        nvlink_mbps: 0,
         tpcs_per_gpc: 10,
         // Of twenty: T1_0, T1_7, T1_8 and T1_19.
         clients: [0, 7, 0x21, 0x38],

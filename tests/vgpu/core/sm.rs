@@ -7,29 +7,22 @@
 //! warp with it. Warps that can go on are in a queue; a replay puts all others
 //! back into it.
 
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering;
-
-use super::counters::Remote;
 use super::fault::Access;
 use super::fault::Fault;
 use super::fault::Put;
 use super::gpu::Hw;
 use super::kernel::Kind;
-use super::kernel::Outcome;
 use super::kernel::Plan;
 use super::kernel::State;
-use super::late::Who;
-use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
-use super::machine::Space;
 use super::space::SpaceId;
 use super::walk::FaultType;
 use super::walk::Miss;
 use super::walk::Page;
 use super::walk::Pdb;
 
+mod access;
 mod launch;
 mod user;
 
@@ -384,104 +377,6 @@ impl<M: Machine> Hw<M> {
         found
     }
 
-    /// Makes one access, all within a page.
-    fn access(
-        &mut self,
-        by: &By,
-        plan: &Plan,
-        number: u64,
-        va: u64,
-        at: Loc,
-        outcome: &mut Outcome,
-    ) -> Result<(), BadAddress> {
-        outcome.accesses += 1;
-        if plan.kind == Kind::Prefetch {
-            return Ok(());
-        }
-        if at.space == Space::Sysmem {
-            self.stats.remote_accesses += 1;
-            let remote = Remote {
-                instance: by.instance,
-                va,
-                physical: at.at,
-            };
-            if self.counters.count(&self.m, self.chip, &remote, 1)? {
-                self.stats.access_notifications += 1;
-            }
-        } else {
-            self.stats.local_accesses += 1;
-        }
-        if matches!(plan.kind, Kind::Write | Kind::AtomicAdd) {
-            self.mark_dirty(at, u64::from(plan.width));
-        }
-        let value = plan.first_value(number);
-        if self.late.is_some() {
-            self.settle(Who::User(by.instance), at, u64::from(plan.width));
-            if plan.kind == Kind::Write {
-                return self.write_late(by, plan, value, va, at);
-            }
-        }
-        if plan.width == 4 {
-            return access32(&self.m, plan.kind, at, va, value as u32, outcome);
-        }
-        let words = self
-            .m
-            .words(at, plan.width as usize / 8)
-            .ok_or(BadAddress(at))?;
-        access64(words, plan, va, value, outcome);
-        Ok(())
-    }
-
-    /// Makes a write, of which the end may be held back.
-    #[cold]
-    #[inline(never)]
-    fn write_late(
-        &mut self,
-        by: &By,
-        plan: &Plan,
-        value: u64,
-        va: u64,
-        at: Loc,
-    ) -> Result<(), BadAddress> {
-        let width = u64::from(plan.width);
-        let held = self.bytes_held(width);
-        let element = |i: u64| value.wrapping_add(plan.value_stride.wrapping_mul(i));
-        let put = |m: &M, to: Loc, value: u64| match width {
-            4 => m.store32(to, value as u32),
-            _ => m
-                .words(to, 1)
-                .and_then(<[_]>::first)
-                .map_or(Err(BadAddress(to)), |w| {
-                    w.store(value, Ordering::Relaxed);
-                    Ok(())
-                }),
-        };
-        let now = (width - held).div_ceil(8);
-        for i in 0..now {
-            put(&self.m, at.plus(8 * i), element(i))?;
-        }
-        if held == 0 {
-            return Ok(());
-        }
-        if self.m.bytes(at, width as usize).is_none() {
-            return Err(BadAddress(at));
-        }
-        let through = Some((by.space, va));
-        self.hold(
-            Who::User(by.instance),
-            through,
-            at.plus(8 * now),
-            held,
-            |_, data| {
-                for (i, chunk) in (now..).zip(data.chunks_mut(8)) {
-                    let bytes = element(i).to_ne_bytes();
-                    chunk.iter_mut().zip(bytes).for_each(|(c, b)| *c = b);
-                }
-            },
-        );
-        Ok(())
-    }
-
     /// A replay: every waiting access of every channel tries again.
     pub(super) fn replay(&mut self) {
         self.finish_invalidates();
@@ -541,61 +436,4 @@ fn matches_kind(kind: u32, access: Access) -> bool {
         6 => matches!(access, Access::Write | Access::Atomic),
         _ => true,
     }
-}
-
-fn access64(words: &[AtomicU64], plan: &Plan, va: u64, first: u64, outcome: &mut Outcome) {
-    let mut value = first;
-    for (i, w) in words.iter().enumerate() {
-        match plan.kind {
-            Kind::Read => {
-                outcome.sum = outcome.sum.wrapping_add(w.load(Ordering::Relaxed));
-            }
-            Kind::Write => w.store(value, Ordering::Relaxed),
-            Kind::AtomicAdd => {
-                w.fetch_add(value, Ordering::Relaxed);
-            }
-            Kind::Check => {
-                let seen = w.load(Ordering::Relaxed);
-                if seen != value {
-                    mismatch(outcome, va + 8 * i as u64, value, seen);
-                }
-            }
-            Kind::Prefetch => {}
-        }
-        value = value.wrapping_add(plan.value_stride);
-    }
-}
-
-fn access32<M: Machine>(
-    m: &M,
-    kind: Kind,
-    at: Loc,
-    va: u64,
-    value: u32,
-    outcome: &mut Outcome,
-) -> Result<(), BadAddress> {
-    match kind {
-        Kind::Read => outcome.sum = outcome.sum.wrapping_add(u64::from(m.load32(at)?)),
-        Kind::Write => m.store32(at, value)?,
-        Kind::AtomicAdd => {
-            m.fetch_add32(at, value)?;
-        }
-        Kind::Check => {
-            let seen = m.load32(at)?;
-            if seen != value {
-                mismatch(outcome, va, value.into(), seen.into());
-            }
-        }
-        Kind::Prefetch => {}
-    }
-    Ok(())
-}
-
-fn mismatch(outcome: &mut Outcome, va: u64, expected: u64, seen: u64) {
-    if outcome.mismatches == 0 {
-        outcome.bad_va = va;
-        outcome.bad_expected = expected;
-        outcome.bad_seen = seen;
-    }
-    outcome.mismatches += 1;
 }

@@ -50,4 +50,6 @@ pub struct Stats {
     pub pma_bytes: u64,
     pub poisoned_bytes: u64,
     pub stopped_faulting: u64,
+    pub peer_bytes: u64,
+    pub peer_accesses: u64,
 }

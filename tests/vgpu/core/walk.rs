@@ -107,7 +107,7 @@ pub(super) enum Miss {
     Fault(FaultType),
     /// A table lies where there is no memory.
     BadTable(Loc),
-    /// The entry, given here, asks for what is not emulated: a peer's memory, a sparse page, or a
+    /// The entry, given here, asks for what is not emulated: memory behind a switch, a sparse page, or a
     /// kind of memory.
     NotEmulated(u64),
 }

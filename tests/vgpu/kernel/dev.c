@@ -27,7 +27,7 @@ static_assert(sizeof(struct vgpu_destroy) == VGPU_DESTROY_SIZE_V1);
 static_assert(sizeof(struct vgpu_op) == VGPU_OP_SIZE_V1);
 static_assert(sizeof(struct vgpu_submit) == VGPU_SUBMIT_SIZE_V1);
 static_assert(sizeof(struct vgpu_wait) == VGPU_WAIT_SIZE_V1);
-static_assert(sizeof(struct vgpu_stats) == VGPU_STATS_SIZE_V2);
+static_assert(sizeof(struct vgpu_stats) == VGPU_STATS_SIZE_V3);
 static_assert(sizeof(struct vgpu_inject) == VGPU_INJECT_SIZE_V1);
 static_assert(sizeof(struct vgpu_translate) == VGPU_TRANSLATE_SIZE_V1);
 
@@ -78,7 +78,7 @@ static int copy_out(void __user *to, const void *from, size_t size, u32 user_siz
 
 static struct vgpu *gpu_of_handle(u32 handle)
 {
-	u32 index = (handle >> 28) - 1;
+	u32 index = (handle >> VGPU_HANDLE_BITS) - 1;
 
 	return index < vgpu_count ? vgpu_gpus[index] : NULL;
 }
@@ -114,7 +114,9 @@ static int get_info(void __user *arg)
 	info.reserved_bytes = VGPU_RESERVED_BYTES;
 	info.features = (vgpu_tlb ? VGPU_FEATURE_TLB : 0) |
 			(vgpu_poison ? VGPU_FEATURE_POISON : 0) |
-			(vgpu_is_simulated ? VGPU_FEATURE_SIMULATED : 0);
+			(vgpu_is_simulated ? VGPU_FEATURE_SIMULATED : 0) |
+			(vgpu_link == VGPU_LINK_PCIE ? VGPU_FEATURE_PCIE : 0) |
+			(vgpu_link == VGPU_LINK_NVLINK ? VGPU_FEATURE_NVLINK : 0);
 	info.utlb_count = g->chip.utlb_count;
 	info.utlb_faults = g->chip.utlb_faults;
 	info.fault_entries = g->fault_entries;

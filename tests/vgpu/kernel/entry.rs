@@ -74,6 +74,8 @@ pub(crate) struct RsChip {
     tpcs_per_gpc: u32,
     utlb_count: u32,
     utlb_faults: u32,
+    nvlink: u32,
+    nvlink_mbps: u32,
 }
 
 /// The errno that C gets for an error of the emulator's.
@@ -181,7 +183,7 @@ fn make(config: &RsConfig) -> Result<KBox<Gpu<KernelMachine>>> {
     let vidmem = NonNull::new(config.vidmem.cast::<u8>()).ok_or(EINVAL)?;
     let chip = Personality::from_uapi(config.personality).ok_or(EINVAL)?;
     // SAFETY: vgpu_rs.h: vidmem is so long and lives as long as the GPU.
-    let machine = unsafe { KernelMachine::new(vidmem, config.vidmem_bytes) };
+    let machine = unsafe { KernelMachine::new(vidmem, config.vidmem_bytes) }.map_err(|_| ENOMEM)?;
     let config = Config {
         index: config.index,
         chip,
@@ -237,13 +239,14 @@ unsafe extern "C" fn vgpu_rs_create(config: *const RsConfig, out: *mut *const De
 unsafe extern "C" fn vgpu_rs_destroy(device: *const Device) {
     // SAFETY: I-own: made by `into_raw` in `create`, and given back once.
     let device = unsafe { Arc::from_raw(device) };
-    let (channels, spaces, bytes) = device.gpu.lock().leaks();
-    if channels != 0 || spaces != 0 || bytes != 0 {
+    let (channels, spaces, bytes, peers) = device.gpu.lock().leaks();
+    if channels != 0 || spaces != 0 || bytes != 0 || peers != 0 {
         pr_err!(
-            "leaked: {} channels, {} address spaces, {} bytes of vidmem\n",
+            "leaked: {} channels, {} address spaces, {} bytes of vidmem, {} peers\n",
             channels,
             spaces,
-            bytes
+            bytes,
+            peers
         );
     }
 }
@@ -292,6 +295,8 @@ unsafe extern "C" fn vgpu_rs_chip(device: *const Device, out: *mut RsChip) {
         tpcs_per_gpc: chip.tpcs_per_gpc,
         utlb_count,
         utlb_faults,
+        nvlink: chip.nvlink,
+        nvlink_mbps: chip.nvlink_mbps,
     };
     // SAFETY: I-call.
     unsafe { out.write(chip) };

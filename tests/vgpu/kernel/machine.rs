@@ -15,8 +15,10 @@ use kernel::prelude::*;
 
 use crate::emu::Loc;
 use crate::emu::Machine;
+use crate::emu::PeerId;
 use crate::emu::Slot;
 use crate::emu::Space;
+use crate::emu::MAX_PEERS;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
@@ -40,7 +42,7 @@ pub(crate) struct Mem {
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     bytes: u64,
-    /// What keeps it: a reference of ours. `None` of vidmem, which stays.
+    /// What keeps it: a reference of ours. `None` of vidmem, a peer's too, which stays.
     mem: Option<NonNull<Mem>>,
 }
 
@@ -82,7 +84,8 @@ impl Drop for Buffer {
 /// Memory that the GPU reaches.
 pub(crate) struct KernelMachine {
     vidmem: Buffer,
-    /// The buffers by slot number; `None` is free.
+    /// The buffers by slot number; `None` is free. Before them is other GPUs' vidmem, by their numbers here. As one array they
+    /// take less of the stack on which this is put together.
     buffers: TryVec<Option<Buffer>>,
     /// Allocated before the GPU's mutex was taken, for `alloc` to use.
     spares: Spares,
@@ -100,17 +103,39 @@ impl KernelMachine {
     ///
     /// `vidmem` is page-aligned memory, `bytes` long, that lives as long as this
     /// and is accessed as atomics only.
-    pub(crate) unsafe fn new(vidmem: NonNull<u8>, bytes: u64) -> Self {
+    pub(crate) unsafe fn new(vidmem: NonNull<u8>, bytes: u64) -> Result<Self, OutOfMemory> {
         let vidmem = Buffer {
             start: vidmem,
             bytes,
             mem: None,
         };
-        Self {
-            vidmem,
-            buffers: TryVec::new(),
-            spares: [None, None],
+        let mut buffers = TryVec::with_capacity(2 * MAX_PEERS)?;
+        for _ in 0..MAX_PEERS {
+            buffers.push(None)?;
         }
+        Ok(Self {
+            vidmem,
+            buffers,
+            spares: [None, None],
+        })
+    }
+
+    /// Lets a number name a peer's vidmem.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::new`], until [`Self::remove_peer`].
+    pub(crate) unsafe fn set_peer(&mut self, id: PeerId, vidmem: NonNull<u8>, bytes: u64) {
+        self.buffers[id.number()] = Some(Buffer {
+            start: vidmem,
+            bytes,
+            mem: None,
+        });
+    }
+
+    /// From now on a number names nobody's memory.
+    pub(crate) fn remove_peer(&mut self, id: PeerId) {
+        self.buffers[id.number()] = None;
     }
 
     /// Puts buffers in for `alloc` to use; gives back what was left of the last.
@@ -146,9 +171,13 @@ impl KernelMachine {
 
     /// A slot without a buffer.
     fn free_slot(&mut self) -> Result<Slot, OutOfMemory> {
-        let free = self.buffers.iter().position(Option::is_none);
+        let free = self
+            .buffers
+            .iter()
+            .skip(MAX_PEERS)
+            .position(Option::is_none);
         let slot = match free {
-            Some(i) => i,
+            Some(i) => MAX_PEERS + i,
             None => {
                 self.buffers.push(None)?;
                 self.buffers.len() - 1
@@ -202,7 +231,7 @@ impl KernelMachine {
             return None;
         }
         // SAFETY: so many bytes are memory, aligned. It stays: vidmem and system
-        // RAM for ever, buffers until `free`, which takes `&mut self`. Every bit
+        // RAM for ever, a peer's until `remove_peer` and buffers until `free`, which take `&mut self`. Every bit
         // pattern is a `T`, and others who access it (CPUs through mappings of
         // the pages, UVM) are like hardware to us, which is what atomics are for.
         Some(unsafe { from_raw_parts(start.cast::<T>().as_ptr(), n) })

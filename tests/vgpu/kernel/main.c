@@ -20,7 +20,7 @@
 
 static unsigned int gpus = 1;
 module_param(gpus, uint, 0444);
-MODULE_PARM_DESC(gpus, "number of GPUs, 1 or 2; each needs a spare PCI device (QEMU's edu or pci-testdev)");
+MODULE_PARM_DESC(gpus, "number of GPUs, 1 to 8; each needs a spare PCI device (QEMU's edu or pci-testdev)");
 
 static unsigned int vidmem_mb[VGPU_MAX_GPUS] = { 256 };
 static unsigned int vidmem_mb_count;
@@ -30,6 +30,12 @@ MODULE_PARM_DESC(vidmem_mb, "MiB of memory of each GPU, even, at least 8 (defaul
 static char *personality = "turing";
 module_param(personality, charp, 0444);
 MODULE_PARM_DESC(personality, "turing, volta, ampere, hopper or blackwell");
+
+static char *link = "pcie";
+module_param(link, charp, 0444);
+MODULE_PARM_DESC(link, "by which GPUs reach each other's memory: none, pcie or nvlink, which blackwell does not have");
+
+unsigned int vgpu_link;
 
 bool vgpu_tlb = true;
 module_param_named(tlb, vgpu_tlb, bool, 0444);
@@ -149,7 +155,7 @@ static u64 copied_bytes(struct vgpu *g)
 	struct vgpu_stats stats;
 
 	vgpu_rs_stats(g->rs, &stats.ce_copies);
-	return stats.h2d_bytes + stats.d2h_bytes + stats.d2d_bytes + stats.virtual_bytes;
+	return stats.h2d_bytes + stats.d2h_bytes + stats.d2d_bytes + stats.virtual_bytes + stats.peer_bytes;
 }
 
 /*
@@ -241,17 +247,34 @@ static struct pci_driver driver = {
 	.driver = { .suppress_bind_attrs = true },
 };
 
+static void gpu_stop(struct vgpu *g)
+{
+	if (g->emulator)
+		kthread_stop(g->emulator);
+	g->emulator = NULL;
+}
+
 static void gpu_destroy(struct vgpu *g)
 {
 	if (!g)
 		return;
-	if (g->emulator)
-		kthread_stop(g->emulator);
+	gpu_stop(g);
 	vgpu_interrupt_stop(g);
 	if (g->rs)
 		vgpu_rs_destroy(g->rs);
 	vfree(g->vidmem);
 	kfree(g);
+}
+
+/* All of them stop before the first one goes: each may be a peer of it that uses its memory. */
+static void destroy_all(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < vgpu_count; i++)
+		gpu_stop(vgpu_gpus[i]);
+	while (vgpu_count)
+		gpu_destroy(vgpu_gpus[--vgpu_count]);
 }
 
 static struct vgpu *gpu_create(u32 index, struct pci_dev *pci)
@@ -321,6 +344,8 @@ fail:
 static int check_parameters(void)
 {
 	static const char *const names[] = { "turing", "volta", "ampere", "hopper", "blackwell" };
+	/* By their numbers, enum vgpu_link. */
+	static const char *const links[] = { "none", "pcie", "nvlink" };
 	int i;
 
 	i = match_string(names, ARRAY_SIZE(names), personality);
@@ -330,7 +355,17 @@ static int check_parameters(void)
 	}
 	vgpu_personality = i;
 	if (gpus < 1 || gpus > VGPU_MAX_GPUS) {
-		pr_err("gpus=%u: use 1 or 2\n", gpus);
+		pr_err("gpus=%u: use 1 to %d\n", gpus, VGPU_MAX_GPUS);
+		return -EINVAL;
+	}
+	i = match_string(links, ARRAY_SIZE(links), link);
+	if (i < 0) {
+		pr_err("link=%s: use none, pcie or nvlink\n", link);
+		return -EINVAL;
+	}
+	vgpu_link = i;
+	if (vgpu_link == VGPU_LINK_NVLINK && vgpu_personality == VGPU_PERSONALITY_BLACKWELL) {
+		pr_err("link=nvlink: GB202 has none, use none or pcie\n");
 		return -EINVAL;
 	}
 	if (fault_entries < 4 || fault_entries > 65536) {
@@ -390,8 +425,7 @@ static int __init vgpu_init(void)
 		goto fail;
 	return 0;
 fail:
-	while (vgpu_count)
-		gpu_destroy(vgpu_gpus[--vgpu_count]);
+	destroy_all();
 	pci_unregister_driver(&driver);
 	return err;
 }
@@ -399,8 +433,7 @@ fail:
 static void __exit vgpu_exit(void)
 {
 	vgpu_dev_unregister();
-	while (vgpu_count)
-		gpu_destroy(vgpu_gpus[--vgpu_count]);
+	destroy_all();
 	pci_unregister_driver(&driver);
 }
 

@@ -126,7 +126,7 @@ NV_STATUS nvUvmInterfaceGetGpuInfo(const NvProcessorUuid *gpuUuid,
 	pGpuInfo->tpcCount = 16;
 	pGpuInfo->maxTpcPerGpcCount = g->chip.tpcs_per_gpc;
 	pGpuInfo->sysmemLink = UVM_LINK_TYPE_PCIE;
-	pGpuInfo->sysmemLinkRateMBps = 15754;	/* PCIe 3 x16 */
+	pGpuInfo->sysmemLinkRateMBps = VGPU_PCIE_MBPS;
 	vgpu_base_gpu_info(pGpuInfo);
 	return NV_OK;
 }
@@ -171,6 +171,7 @@ NV_STATUS nvUvmInterfaceQueryCopyEnginesCaps(uvmGpuDeviceHandle device, UvmGpuCo
 		ce->supported = 1;
 		ce->sysmem = 1;
 		ce->p2p = 1;
+		ce->nvlinkP2p = vgpu_link == VGPU_LINK_NVLINK && i == VGPU_PEER_ENGINE;
 		ce->sysmemRead = i == 0;
 		ce->sysmemWrite = i == 1;
 		ce->cePceMask = 1 << i;
@@ -208,16 +209,6 @@ NV_STATUS nvUvmInterfaceServiceDeviceInterruptsRM(uvmGpuDeviceHandle device)
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceServiceDeviceInterruptsRM);
-
-/* Two GPUs have no link to each other, and PCIe peer access is not offered. */
-NV_STATUS nvUvmInterfaceGetP2PCaps(uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2,
-				   UvmGpuP2PCapsParams *p2pCapsParams)
-{
-	memset(p2pCapsParams, 0, sizeof(*p2pCapsParams));
-	p2pCapsParams->p2pLink = UVM_LINK_TYPE_NONE;
-	return NV_OK;
-}
-EXPORT_SYMBOL(nvUvmInterfaceGetP2PCaps);
 
 /* --- address spaces and buffers --- */
 
@@ -344,7 +335,7 @@ void nvUvmInterfaceMemoryCpuUnMap(uvmGpuAddressSpaceHandle vaSpace, void *cpuPtr
 }
 EXPORT_SYMBOL(nvUvmInterfaceMemoryCpuUnMap);
 
-/* With two GPUs, each needs to reach the semaphores of the other. */
+/* With several GPUs, each needs to reach the semaphores of the others. */
 NV_STATUS nvUvmInterfaceDupAllocation(uvmGpuAddressSpaceHandle srcVaSpace, NvU64 srcAddress,
 				      uvmGpuAddressSpaceHandle dstVaSpace, NvU64 dstVaAlignment,
 				      NvU64 *dstAddress)
@@ -578,7 +569,7 @@ NV_STATUS nvUvmInterfaceReportNonReplayableFault(uvmGpuDeviceHandle device,
 	const u32 *words = pFaultPacket;
 
 	/* RM tears the channel down, which its instance pointer names as its handle does. It may be gone. */
-	vgpu_rs_inject(g->rs, VGPU_INJECT_CHANNEL_ERROR, 0, 0, (g->index + 1) << 28 | words[0] >> 12 | words[1] << 20);
+	vgpu_rs_inject(g->rs, VGPU_INJECT_CHANNEL_ERROR, 0, 0, (g->index + 1) << VGPU_HANDLE_BITS | words[0] >> 12 | words[1] << 20);
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceReportNonReplayableFault);

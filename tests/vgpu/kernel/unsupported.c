@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The part of RM's interface that a bare-metal GPU without peers, confidential
- * computing and external allocations never needs. UVM must find the symbols; a
+ * The part of RM's interface that a bare-metal GPU without confidential computing
+ * and external allocations never needs. UVM must find the symbols; a
  * call is an error that people should see.
  */
 #define pr_fmt(fmt) "vgpu: " fmt
@@ -29,11 +29,6 @@ static NV_STATUS unsupported(const char *what)
 		unsupported(#name);		\
 	}					\
 	EXPORT_SYMBOL(name)
-
-/* Peers. */
-UNSUPPORTED(nvUvmInterfaceP2pObjectCreate, uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2,
-	    NvHandle *hP2pObject);
-UNSUPPORTED_VOID(nvUvmInterfaceP2pObjectDestroy, uvmGpuSessionHandle session, NvHandle hP2pObject);
 
 /* External allocations. */
 UNSUPPORTED(nvUvmInterfaceDupMemory, uvmGpuDeviceHandle device, NvHandle hClient,

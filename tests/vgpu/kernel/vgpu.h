@@ -13,7 +13,7 @@
 
 #include "vgpu_rs.h"
 
-#define VGPU_MAX_GPUS	2
+#define VGPU_MAX_GPUS	8
 
 /**
  * struct vgpu - one software GPU, as RM's side of UVM's interface has it
@@ -64,6 +64,15 @@ extern unsigned int vgpu_count;
 extern bool vgpu_is_simulated;
 extern bool vgpu_tlb, vgpu_poison, vgpu_adversarial;
 extern unsigned int vgpu_personality;
+
+/* By what GPUs reach each other. */
+enum vgpu_link { VGPU_LINK_NONE, VGPU_LINK_PCIE, VGPU_LINK_NVLINK };
+extern unsigned int vgpu_link;
+
+#define VGPU_PCIE_MBPS	15754	/* PCIe 3 x16 */
+
+/* The copy engine that writes best to a peer: the one that system memory does not want. */
+#define VGPU_PEER_ENGINE	2
 
 struct vgpu *vgpu_find(const NvProcessorUuid *uuid);
 

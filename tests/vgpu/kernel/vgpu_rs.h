@@ -48,6 +48,9 @@
 #define VGPU_COUNTER_BYTES	(256 * 32)
 #define VGPU_RESERVED_BYTES	(2ULL << 20)
 
+/* A handle's bits below its GPU's number, which is counted from 1. */
+#define VGPU_HANDLE_BITS	27
+
 struct vgpu_rs;
 struct vgpu_mem;
 struct vgpu_op;
@@ -79,6 +82,8 @@ struct vgpu_rs_chip {
 	u32 tpcs_per_gpc;
 	u32 utlb_count;
 	u32 utlb_faults;
+	u32 nvlink;		/* generation, 0 without */
+	u32 nvlink_mbps;	/* MB/s of one link, in a direction */
 };
 
 struct vgpu_rs_pma_request {
@@ -138,6 +143,13 @@ int vgpu_rs_user_channel_retain(struct vgpu_rs *rs, u64 space, u32 h_client, u32
 				u64 *instance);
 int vgpu_rs_user_channel_stop(struct vgpu_rs *rs, u32 h_channel);
 int vgpu_rs_user_channel_release(struct vgpu_rs *rs, u32 h_channel);
+
+/*
+ * Makes the GPU of index @gpu, whose memory is @vidmem, a peer, with the number @id here, or parts with it.
+ * The memory is there until then. -EBUSY if it is a peer.
+ */
+int vgpu_rs_peer_add(struct vgpu_rs *rs, u32 gpu, void *vidmem, u64 bytes, bool has_atomics, u32 *id);
+int vgpu_rs_peer_remove(struct vgpu_rs *rs, u32 gpu);
 
 /* @pages has count entries, or 1 if contiguous. */
 int vgpu_rs_pma_alloc(struct vgpu_rs *rs, struct vgpu_rs_pma_request *ask, u64 *pages);

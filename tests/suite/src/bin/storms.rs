@@ -99,6 +99,7 @@ fn main() -> ExitCode {
         NONE,
         || reload(pairs, true),
     );
+    suite.test("parameters that vgpu.ko refuses", REFUSED, refused);
     suite.test("no leak after it all", NONE, nothing_left);
     suite.test("kmemleak", NONE, kmemleak);
     suite.finish()
@@ -313,6 +314,54 @@ fn reload(times: u32, both: bool) -> Outcome {
                 .ok()?;
         }
     }
+    Ok(Pass::Ok)
+}
+
+/// What vgpu.ko says of a parameter that it refuses.
+const REFUSED: &[Allowed] = &[
+    refusal("vgpu: gpus="),
+    refusal("vgpu: link="),
+    refusal("vgpu: personality="),
+    refusal("vgpu: fault_entries="),
+    refusal("vgpu: vidmem_mb="),
+    refusal("vgpu: irq="),
+    refusal("vgpu: order="),
+];
+
+const fn refusal(text: &'static str) -> Allowed {
+    Allowed { text, times: 2 }
+}
+
+/// The software GPU is not made with a parameter that its documentation excludes, and is made after that.
+fn refused() -> Outcome {
+    let (Some(uvm), Some(vgpu)) = (Module::uvm(), Module::vgpu()) else {
+        skip!("not under `make vm`, which says where the modules are");
+    };
+    uvm.unload()?;
+    vgpu.unload()?;
+    let wrong: &[&[&str]] = &[
+        &["gpus=0"],
+        &["gpus=9"],
+        &["link=sli"],
+        &["link=nvlink", "personality=blackwell"],
+        &["personality=pascal"],
+        &["fault_entries=3"],
+        &["fault_entries=65537"],
+        &["vidmem_mb=6"],
+        &["vidmem_mb=9"],
+        &["irq=soft"],
+        &["order=any"],
+    ];
+    let mut taken = Vec::new();
+    for parameters in wrong {
+        if vgpu.load_with(parameters).is_ok() {
+            taken.push(parameters);
+            vgpu.unload()?;
+        }
+    }
+    vgpu.load()?;
+    uvm.load()?;
+    ensure!(taken.is_empty(), "it was loaded with {taken:?}");
     Ok(Pass::Ok)
 }
 

@@ -132,7 +132,7 @@ impl Process {
             h_client: space.h_client,
             h_vaspace: space.h_vaspace,
         };
-        let channel = Channel::new(self, &vgpu, info.uuid(), vaspace)?;
+        let channel = Channel::new(self, &vgpu, &info, vaspace)?;
         Ok(Gpu {
             process: self.clone(),
             vgpu,
@@ -187,7 +187,7 @@ impl Gpu {
 
     /// Another channel, whose kernels run beside the first one's.
     pub fn new_channel(&self) -> Result<Channel> {
-        Channel::new(&self.process, &self.vgpu, self.uuid(), self.vaspace)
+        Channel::new(&self.process, &self.vgpu, &self.info, self.vaspace)
     }
 
     /// Queues a kernel on the first channel.
@@ -276,14 +276,16 @@ impl Gpu {
 #[derive(Clone, Debug)]
 pub struct Channel {
     vgpu: Vgpu,
+    /// Which GPU it is on, from 0.
+    gpu: u32,
     handle: u32,
 }
 
 impl Channel {
-    fn new(process: &Process, vgpu: &Vgpu, gpu: Uuid, space: VaSpace) -> Result<Self> {
+    fn new(process: &Process, vgpu: &Vgpu, info: &vgpu::Info, space: VaSpace) -> Result<Self> {
         let create = vgpu.create_channel(space.h_vaspace)?;
         process.call(&mut uvm::RegisterChannel {
-            gpu,
+            gpu: info.uuid(),
             rm_ctrl_fd: -1,
             h_client: create.h_client,
             h_channel: create.h_channel,
@@ -291,6 +293,7 @@ impl Channel {
         })?;
         Ok(Self {
             vgpu: vgpu.clone(),
+            gpu: info.gpu,
             handle: create.h_channel,
         })
     }
@@ -302,7 +305,7 @@ impl Channel {
 
     fn copies_with(&self, count: u64, begin: u64) -> Result<Copies> {
         let told = self.vgpu.inject(vgpu::Inject {
-            gpu: (self.handle >> 28) - 1,
+            gpu: self.gpu,
             kind: vgpu::INJECT_COPY,
             handle: self.handle,
             count,

@@ -370,6 +370,11 @@ calls! {
         b "gpuUuidB": Uuid,
         rm_status "rmStatus": u32,
     }
+    DisablePeerAccess "UVM_DISABLE_PEER_ACCESS" = 30, 36, {
+        a "gpuUuidA": Uuid,
+        b "gpuUuidB": Uuid,
+        rm_status "rmStatus": u32,
+    }
     CreateExternalRange "UVM_CREATE_EXTERNAL_RANGE" = 73, 24, {
         base "base": u64,
         length "length": u64,
@@ -476,6 +481,16 @@ calls! {
     PeerIdentityMappings "UVM_TEST_PEER_IDENTITY_MAPPINGS" = 234, 36, {
         a "gpuA": Uuid,
         b "gpuB": Uuid,
+        rm_status "rmStatus": u32,
+    }
+    EnableNvlinkPeerAccess "UVM_TEST_ENABLE_NVLINK_PEER_ACCESS" = 260, 36, {
+        a "gpuUuidA": Uuid,
+        b "gpuUuidB": Uuid,
+        rm_status "rmStatus": u32,
+    }
+    DisableNvlinkPeerAccess "UVM_TEST_DISABLE_NVLINK_PEER_ACCESS" = 261, 36, {
+        a "gpuUuidA": Uuid,
+        b "gpuUuidB": Uuid,
         rm_status "rmStatus": u32,
     }
     PmmAsyncAlloc "UVM_TEST_PMM_ASYNC_ALLOC" = 236, 28, {

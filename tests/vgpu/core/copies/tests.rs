@@ -7,6 +7,7 @@ use crate::emu::gpu::tests::ask;
 use crate::emu::gpu::tests::config;
 use crate::emu::gpu::tests::Bench;
 use crate::emu::gpu::tests::VA;
+use crate::emu::gpu::HANDLE_MASK;
 use crate::emu::pma::CHUNK;
 use crate::emu::Injection;
 use crate::emu::Personality;
@@ -32,7 +33,7 @@ fn taken(bench: &Bench) -> std::vec::Vec<[u32; 8]> {
 }
 
 fn clear(bench: &mut Bench, of_engine: bool) {
-    let token = bench.h_channel & 0x0fff_ffff;
+    let token = bench.h_channel & HANDLE_MASK;
     bench.clear_faulted(token | u32::from(of_engine) << 31);
     bench.run();
 }

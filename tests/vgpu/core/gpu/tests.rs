@@ -921,7 +921,7 @@ fn a_closed_client_leaves_when_uvm_lets_go() {
     b.gpu.release_channel(b.h_channel).unwrap();
     assert!(b.gpu.hw.users.is_empty());
     b.gpu.destroy_space(b.space).unwrap();
-    assert_eq!(b.gpu.leaks(), (0, 0, 0));
+    assert_eq!(b.gpu.leaks(), (0, 0, 0, 0));
     assert_eq!(b.gpu.destroy_space(b.space), Err(Error::NotFound));
 }
 
@@ -1215,16 +1215,19 @@ fn bad_configurations_are_refused() {
             ..config()
         },
         Config {
-            index: 7,
+            index: 8,
+            ..config()
+        },
+        // More than RM's part of it has marks for.
+        Config {
+            vidmem_bytes: (1 << 40) + (2 << 20),
             ..config()
         },
     ];
     for c in bad {
+        let bytes = c.vidmem_bytes.min(16 << 20);
         assert!(
-            matches!(
-                Gpu::new(Fake::new(c.vidmem_bytes, 0), c),
-                Err(Error::Invalid)
-            ),
+            matches!(Gpu::new(Fake::new(bytes, 0), c), Err(Error::Invalid)),
             "{c:?}"
         );
     }

@@ -5,6 +5,8 @@
 use super::Error;
 use super::Gpu;
 use super::UserSpace;
+use super::HANDLE_BITS;
+use super::HANDLE_MASK;
 use crate::emu::machine::Machine;
 use crate::emu::machine::Space;
 use crate::emu::sm::Launch;
@@ -28,17 +30,17 @@ impl<M: Machine> Gpu<M> {
     /// A new handle, with the GPU's number in it.
     fn handle(&mut self) -> Result<u32, Error> {
         // Handles are not used again, so that an old one means nothing.
-        if self.next_handle >= 1 << 28 {
+        if self.next_handle > HANDLE_MASK {
             return Err(Error::Full);
         }
-        let h = ((self.config.index + 1) << 28) | self.next_handle;
+        let h = ((self.config.index + 1) << HANDLE_BITS) | self.next_handle;
         self.next_handle += 1;
         Ok(h)
     }
 
     /// The GPU's number that a handle was made with.
     pub fn handle_gpu(handle: u32) -> Option<u32> {
-        (handle >> 28).checked_sub(1)
+        (handle >> HANDLE_BITS).checked_sub(1)
     }
 
     /// Makes an address space for a client.
@@ -154,8 +156,8 @@ impl<M: Machine> Gpu<M> {
         self.hw.users[i].result(fence)
     }
 
-    /// Walks a user's page tables: aperture (0 none, 1 vidmem, 2 system memory),
-    /// bytes of the page, permissions as in the interface, and fault type.
+    /// Walks a user's page tables: aperture (0 none, 1 vidmem, 2 system memory, 3 a
+    /// peer's vidmem), bytes of the page, permissions as in the interface, and fault type.
     pub fn translate(
         &self,
         h_client: u32,
@@ -177,10 +179,10 @@ impl<M: Machine> Gpu<M> {
         };
         match space.page(&self.hw.m, va) {
             Ok(page) => {
-                let aperture = if page.base.space == Space::Vidmem {
-                    1
-                } else {
-                    2
+                let aperture = match page.base.space {
+                    Space::Vidmem => 1,
+                    Space::Sysmem => 2,
+                    Space::Buffer(_) => 3,
                 };
                 let may_write = u32::from(page.writable) << 1;
                 let may_atomic = u32::from(page.writable && page.atomic) << 2;
@@ -204,12 +206,13 @@ impl<M: Machine> Gpu<M> {
         self.hw.users.iter().position(ours).ok_or(Error::NotFound)
     }
 
-    /// What is left that should have gone: channels, address spaces, vidmem bytes.
-    pub fn leaks(&self) -> (usize, usize, u64) {
+    /// What is left that should have gone: channels, address spaces, vidmem bytes, peers.
+    pub fn leaks(&self) -> (usize, usize, u64, usize) {
         (
             self.channels.len(),
             self.hw.spaces.len(),
             self.pma.allocated(),
+            self.hw.peers.count(),
         )
     }
 }

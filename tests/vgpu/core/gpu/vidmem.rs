@@ -151,6 +151,7 @@ fn runs(count: u64, page_bytes: u64, contiguous: bool) -> (usize, u64) {
 impl<M: Machine> Hw<M> {
     /// Fills what was written of `bytes` bytes at `at`, both multiples of 64 KiB.
     pub(super) fn poison(&mut self, at: u64, bytes: u64) {
+        self.take_peers_marks(at, bytes);
         let mut granule = at;
         while granule < at + bytes {
             let run = self.clean_run(granule, at + bytes - granule);
@@ -162,15 +163,25 @@ impl<M: Machine> Hw<M> {
         }
     }
 
-    /// Notes that `bytes` bytes are written, if they are in vidmem.
+    /// Notes that `bytes` bytes are written, if they are in vidmem, of this GPU or of a peer.
     pub(in crate::emu) fn mark_dirty(&mut self, at: Loc, bytes: u64) {
         if at.space != Space::Vidmem || bytes == 0 {
+            if let Some(id) = at.of_peer().filter(|_| bytes != 0) {
+                self.mark_peer(id, at.at, bytes);
+            }
             return;
         }
         for granule in at.at / GRANULE..=at.at.saturating_add(bytes - 1) / GRANULE {
             if let Some(word) = self.dirty.get_mut((granule / 32) as usize) {
                 *word |= 1 << (granule % 32);
             }
+        }
+    }
+
+    /// Notes that granules of 2 MiB number `chunk` are written, a bit each.
+    pub(in crate::emu) fn mark_granules(&mut self, chunk: u64, granules: u32) {
+        if let Some(word) = self.dirty.get_mut(chunk as usize) {
+            *word |= granules;
         }
     }
 

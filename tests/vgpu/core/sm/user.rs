@@ -8,6 +8,7 @@ use super::launch::Launch;
 use crate::emu::copies::Copies;
 use crate::emu::fault::Access;
 use crate::emu::gpu::Error;
+use crate::emu::gpu::HANDLE_MASK;
 use crate::emu::kernel::Kind;
 use crate::emu::kernel::Outcome;
 use crate::emu::kernel::State;
@@ -80,7 +81,7 @@ impl UserChannel {
     /// What UVM knows the channel by in fault entries: a page address, made from
     /// the handle, since UVM may ask for it several times and compares.
     pub(in crate::emu) fn instance(&self) -> u64 {
-        u64::from(self.h_channel & 0x0fff_ffff) << 12
+        u64::from(self.h_channel & HANDLE_MASK) << 12
     }
 
     /// Accesses that the running kernel has made.

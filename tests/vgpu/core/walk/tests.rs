@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::emu::PeerId;
 use crate::fake::Fake;
 use crate::fake::Size;
 use crate::fake::Tables;
@@ -136,10 +137,14 @@ fn what_is_not_emulated_is_no_fault() {
         );
     }
     let (m, mut t, pdb) = tables(Mmu::V2, false);
-    let peer = 1 | 1 << 1;
+    // An address behind a switch.
+    let peer = 1 | 1 << 1 | 1 << 36;
     let entry = t.entry(&m, 0, Size::Small);
     m.set(entry, peer);
     assert_eq!(walk(&m, Mmu::V2, pdb, 0), Err(Miss::NotEmulated(peer)));
+    m.set(entry, 1 | 1 << 1 | 5 << 33 | 0x1_2345 << 8);
+    let found = walk(&m, Mmu::V2, pdb, 0).unwrap();
+    assert_eq!(found.base, Loc::peer(PeerId::of(5), 0x1234_5000));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::Way;
 use super::PDE_FAULT;
 use crate::emu::bits::field;
 use crate::emu::machine::Loc;
+use crate::emu::machine::PeerId;
 
 /// Version 2, from Pascal to GA100.
 pub(super) struct V2;
@@ -37,7 +38,7 @@ impl Format for V2 {
     fn page(entry: u64, bytes: u64) -> Result<Page, Miss> {
         let base = match field(entry, 2, 1) {
             0 => Loc::vidmem(field(entry, 32, 8) << 12),
-            1 => return Err(Miss::NotEmulated(entry)),
+            1 => peer(entry)?,
             _ => Loc::sysmem(field(entry, 53, 8) << 12),
         };
         Ok(Page {
@@ -59,6 +60,18 @@ impl Format for V2 {
             Invalid::Nothing
         }
     }
+}
+
+/// Where a page of a peer's memory starts.
+#[cold]
+#[inline(never)]
+fn peer(entry: u64) -> Result<Loc, Miss> {
+    // Bits of an address above its own are for GPUs behind a switch.
+    if field(entry, 53, 36) != 0 {
+        return Err(Miss::NotEmulated(entry));
+    }
+    let id = PeerId::of(field(entry, 35, 33));
+    Ok(Loc::peer(id, field(entry, 32, 8) << 12))
 }
 
 /// The table a directory entry points to: its address field starts at bit `low`

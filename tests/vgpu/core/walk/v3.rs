@@ -15,6 +15,7 @@ use super::PDE1;
 use super::PDE_FAULT;
 use crate::emu::bits::field;
 use crate::emu::machine::Loc;
+use crate::emu::machine::PeerId;
 
 /// Version 3, which Hopper and Blackwell have.
 pub(super) struct V3;
@@ -57,6 +58,10 @@ impl Format for V3 {
         let (at, start) = (field(entry, 63, 12) << 12, !(bytes - 1));
         let base = match field(entry, 2, 1) {
             0 if at >> 40 == 0 => Loc::vidmem(at & start),
+            1 if field(entry, 60, 40) == 0 => Loc::peer(
+                PeerId::of(field(entry, 63, 61)),
+                field(entry, 39, 12) << 12 & start,
+            ),
             2 | 3 if at >> 52 == 0 => Loc::sysmem(at & start),
             _ => return Err(Miss::NotEmulated(entry)),
         };

@@ -70,7 +70,7 @@ const _: () = {
     assert!(size_of::<Op>() == 88);
     assert!(size_of::<RsWait>() == 136);
     assert!(size_of::<RsTranslate>() == 40);
-    assert!(size_of::<Stats>() == 352 - 16);
+    assert!(size_of::<Stats>() == 368 - 16);
 };
 
 /// # Safety

@@ -4,6 +4,7 @@
 //! access counters.
 
 use core::ffi::c_int;
+use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use kernel::error::code::EINVAL;
@@ -224,6 +225,45 @@ unsafe extern "C" fn vgpu_rs_channel_create(
 unsafe extern "C" fn vgpu_rs_channel_destroy(device: *const Device, channel: u32) -> c_int {
     // SAFETY: I-own.
     unsafe { call(device, |g| g.destroy_channel(ChannelId(channel))) }
+}
+
+/// # Safety
+///
+/// I-own, I-call. `vidmem` is as in `vgpu_rs_config`, until `vgpu_rs_peer_remove` of the same GPU.
+#[no_mangle]
+unsafe extern "C" fn vgpu_rs_peer_add(
+    device: *const Device,
+    gpu: u32,
+    vidmem: *mut c_void,
+    bytes: u64,
+    has_atomics: bool,
+    id: *mut u32,
+) -> c_int {
+    let Some(vidmem) = NonNull::new(vidmem.cast::<u8>()) else {
+        return EINVAL.to_errno();
+    };
+    let add = |g: &mut Gpu<KernelMachine>| {
+        let id = g.add_peer(gpu, has_atomics)?;
+        // SAFETY: the caller's contract.
+        unsafe { g.machine_mut().set_peer(id, vidmem, bytes) };
+        Ok(id.number() as u32)
+    };
+    // SAFETY: I-own, I-call.
+    unsafe { give(device, id, add) }
+}
+
+/// # Safety
+///
+/// I-own.
+#[no_mangle]
+unsafe extern "C" fn vgpu_rs_peer_remove(device: *const Device, gpu: u32) -> c_int {
+    let remove = |g: &mut Gpu<KernelMachine>| {
+        let id = g.remove_peer(gpu)?;
+        g.machine_mut().remove_peer(id);
+        Ok(())
+    };
+    // SAFETY: I-own.
+    unsafe { call(device, remove) }
 }
 
 /// # Safety

@@ -204,10 +204,36 @@ pub fn odd_gpu(setting: &Setting, amount: Amount) -> Part {
     )
 }
 
+/// The rows of the ladder for GPUs that reach each other's memory.
+const PEERS: &str = "target/release/ladder --only 'step 19: peers'";
+
+/// Eight GPUs that reach each other's memory over PCIe; four of another kind do so over NVLink.
+fn peers(driver: &str) -> Vec<Part> {
+    let of = &format!("DRIVER={driver}");
+    let eight = Part::vm(
+        &format!("{driver}/ladder-eight-gpus"),
+        &[of, "GPUS=8", "VIDMEM=32M", "VM_TIMEOUT=900"],
+        PEERS,
+    );
+    let nvlink = Part::vm(
+        &format!("{driver}/ladder-nvlink"),
+        &[
+            of,
+            "GPUS=4",
+            "GPU=ampere",
+            "VIDMEM=32M",
+            "VGPU_PARAMS=link=nvlink",
+            "VM_TIMEOUT=900",
+        ],
+        PEERS,
+    );
+    vec![eight, nvlink]
+}
+
 /// NVIDIA's tests on a driver, in the steps that each kind of machine is for. `release`: the folder of its source, if one is named.
 fn ladder(driver: &str, release: Option<&str>) -> Vec<Part> {
     let of = &format!("DRIVER={driver}");
-    vec![
+    let mut parts = vec![
         Part::vm(
             &format!("{driver}/ladder"),
             &[of, "VM_TIMEOUT=1500"],
@@ -240,7 +266,9 @@ fn ladder(driver: &str, release: Option<&str>) -> Vec<Part> {
             ],
             &hopper_ladder(),
         ),
-    ]
+    ];
+    parts.extend(peers(driver));
+    parts
 }
 
 /// The steps in which Hopper's own methods, page tables and faults are at work.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The ladder: NVIDIA's built-in tests, from those that need no GPU to those that
-//! need two, with a GPU really registered, and after each a look at the kernel
+//! need several, with a GPU really registered, and after each a look at the kernel
 //! log. `docs/vgpu.md` lists what cannot pass on which GPU.
 //!
 //! Needs nvidia-uvm.ko with `uvm_enable_builtin_tests=1`, and vgpu.ko.
@@ -10,6 +10,7 @@ mod inject;
 mod internal;
 mod logic;
 mod pair;
+mod peers;
 mod user;
 
 use std::process::ExitCode;

@@ -49,6 +49,7 @@ fn nvidias_directories() {
 #[test]
 fn nvidias_pages() {
     let (sys, vid) = (Loc::sysmem(0x9_9999_9999_9000), Loc::vidmem(0xbb_bbbb_b000));
+    let peer = Loc::peer(PeerId::of(1), 0xbb_bbbb_b000);
     let (all, no_atomics, read_only) = ((true, true), (true, false), (false, false));
     for (entry, base, (writable, atomic)) in [
         // Not cached, and not counted; cached; and counted as well.
@@ -58,6 +59,7 @@ fn nvidias_pages() {
         (0x9_9999_9999_9645, sys, no_atomics),
         (0x9_9999_9999_9665, sys, read_only),
         (0xbb_bbbb_b661, vid, read_only),
+        (0x2000_00bb_bbbb_b663, peer, read_only),
     ] {
         let want = Page {
             base,
@@ -67,8 +69,8 @@ fn nvidias_pages() {
         };
         assert_eq!(page(entry), Ok(want), "{entry:#x}");
     }
-    // Peer memory; the page by which SMs send messages; and a kind for textures.
-    for entry in [0x2000_00bb_bbbb_b663, 0xf09, 0x9_9999_9999_9205] {
+    // A peer behind a switch; the page by which SMs send messages; and a kind for textures.
+    for entry in [0x2000_0100_bbbb_b663, 0xf09, 0x9_9999_9999_9205] {
         assert_eq!(page(entry), Err(Miss::NotEmulated(entry)));
     }
     // Vidmem has 40 bits of addresses, and system memory 52.
