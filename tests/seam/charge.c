@@ -649,9 +649,6 @@ static void copies_of_flash(void)
 {
 	uvm_user_channel_t channel = { &gpus[0] }, other = { &gpus[1] };
 
-	say("without an SSD no copy comes again", uvm_rust_copy_again(&channel, NV_ERR_NOT_READY) == NV_ERR_NOT_READY &&
-	    fetches(&channel, NV_ERR_NOT_READY) == 10);
-	uvm_rust_flash_used_key = true;
 	say("one whose page is asked for ends as if it were serviced", uvm_rust_copy_again(&channel, NV_ERR_NOT_READY) == NV_OK);
 	rests = 0;
 	say("and so does the handler of its GPU, and of no other, and rests", !uvm_rust_copies_end(&parents[1]) && !rests &&

@@ -65,11 +65,6 @@ static struct task_struct *ended;
 static int ends;
 static unsigned long jiffies;
 
-/* Whether an SSD was ever used. */
-#define UVM_RUST_FLASH_H
-static bool uvm_rust_flash_used_key;
-#define static_branch_unlikely(key)	(*(key))
-
 #define current				running
 #define page_counter_read(counter)	((counter)->usage)
 #define parent_mem_cgroup(memcg)	((memcg)->parent)

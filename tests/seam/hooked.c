@@ -18,6 +18,8 @@
 bool uvm_rust_announce, uvm_rust_fault;
 NV_STATUS uvm_rust_notifier_init(void) { return NV_OK; }
 void uvm_rust_notifier_exit(void) { }
+NV_STATUS uvm_rust_files_init(void) { return NV_OK; }
+void uvm_rust_files_exit(void) { }
 void uvm_rust_nobodies_exit(void) { }
 void uvm_rust_charge_exit(void) { }
 __u32 uvm_rust_init(void) { return NV_OK; }

@@ -64,6 +64,19 @@ static int hmm_range_fault(struct hmm_range *range)
 	return 0;
 }
 
+/* Whether the thread services faults of all processes and the pages are of a file; how often these were looked at instead. */
+static bool of_file;
+static int looks;
+
+#define uvm_rust_space_of_range(range)		NULL
+#define uvm_rust_files_serves(range, va_space)	of_file
+
+static int uvm_rust_files_look(struct hmm_range *range)
+{
+	looks++;
+	return -115;
+}
+
 #include "range.h"
 
 static int number, failed;
@@ -113,6 +126,9 @@ int main(void)
 	    pfns[0] == write && pfns[1] == read && pfns[2] == write);
 	fails = 0;
 	say("whoever only looks gets what is there at once", fault(HMM_PFN_VALID | ON_GPU, 0) == 0 && calls == 1 && !recursed);
+	of_file = true;
+	say("of files Linux is asked for nothing here", fault(0, write) == -115 && looks == 1 && !calls);
+	of_file = false;
 	uvm_rust_fix_forked = false;
 	say("without the mend Linux calls the driver", fault(HMM_PFN_VALID | ON_GPU, write) == 0 && calls == 1 && recursed);
 	printf("1..%d\n", number);

@@ -63,7 +63,7 @@ NV_STATUS uvm_perf_heuristics_init(void)
 	NV_STATUS status = uvm_perf_heuristics_init__c();
 
 	if (UVM_RUST_HOOKED)
-		status = status ?: uvm_rust_notifier_init() ?: uvm_rust_init();
+		status = status ?: uvm_rust_fixes_init() ?: uvm_rust_init();
 	if (status != NV_OK || !uvm_rust_stats)
 		return status;
 	uvm_rust_debug_dir = debugfs_create_dir("nvidia-uvm", NULL);

@@ -38,6 +38,7 @@
 	fix(duplicates, "UVM_MIGRATE maps no page with two copies for writing, and fails if it could not duplicate; 0: writes are lost")	\
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
 	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\
+	fix(files, "No GPU fault waits for another process' file; 0: all do while a page of one does not come")		\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 
@@ -105,11 +106,24 @@ bool uvm_rust_chunk_stays(uvm_gpu_chunk_t *chunk);
  */
 void uvm_rust_leave_held_pages(uvm_va_block_t *block, void *block_context);
 
+/* --- pages of files: uvm_rust_files.c --------------------------------------------------- */
+
+NV_STATUS uvm_rust_files_init(void);
+/* Once no fault is serviced any more; also if the former failed, or was not called. */
+void uvm_rust_files_exit(void);
+
 /* --- all of them ----------------------------------------------------------------------- */
+
+/* Once va_block contexts can be allocated; the latter also if the former failed. */
+static inline NV_STATUS uvm_rust_fixes_init(void)
+{
+	return uvm_rust_notifier_init() ?: uvm_rust_files_init();
+}
 
 /* Gives back what they keep, once nothing is evicted any more and before va_block contexts can no longer be allocated. */
 static inline void uvm_rust_fixes_exit(void)
 {
+	uvm_rust_files_exit();
 	uvm_rust_notifier_exit();
 	uvm_rust_nobodies_exit();
 	uvm_rust_charge_exit();

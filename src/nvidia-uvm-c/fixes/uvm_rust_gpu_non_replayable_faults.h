@@ -18,7 +18,6 @@
 #include "uvm_user_channel.h"
 
 #include "uvm_rust_fixes.h"
-#include "uvm_rust_flash.h"
 
 /*
  * How the service of a fault ended, for the loop, which leaves unless that is NV_OK. A fault whose channel is killed is over, and so is
@@ -79,19 +78,19 @@ static inline bool uvm_rust_copy_moves(uvm_parent_gpu_t *parent_gpu, const uvm_f
 	return false;
 }
 
-/* --- pages that are on an SSD ---------------------------------------------------------------- */
+/* --- pages that are on an SSD, or in a file -------------------------------------------------- */
 
 /* How long the handler rests at least before such a fault may come again, in microseconds. */
 #define UVM_RUST_COPIES_REST_US	50
 
 /*
  * How the service of a fault of @channel's ended (@status), for upstream, which clears the channel's faulted bit if that is NV_OK. It is
- * also where the fault's page has to come from an SSD first, for which somebody was asked: the copy engine then faults anew, as
+ * also where the fault's page has to come from an SSD or a file first, for which somebody was asked: the copy engine then faults anew, as
  * others do after a replay, and this thread, which services the faults of all processes, does not wait for the page.
  */
 static inline NV_STATUS uvm_rust_copy_again(uvm_user_channel_t *channel, NV_STATUS status)
 {
-	if (!static_branch_unlikely(&uvm_rust_flash_used_key) || status != NV_ERR_NOT_READY)
+	if (status != NV_ERR_NOT_READY)
 		return status;
 	uvm_rust_copies_of(channel->gpu->parent)->again = true;
 	return NV_OK;

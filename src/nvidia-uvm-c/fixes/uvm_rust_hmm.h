@@ -17,6 +17,7 @@
 #include <linux/random.h>
 
 #include "uvm_rust_isolation.h"
+#include "uvm_rust_files.h"
 
 /* Upstream's one table of this kind. Set before the first notifier that needs it. */
 static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
@@ -166,6 +167,12 @@ static bool uvm_rust_on_gpu(const struct hmm_range *range, unsigned long pages, 
 	return false;
 }
 
+/* The VA space of @range, which is upstream's. */
+static inline uvm_va_space_t *uvm_rust_space_of_range(const struct hmm_range *range)
+{
+	return container_of(range->notifier, uvm_va_block_t, hmm.notifier)->hmm.va_space;
+}
+
 /*
  * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has
  * write-protected, a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So
@@ -181,7 +188,11 @@ static int uvm_rust_range_fault(struct hmm_range *range)
 	bool is_unknown = false;
 	int ret;
 
-	if (!uvm_rust_fix_forked || pages > PAGES_PER_UVM_VA_BLOCK)
+	if (pages > PAGES_PER_UVM_VA_BLOCK)
+		return hmm_range_fault(range);
+	if (uvm_rust_files_serves(range, uvm_rust_space_of_range(range)))
+		return uvm_rust_files_look(range);
+	if (!uvm_rust_fix_forked)
 		return hmm_range_fault(range);
 	for (unsigned long i = 0; i < pages; i++) {
 		/* Whoever only looks is not told to ask again. */
@@ -211,6 +222,7 @@ static int uvm_rust_range_fault(struct hmm_range *range)
 }
 
 #define hmm_range_fault uvm_rust_range_fault
+#define errno_to_nv_status uvm_rust_hmm_status
 
 /*
  * Gives back what @args, which begin with @region, have isolated, and gives the process pages of its own. Called with what a

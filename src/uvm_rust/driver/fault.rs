@@ -410,6 +410,18 @@ impl Machine for Servicing<'_> {
         match result {
             status::MORE_PROCESSING => Ok(Served::Again),
             status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),
+            // The page of a file has yet to come. The faults are told when they are serviced.
+            status::NOT_READY => {
+                looked.faults = 0;
+                self.parked = true;
+                if first == 0 {
+                    self.nap();
+                }
+                Ok(Served::Faults {
+                    faults,
+                    fatal: self.fatal,
+                })
+            }
             other => {
                 if other != status::OK {
                     self.told.status = other;

@@ -158,21 +158,40 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Managed memory: `fd` is a UVM file, which wants its offset to be the address.
     pub(crate) fn managed(fd: BorrowedFd<'_>, address: usize, len: usize) -> io::Result<Self> {
-        Self::map(address, len, libc::MAP_SHARED, fd.as_raw_fd())
+        Self::map(
+            address,
+            len,
+            libc::MAP_SHARED,
+            fd.as_raw_fd(),
+            address as i64,
+        )
+    }
+
+    /// A part of a file, from byte `offset` on.
+    pub(crate) fn file(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        address: usize,
+        len: usize,
+    ) -> io::Result<Self> {
+        Self::map(
+            address,
+            len,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            offset as i64,
+        )
     }
 
     /// Private zeroed memory, at `address` unless that is 0.
     pub(crate) fn anonymous(address: usize, len: usize) -> io::Result<Self> {
-        Self::map(address, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+        Self::map(address, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    fn map(address: usize, len: usize, flags: i32, fd: i32) -> io::Result<Self> {
-        let (fixed, offset) = match address {
-            0 => (0, 0),
-            _ => (
-                libc::MAP_FIXED_NOREPLACE,
-                if fd < 0 { 0 } else { address as i64 },
-            ),
+    fn map(address: usize, len: usize, flags: i32, fd: i32, offset: i64) -> io::Result<Self> {
+        let fixed = match address {
+            0 => 0,
+            _ => libc::MAP_FIXED_NOREPLACE,
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: without MAP_FIXED this replaces no mapping of the program.

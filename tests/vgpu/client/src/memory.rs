@@ -2,7 +2,7 @@
 //! Memory that CPU and GPUs share.
 
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::ffi::Mapping;
@@ -124,6 +124,20 @@ impl<T: Element> Buffer<T> {
         let bytes = Self::bytes_for(len);
         let mapping = place(bytes, |at| Mapping::anonymous(at, bytes))
             .map_err(|e| Error::os(format!("mmap of {bytes} bytes"), e))?;
+        Ok(Self {
+            mapping,
+            len,
+            managed: false,
+            of: PhantomData,
+        })
+    }
+
+    /// A part of a file that is mapped for all processes, from byte `offset` on, a multiple of the page size; a GPU reaches it
+    /// through HMM. A CPU that touches what is beyond the end of the file ends the program.
+    pub fn of_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self> {
+        let bytes = Self::bytes_for(len);
+        let mapping = place(bytes, |at| Mapping::file(file, offset, at, bytes))
+            .map_err(|e| Error::os(format!("mmap of {bytes} bytes of a file"), e))?;
         Ok(Self {
             mapping,
             len,

@@ -147,7 +147,7 @@ fn all_of(process: &Process, block: &Buffer<u64>) -> Done {
 }
 
 /// A kernel of `other` faults, and its copy engine does.
-fn faults(other: &Rig) -> Done {
+pub(crate) fn faults(other: &Rig) -> Done {
     let (fine, copied) = (other.buffer(2)?, other.buffer(1)?);
     write(&fine, 107);
     write(&copied, 109);

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -51,6 +52,11 @@ impl Dm {
 
     pub(crate) fn new() -> Result<Self, Failure> {
         Self::create(&Self::table("linear", "")?)
+    }
+
+    /// That of another process, which removes it.
+    pub(crate) fn made() -> ManuallyDrop<Self> {
+        ManuallyDrop::new(Self(PathBuf::from("/dev/mapper").join(Self::NAME)))
     }
 
     /// A device that has only the first `bytes` of the real one.

@@ -46,14 +46,14 @@ const PAGES: usize = 8;
 const READY: &str = "ready";
 
 /// Says that all is there, and waits until it is told to begin.
-fn wait_to_begin() -> Done {
+pub(crate) fn wait_to_begin() -> Done {
     println!("{READY}");
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())
 }
 
 /// What a child's work comes to.
-fn ends_with(work: impl FnOnce() -> Done) -> ExitCode {
+pub(crate) fn ends_with(work: impl FnOnce() -> Done) -> ExitCode {
     match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -105,11 +105,11 @@ pub(crate) fn child_sleeps() -> ExitCode {
 }
 
 /// A child that waits until it is told to begin, and what tells it.
-struct Other(Killed, ChildStdin);
+pub(crate) struct Other(pub(crate) Killed, ChildStdin);
 
 impl Other {
     /// It is there before a lock is taken, which a new process needs.
-    fn ready(argument: &str) -> Result<Self, Failure> {
+    pub(crate) fn ready(argument: &str) -> Result<Self, Failure> {
         let mut command = this_program()?;
         command.arg(argument).stdin(Stdio::piped());
         let mut child = Killed(command.stdout(Stdio::piped()).spawn()?);
@@ -119,13 +119,17 @@ impl Other {
         Ok(Self(child, tell))
     }
 
+    pub(crate) fn begins(&mut self) -> Done {
+        Ok(writeln!(self.1)?)
+    }
+
     /// Has it begin; whether it has ended before anybody loses patience.
-    fn ends(&mut self) -> Result<bool, Failure> {
-        writeln!(self.1)?;
+    pub(crate) fn ends(&mut self) -> Result<bool, Failure> {
+        self.begins()?;
         ends_in(&mut self.0, PATIENCE / 2)
     }
 
-    fn succeeds(mut self) -> Done {
+    pub(crate) fn succeeds(mut self) -> Done {
         let status = self.0 .0.wait()?;
         ensure!(status.success(), "the other process ended with {status}");
         Ok(())

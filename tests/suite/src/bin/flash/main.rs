@@ -11,6 +11,7 @@ mod copies;
 mod copying;
 mod demo;
 mod failures;
+mod files;
 mod interface;
 mod lacking;
 mod locks;
@@ -117,6 +118,8 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("child-counts") => options.child = Some("counts"),
             Long("child-leaves") => options.child = Some("leaves"),
             Long("child-waits") => options.child = Some("waits"),
+            Long("child-writes") => options.child = Some("writes"),
+            Long("child-maps") => options.child = Some("maps"),
             Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
                 print!("{HELP}");
@@ -166,6 +169,8 @@ fn main() -> ExitCode {
         Some("faults") => return locks::child_faults(),
         Some("evicts") => return locks::child_evicts(),
         Some("sleeps") => return locks::child_sleeps(),
+        Some("writes") => return files::child_writes(),
+        Some("maps") => return files::child_maps(),
         Some("changes") => return waits::child_changes(),
         Some("fills") => return tenants::child_fills(),
         Some("counts") => return tenants::child_counts(),
@@ -202,6 +207,7 @@ fn main() -> ExitCode {
     mapped::run(&mut suite);
     silent::run(&mut suite);
     locks::run(&mut suite);
+    files::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);
     suite.test("a random program", NONE, || {

@@ -138,7 +138,7 @@ pub(crate) struct Page(pub(crate) *mut libc::c_void);
 
 impl Page {
     /// Where on the device: far from where udev looks for names at any new one, which would have it in memory.
-    const AT: u64 = 37 << 20;
+    pub(crate) const AT: u64 = 37 << 20;
 
     /// From one page to the next: further than the kernel reads ahead.
     const APART: u64 = 4 << 20;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Pages of files that a GPU's fault needs, and that are not mapped. One thread services the faults of all processes, and upstream
+ * has Linux map such a page in it. Linux waits there for the file system, without an end and whatever signal comes: for a FUSE daemon
+ * that does not answer, a device that is suspended, or until enough of what was written is on a disk.
+ *
+ * Here a work item has Linux map the pages, and the fault comes again until they are there. Who services it looks at what is
+ * mapped, and never asks for more. A work item belongs to the memory of a process: it keeps that, and
+ * nothing of UVM's. So no VA space, GPU, suspend or other process waits for a work item that never ends. A process that is killed
+ * has ended before, but its memory is freed once the work item is done.
+ */
+#include <linux/bitmap.h>
+#include <linux/cred.h>
+#include <linux/jiffies.h>
+#include <linux/kthread.h>
+#include <linux/list.h>
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "uvm_common.h"
+#include "uvm_va_block.h"
+
+#include "uvm_rust_files.h"
+#include "uvm_rust_fixes.h"
+#include "uvm_rust_over_high.h"
+
+/* How many work items there are at most, which is how many Linux runs at a time (WQ_MAX_ACTIVE); and of one user. */
+#define MOST_WORKS	512
+#define MOST_OF_USER	64
+/* For how long it is kept that Linux could not map a page. The fault comes again within some milliseconds. */
+#define KEPT_JIFFIES	(HZ / 4)
+
+/* Pages that are to be mapped, or of which one could not be. */
+struct file_work {
+	/* In works. */
+	struct list_head list;
+	struct work_struct work;
+	/* With a reference, and while the work is under way one of what is mapped there as well. */
+	struct mm_struct *mm;
+	/* Whose process that is. */
+	kuid_t user;
+	/* From the first page to the end of the last. */
+	unsigned long first, outer;
+	bool write;
+	/* Under works_lock. 0 while the work is under way, then why the page at @first could not be mapped, and since when that is known. */
+	int error;
+	unsigned long since;
+};
+
+/* Of each process' memory there is one at most, until it is freed. Under works_lock, a leaf. */
+static LIST_HEAD(works);
+static DEFINE_SPINLOCK(works_lock);
+static struct workqueue_struct *works_queue;
+
+/* --- the work item ------------------------------------------------------------------------ */
+
+static void free_work(struct file_work *work)
+{
+	mmdrop(work->mm);
+	kfree(work);
+}
+
+/*
+ * Maps the pages as if the process had touched them, for which its memory cgroup is charged. @work->first becomes the page
+ * that could not be mapped. Linux lets the lock of the memory go while it reads.
+ */
+static int map_pages(struct file_work *work)
+{
+	unsigned int flags = FAULT_FLAG_REMOTE | (work->write ? FAULT_FLAG_WRITE : 0);
+	struct mm_struct *mm = work->mm;
+	bool unlocked;
+	int error = 0;
+
+	kthread_use_mm(mm);
+	mmap_read_lock(mm);
+	for (; work->first < work->outer; work->first += PAGE_SIZE) {
+		error = fixup_user_fault(mm, work->first, flags, &unlocked);
+		if (error)
+			break;
+	}
+	mmap_read_unlock(mm);
+	kthread_unuse_mm(mm);
+	/* The thread's next work item, which is another process', does not wait for this one's memory.high. */
+	uvm_rust_forget_over();
+	return error;
+}
+
+static void run(struct work_struct *item)
+{
+	struct file_work *work = container_of(item, struct file_work, work);
+	struct mm_struct *mm = work->mm;
+	int error = map_pages(work);
+
+	spin_lock(&works_lock);
+	if (!error)
+		list_del(&work->list);
+	work->error = error;
+	work->since = jiffies;
+	spin_unlock(&works_lock);
+	/* What could not be mapped is freed by others, from now on. */
+	if (!error)
+		free_work(work);
+	/* Perhaps the last of a process that has ended. */
+	mmput(mm);
+	/* The module's exit waits for the end of this function. */
+	module_put(THIS_MODULE);
+}
+
+/* --- who services faults ------------------------------------------------------------------ */
+
+/* The user of a process, by its memory; invalid where that is nobody's, or Linux does not say. */
+static kuid_t user_of(struct mm_struct *mm)
+{
+	kuid_t user = INVALID_UID;
+#ifdef CONFIG_MEMCG
+	struct task_struct *owner;
+
+	rcu_read_lock();
+	owner = rcu_dereference(mm->owner);
+	if (owner)
+		user = task_uid(owner);
+	rcu_read_unlock();
+#endif
+	return user;
+}
+
+/* Has Linux map what @wanted wants. False if it cannot be now. */
+static bool begin(struct file_work *wanted)
+{
+	lockdep_assert_held(&works_lock);
+	/* The memory of a process that ends is not brought back. */
+	if (!mmget_not_zero(wanted->mm))
+		return false;
+	mmgrab(wanted->mm);
+	__module_get(THIS_MODULE);
+	list_add(&wanted->list, &works);
+	queue_work(works_queue, &wanted->work);
+	return true;
+}
+
+/*
+ * Has Linux map what @wanted wants, unless something of that memory is under way, or too much at all. @missing has those of the pages from
+ * @start on that are not mapped. Takes @wanted. Returns UVM_RUST_NOT_HERE, or why one of the pages cannot be mapped, once.
+ */
+static int ask_for(struct file_work *wanted, unsigned long start, const unsigned long *missing)
+{
+	unsigned int all = 0, of_user = 0;
+	struct file_work *work, *next;
+	int error = UVM_RUST_NOT_HERE;
+	bool is_busy = false;
+	LIST_HEAD(old);
+
+	spin_lock(&works_lock);
+	list_for_each_entry_safe(work, next, &works, list) {
+		bool is_told = work->error && work->mm == wanted->mm && work->first >= wanted->first && work->first < wanted->outer &&
+			       test_bit((work->first - start) >> PAGE_SHIFT, missing);
+
+		if (is_told)
+			error = work->error;
+		if (is_told || (work->error && time_after(jiffies, work->since + KEPT_JIFFIES))) {
+			list_move(&work->list, &old);
+			continue;
+		}
+		is_busy |= work->mm == wanted->mm;
+		of_user += uid_valid(work->user) && uid_eq(work->user, wanted->user);
+		all++;
+	}
+	if (error == UVM_RUST_NOT_HERE && !is_busy && all < MOST_WORKS && of_user < MOST_OF_USER && begin(wanted))
+		wanted = NULL;
+	spin_unlock(&works_lock);
+	list_for_each_entry_safe(work, next, &old, list)
+		free_work(work);
+	kfree(wanted);
+	return error;
+}
+
+int uvm_rust_files_look(struct hmm_range *range)
+{
+	const unsigned long pages = (range->end - range->start) >> PAGE_SHIFT;
+	DECLARE_BITMAP(missing, PAGES_PER_UVM_VA_BLOCK) = { 0 };
+	DECLARE_BITMAP(write, PAGES_PER_UVM_VA_BLOCK) = { 0 };
+	struct mm_struct *mm = range->notifier->mm;
+	struct file_work *wanted;
+	unsigned long i;
+	int ret;
+
+	for (i = 0; i < pages; i++) {
+		if (range->hmm_pfns[i] & HMM_PFN_REQ_WRITE)
+			__set_bit(i, write);
+	}
+	/* What is not asked for Linux does not map. */
+	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
+	ret = hmm_range_fault(range);
+	if (ret)
+		return ret;
+	for (i = 0; i < pages; i++) {
+		unsigned long pfn = range->hmm_pfns[i];
+
+		/* A device's, say: Linux gives nobody such a page. */
+		if (pfn & HMM_PFN_ERROR)
+			return -EFAULT;
+		if (!(pfn & HMM_PFN_VALID) || (test_bit(i, write) && !(pfn & HMM_PFN_WRITE)))
+			__set_bit(i, missing);
+	}
+	if (bitmap_empty(missing, pages))
+		return 0;
+	wanted = kzalloc(sizeof(*wanted), GFP_NOWAIT | __GFP_NOWARN);
+	if (!wanted)
+		return UVM_RUST_NOT_HERE;
+	*wanted = (struct file_work) {
+		.mm = mm,
+		.user = user_of(mm),
+		.first = range->start + (find_first_bit(missing, pages) << PAGE_SHIFT),
+		.outer = range->start + ((find_last_bit(missing, pages) + 1) << PAGE_SHIFT),
+		.write = bitmap_intersects(missing, write, pages),
+	};
+	INIT_WORK(&wanted->work, run);
+	return ask_for(wanted, range->start, missing);
+}
+
+/* --- life --------------------------------------------------------------------------------- */
+
+NV_STATUS uvm_rust_files_init(void)
+{
+	works_queue = alloc_workqueue("uvm_rust_files", WQ_UNBOUND, MOST_WORKS);
+	return works_queue ? NV_OK : NV_ERR_NO_MEMORY;
+}
+
+void uvm_rust_files_exit(void)
+{
+	struct file_work *work, *next;
+
+	/* Also called where the former failed. Those that are under way keep the module: of others only the last steps are waited for. */
+	if (works_queue)
+		destroy_workqueue(works_queue);
+	list_for_each_entry_safe(work, next, &works, list)
+		free_work(work);
+	INIT_LIST_HEAD(&works);
+}

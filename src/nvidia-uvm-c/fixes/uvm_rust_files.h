@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Pages of files that a GPU's fault needs. For uvm_rust_hmm.h; uvm_rust_files.c has the rest.
+ */
+#ifndef UVM_RUST_FILES_H
+#define UVM_RUST_FILES_H
+
+#include <linux/fs.h>
+#include <linux/hmm.h>
+#include <linux/hugetlb.h>
+#include <linux/magic.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+
+#include "uvm_va_space.h"
+
+#include "uvm_rust_fixes.h"
+#include "uvm_rust_hooks.h"
+#include "uvm_rust_on_support.h"
+#include "uvm_rust_params_ffi.h"
+
+/* What uvm_rust_files_look() returns for pages that have yet to come: none of Linux's functions that are called there does. */
+#define UVM_RUST_NOT_HERE	(-EINPROGRESS)
+
+/*
+ * In place of hmm_range_fault() for pages of files, in a thread that services faults of all processes. It only looks: of pages that
+ * are not mapped for the access it tells a thread of their own to have Linux map them, and returns UVM_RUST_NOT_HERE; the fault
+ * is to come again. Called as hmm_range_fault(), for some pages of one va_block, all of which are asked for. Does not sleep for them.
+ */
+int uvm_rust_files_look(struct hmm_range *range);
+
+/*
+ * Whether a page of @vma may have to come from a file system, for which Linux waits without an end. Those of tmpfs, which are
+ * memfd's and shared memory's too, and of hugetlbfs come from memory or swap, as ordinary memory does. A block device's name is
+ * in a tmpfs, and its pages are not.
+ */
+static inline bool uvm_rust_is_file(const struct vm_area_struct *vma)
+{
+	return vma->vm_file && !is_vm_hugetlb_page(vma) && vma->vm_file->f_mapping->host->i_sb->s_magic != TMPFS_MAGIC;
+}
+
+/*
+ * Whether @range is to be looked at by uvm_rust_files_look(). Only threads of the kernel's service faults here, and of those only faults
+ * that come again may be put off: not those of upstream's loop, which also has charge on a GPU that cannot cancel by address.
+ */
+static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_space_t *va_space)
+{
+	const struct vm_area_struct *vma;
+	uvm_gpu_id_t id;
+
+	if (!uvm_rust_fix_files || !uvm_rust_fault || !(current->flags & PF_KTHREAD))
+		return false;
+	vma = find_vma(range->notifier->mm, range->start);
+	if (!vma || !uvm_rust_is_file(vma))
+		return false;
+	for_each_gpu_id_in_mask(id, &va_space->registered_gpus) {
+		if (!uvm_rust_cancels_by_address(uvm_rust_gpu(va_space, id)->parent))
+			return false;
+	}
+	return true;
+}
+
+/* In place of errno_to_nv_status() in uvm_hmm.c: a fault whose page has yet to come is put off, as where that comes from an SSD. */
+static inline NV_STATUS uvm_rust_hmm_status(int error)
+{
+	return error == UVM_RUST_NOT_HERE ? NV_ERR_NOT_READY : errno_to_nv_status(error);
+}
+
+#endif
