@@ -22,6 +22,8 @@ const BLOCK_SIZE: u64 = UmBlock::SIZE;
 pub(super) struct Run<'a, M> {
     pub(super) worker: &'a Worker,
     pub(super) machine: &'a mut M,
+    /// Whether the worker prefetches in this turn; otherwise it only learns.
+    acts: bool,
     /// Whether the locks of [`Machine::enter`] are held.
     entered: bool,
     /// How many blocks were begun since `enter`.
@@ -162,6 +164,7 @@ impl<'a, M: Machine> Run<'a, M> {
         Self {
             worker,
             machine,
+            acts: worker.acts(),
             entered: false,
             held: 0,
             waited: false,
@@ -181,7 +184,7 @@ impl<'a, M: Machine> Run<'a, M> {
             blocks += 1;
             let step = self.learn();
             self.may_fetch = step.may_fetch || self.worker.lacks(Part::SsdWindow);
-            if !self.worker.params.act {
+            if !self.acts {
                 match step.next {
                     Next::More => continue,
                     _ => return Turn::Idle,
@@ -229,7 +232,7 @@ impl<'a, M: Machine> Run<'a, M> {
 
     /// Learns what happened, and then chooses a block (W-learn).
     fn learn(&mut self) -> Step {
-        let (act, lacks) = (self.worker.params.act, self.worker.lacks(Part::LearnsFirst));
+        let (act, lacks) = (self.acts, self.worker.lacks(Part::LearnsFirst));
         self.machine.tables(|correlator, feed, share| {
             let early = lacks.then(|| correlator.next(STEPS));
             let all = correlator.absorb(feed, EVENTS_A_BLOCK);
