@@ -9,7 +9,9 @@
 //! arrival are compared. A service counts for either rule what services have cost on average in that duel: that one is
 //! alone in a batch of faults, or one of many, is not the rule's doing.
 //!
-//! A duel lasts for a window. Once the pick has won against both others, duels are rarer the more often it wins. If twice
+//! A duel lasts for a window, and the first one comes after a window. A duel in which too few blocks arrive for that ends
+//! without a verdict once faults have been serviced so often as no window of arrivals takes: a process whose blocks stay
+//! has them served one way. Once the pick has won against both others, duels are rarer the more often it wins. If twice
 //! as many pages fault for each arrival, or half as many, the process does something else, and duels begin anew.
 
 use super::super::stats::returns::mix;
@@ -25,6 +27,8 @@ const ENOUGH: u32 = 4;
 const EVERY: u32 = 16;
 /// The most of these.
 const RAREST: u32 = 128;
+/// Services for each arrival of a window that end a duel. A block has so many pages, so that no more services bring it.
+const SERVICES: u64 = 512;
 /// Bits of an address within a block.
 const BLOCK_SHIFT: u32 = 21;
 
@@ -81,8 +85,8 @@ impl Duel {
             window: (chunks / 4).max(WINDOW),
             picked: Along::Tree,
             rival: Along::Nothing,
-            is_on: true,
-            until: 0,
+            is_on: false,
+            until: 1,
             every: EVERY,
             won: 0,
             arrivals: 0,
@@ -126,6 +130,13 @@ impl Duel {
             side.services = side.services.saturating_add(1);
             side.work = side.work.saturating_add(work.into());
             side.faulted = side.faulted.saturating_add(faulted.into());
+        }
+        let services = self.sides.iter().map(|side| side.services).sum::<u64>();
+        if self.is_on && services >= SERVICES.saturating_mul(self.window.into()) {
+            self.is_on = false;
+            self.until = 1;
+            self.arrivals = 0;
+            self.sides = [Side::default(); 2];
         }
     }
 

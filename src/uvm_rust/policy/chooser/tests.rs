@@ -94,7 +94,7 @@ const KINDS: [(Costs, Along, u32, u32); 3] = [
     (CLUSTERED, Along::Tree, 16, 20),
 ];
 /// Arrivals until the third rule has had its duel: three duels, and the windows between.
-const SOON: u32 = 6 * 32;
+const SOON: u32 = 7 * 32;
 
 #[test]
 fn the_rule_that_costs_less_is_picked_soon_and_duels_cost_little() {
@@ -143,6 +143,7 @@ fn a_rule_that_is_hardly_better_is_not_picked() {
     }
     // Who never fills a sample's blocks decides nothing.
     let mut it = Duel::new(ROOM);
+    (0..33).for_each(|b| it.arrived(b * BLOCK));
     let blocks = (0..).filter(|&b| it.along(b * BLOCK) == Along::Tree);
     let blocks: Vec<u64> = blocks.take(50).collect();
     for b in blocks.iter().cycle().take(5000) {
@@ -160,6 +161,42 @@ fn a_rule_that_is_hardly_better_is_not_picked() {
         it.picked() != Along::Tree
     });
     assert!(arrivals.is_some_and(|n| n > 8), "{arrivals:?}");
+}
+
+/// A process whose blocks move without leaving the GPU for others, and that has too few for a window of a duel. In time
+/// all of them are served the same way, and the duel is made up for when more arrive.
+#[test]
+fn a_duel_without_arrivals_ends() {
+    for blocks in [31, 60] {
+        let mut it = Duel::new(ROOM);
+        let rivals = |it: &Duel| {
+            let rivals = (0..60).filter(|b| it.along(b * BLOCK) != Along::Tree);
+            rivals.count()
+        };
+        (0..blocks).for_each(|b| it.arrived(b * BLOCK));
+        assert_eq!(rivals(&it) > 0, blocks > 32, "{blocks}");
+        let mut services = 0;
+        for b in (0..blocks).cycle() {
+            if services > 0 && rivals(&it) == 0 {
+                break;
+            }
+            it.copied(b * BLOCK, 512);
+            it.served(b * BLOCK, 256, 20);
+            services += 1;
+            assert!(services <= 512 * 32, "{blocks}");
+        }
+        assert_eq!(services, if blocks > 32 { 512 * 32 } else { 1 });
+        assert_eq!(it.picked(), Along::Tree);
+        // What was counted before is not of the next duel, which comes after a window.
+        for b in 0..if blocks > 32 { 32 } else { 1 } {
+            it.arrived((100 + b) * BLOCK);
+            assert_eq!(rivals(&it), 0, "{blocks}: {b}");
+        }
+        it.arrived(200 * BLOCK);
+        assert_ne!(rivals(&it), 0);
+        (0..512 * 32 - 1).for_each(|_| it.served(0, 1, 1));
+        assert_ne!(rivals(&it), 0);
+    }
 }
 
 /// The services of one rule's blocks happen to be alone in their batches of faults.
@@ -218,6 +255,7 @@ fn stats(kernels: u64, kernels_right: u64) -> Stats {
     Stats {
         kernels,
         kernels_right,
+        kernels_wrong: kernels - kernels_right,
         ..Stats::default()
     }
 }
@@ -253,6 +291,24 @@ fn a_longer_window_is_judged_by_the_same_share() {
         assert!(ahead.looks(&stats(2016, right + 516)));
         assert!(!ahead.looks(&stats(3016, right + 1015)));
     }
+}
+
+/// A kernel where none had been predicted, as after one that is unknown, is neither right nor wrong.
+#[test]
+fn kernels_without_a_prediction_do_not_count() {
+    let mut ahead = Ahead::default();
+    let mut looks = |kernels_right, kernels_wrong| {
+        ahead.looks(&Stats {
+            kernels: 3 * (kernels_right + kernels_wrong),
+            kernels_right,
+            kernels_wrong,
+            ..Stats::default()
+        })
+    };
+    assert!(!looks(15, 0));
+    assert!(looks(15, 1));
+    assert!(looks(23, 8));
+    assert!(!looks(22, 10));
 }
 
 #[test]
