@@ -184,13 +184,8 @@ impl<'a, M: Machine> Run<'a, M> {
             blocks += 1;
             let step = self.learn();
             self.may_fetch = step.may_fetch || self.worker.lacks(Part::SsdWindow);
-            if !self.acts {
-                match step.next {
-                    Next::More => continue,
-                    _ => return Turn::Idle,
-                }
-            }
-            if self.said.replace(step.now) != Some(step.now) {
+            // Marks from the time when the worker prefetched lapse also while it only learns.
+            if self.worker.params.act && self.said.replace(step.now) != Some(step.now) {
                 if self.enter().is_err() {
                     if let Next::Prefetch(prefetch) = step.next {
                         self.put_back(prefetch, &Brought::only(Outcome::Unfit));
@@ -198,6 +193,12 @@ impl<'a, M: Machine> Run<'a, M> {
                     return Turn::Stopped;
                 }
                 self.mark_now(step.now);
+            }
+            if !self.acts {
+                match step.next {
+                    Next::More => continue,
+                    _ => return Turn::Idle,
+                }
             }
             match step.next {
                 Next::More => {}

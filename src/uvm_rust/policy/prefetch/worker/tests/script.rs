@@ -96,13 +96,37 @@ fn it_only_learns_while_it_is_said(lack: Option<Part>) {
     let w = worker(true, 9, lack);
     w.set_acts(false);
     assert_eq!(w.turn(&mut s), Turn::Idle);
-    assert_eq!(s.did, []);
+    assert_eq!(s.did, [Enter, Leave]);
     assert_eq!(s.correlator.stats().kernels, 10);
     w.begins(s.roots.as_mut().unwrap(), s.generation, OURS);
     assert_ne!(w.owner_in(s.generation), 0);
     w.set_acts(true);
     assert_ne!(w.turn(&mut s), Turn::Stopped);
     assert_eq!(s.blocks()[..2], [10, 11]);
+}
+
+/// What was brought for a kernel is no longer expected after it, even if the worker only learns by then.
+fn marks_lapse_while_it_only_learns(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.chunk = Some(3);
+    let w = worker(true, 0, lack);
+    let arrived = Pages {
+        populated: pages(4),
+        ..Pages::default()
+    };
+    s.pages = vec![arrived; 8].into();
+    w.turn(&mut s);
+    w.set_acts(false);
+    let needed_in = |s: &Script| s.roots.as_ref().unwrap().needed_in(3);
+    let mut seen = vec![needed_in(&s)];
+    for id in [2, 3, 1, 2] {
+        s.kernel(id, false);
+        assert_eq!(w.turn(&mut s), Turn::Idle);
+        seen.push(needed_in(&s));
+    }
+    assert_eq!(seen, [Some(2), Some(1), Some(0), None, None]);
+    s.enters = [false].into();
+    assert_eq!(w.turn(&mut s), Turn::Stopped);
 }
 
 /// Faults that come while it works go first: it settles and lets the locks go, and waits.
@@ -850,6 +874,10 @@ pub(super) const ALL: &[(&str, Test)] = &[
     (
         "it_only_learns_while_it_is_said",
         it_only_learns_while_it_is_said,
+    ),
+    (
+        "marks_lapse_while_it_only_learns",
+        marks_lapse_while_it_only_learns,
     ),
     ("faults_go_first", faults_go_first),
     ("what_is_there_does_not_wait", what_is_there_does_not_wait),
