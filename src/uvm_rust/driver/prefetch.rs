@@ -468,7 +468,7 @@ impl Prefetcher {
             "prefetch pushed out {} bytes {}",
             s.pushed_out, s.bytes_out
         )?;
-        if seam::chooses() {
+        if seam::chooses() && seam::prefetch() {
             let is_on = self.ahead.lock().picked();
             writeln!(out, "prefetch picked {}", if is_on { "on" } else { "off" })?;
         }

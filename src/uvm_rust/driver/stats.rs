@@ -394,8 +394,7 @@ impl Space {
         let so_far = share.counters.evicted_bytes();
         let thread = seam::this_thread();
         let bytes = share.evicting.end(eviction, thread, address, so_far);
-        share.choosing.left(address);
-        let queue = {
+        let (queue, has_left) = {
             let gpu = share.gpu.lock();
             let outcome = Outcome {
                 bytes,
@@ -409,8 +408,11 @@ impl Space {
                 share.counters.prefetch_wasted();
                 gpu.counters.prefetch_wasted();
             }
-            gpu.reclaimed_from(chunk) as u32
+            (gpu.reclaimed_from(chunk) as u32, outcome.has_left())
         };
+        if has_left {
+            share.choosing.left(address);
+        }
         trace::evict(&trace::Evict {
             gpu: number_of(index),
             pid: self.pid,
