@@ -57,7 +57,8 @@ impl Choosing {
         self.with(|chooser| chooser.faults(address))
     }
 
-    /// So many bytes of the block at `address` are being copied, for this cause.
+    /// So many bytes of the block at `address` are being copied, for this cause. Only what comes to the GPU counts: evictions
+    /// do not, as in uvmsim (docs/simulator-physical.md).
     pub(crate) fn copied(&self, direction: Direction, cause: Cause, address: u64, bytes: u64) {
         let comes = direction != Direction::GpuToHost;
         if comes && matches!(cause, Cause::Fault | Cause::Prefetch) {
