@@ -43,7 +43,7 @@ fn the_chooser_is_near_the_best_for_each_pattern_and_ahead_of_all_over_the_set()
                 "{gpu_mib} MiB, seed {seed}, {name}: {of_lru:.3} of lru, {of_all:.3} of all; silent {of_silent:.3}"
             );
             assert!(of_lru <= 1.1 && of_silent <= 1.1, "{name}");
-            assert!(of_all <= 1.2, "{name}: {of_all}");
+            assert!(of_all <= 1.15, "{name}: {of_all}");
             let best = *fixed.iter().min().unwrap() as f64;
             for (sum, ns) in sums.iter_mut().zip(fixed) {
                 *sum += ns as f64 / best;
