@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod choose;
 pub(crate) mod discard;
 pub(crate) mod evict;
 #[cfg(not(uvm_native))]
@@ -27,4 +28,5 @@ pub(crate) mod space;
 pub(crate) mod stats;
 #[cfg(not(uvm_native))]
 pub(crate) mod tenant;
+#[cfg(not(uvm_native))]
 pub(crate) mod tree;

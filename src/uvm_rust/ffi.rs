@@ -67,6 +67,7 @@ pub(crate) mod status;
 pub(crate) mod tenant;
 pub(crate) mod time;
 pub(crate) mod trace;
+#[cfg(not(uvm_native))]
 mod tree;
 pub(crate) mod uaccess;
 pub(crate) mod vaspace;

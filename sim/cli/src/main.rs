@@ -4,6 +4,7 @@
 
 mod advise;
 mod bound;
+mod choose;
 mod compare;
 mod figures;
 mod g10;
@@ -62,6 +63,8 @@ enum Command {
     Bound(proof::Args),
     /// Say what moves where several programs take turns on one GPU, and what must.
     Programs(programs::Args),
+    /// Say what the chooser of policies comes to for patterns of accesses, and what each fixed policy does.
+    Choose(choose::Args),
     /// Regenerate the papers' tables and figures, with theirs beside ours.
     Figures(figures::Args),
     /// Print a completion script for a shell.
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Command::Advise(args) => advise::main(&args),
         Command::Bound(args) => proof::main(&args),
         Command::Programs(args) => programs::main(&args),
+        Command::Choose(args) => choose::main(&args),
         Command::Figures(args) => figures::main(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "uvmsim", &mut io::stdout());

@@ -154,7 +154,7 @@ pub fn without_plan(name: &str, o: &Outcome) -> Option<String> {
 
 /// Refuses what is no policy's name.
 pub fn check_policy(name: &str) -> Result<(), Failure> {
-    let all = [policies::NAMES, policies::RECOMPUTING].concat();
+    let all = [policies::NAMES, policies::RECOMPUTING, &[policies::CHOOSER]].concat();
     if all.contains(&name) {
         return Ok(());
     }

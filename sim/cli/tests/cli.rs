@@ -149,6 +149,8 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
         programs --working-set 4MiB | four blocks or more
         programs --gpu-mem 512MiB | room for a working set
         programs --turns 4000000 | more than can be looked at
+        choose --gpu-mem 128MiB --patterns round,rund | no pattern is called `rund`; there are stream, fits, round
+        choose | 32 MiB to 8 GiB of GPU memory
         frobnicate | unrecognized subcommand";
     for case in cases.trim().lines() {
         let (args, what) = case.trim().split_once(" | ").unwrap();
@@ -158,6 +160,30 @@ fn what_makes_no_sense_ends_with_2_and_names_the_remedy() {
     }
     let (code, said) = fails("import pytorch a:b --python /nonexistent/python", "");
     assert!(code == 1 && said.contains("--python"), "{said}");
+}
+
+/// The chooser has a row beside each fixed policy, and a program that announces no kernels has no prefetcher.
+#[test]
+fn the_chooser_has_a_row_for_each_pattern() {
+    let moved = |args: &str| {
+        let args = format!("choose --gpu-mem 32MiB --patterns fits,round --json {args}");
+        let said = prints(&args, "");
+        let rows = said.lines().map(|l| serde_json::from_str(l).unwrap());
+        rows.collect::<Vec<Value>>()
+    };
+    let (loud, silent) = (moved(""), moved("--silent"));
+    assert_eq!((loud.len(), silent.len()), (18, 18));
+    for (i, (row, other)) in loud.iter().zip(&silent).enumerate() {
+        assert_eq!(row["pattern"], ["fits", "round"][i / 9]);
+        assert_eq!(row["policy"] == "chooser", i % 9 == 8);
+        assert_eq!(row == other, i != 17, "{row} {other}");
+        assert_eq!(row["bytes"] == 0, i < 9, "{row}");
+    }
+    let run = json(
+        "run --trace - --policy chooser --gpu-mem 80MiB --json",
+        STEP,
+    );
+    assert_eq!(run["ran_as"], "chooser");
 }
 
 /// Programs that take turns bring what must come and no more with the policy `turns`, and all that they use without.

@@ -15,6 +15,7 @@
 
 mod bound;
 mod links;
+pub mod patterns;
 pub mod plan;
 pub mod policies;
 pub mod policy;

@@ -2,11 +2,13 @@
 
 //! The policies, each from its paper.
 
+mod chosen;
 mod deepum;
 mod driver;
 mod planned;
 mod uvm;
 
+pub use chosen::Chosen;
 pub use deepum::DeepUm;
 pub use deepum::Parts;
 pub use driver::Driver;
@@ -88,6 +90,9 @@ pub const FAULTLESS: &[&str] = &["g10-gds", "g10-host", "flashneuron"];
 
 /// Policies under which kernels run again; nobody's unless asked for.
 pub const RECOMPUTING: &[&str] = &["checkpoint", "best-recompute"];
+
+/// The policy that picks among others by what the driver sees; nobody's unless asked for. Its kernels are announced.
+pub const CHOOSER: &str = "chooser";
 
 /// Share of GPU memory that the papers' planners fill.
 const FILL: f64 = 0.97;
@@ -188,6 +193,10 @@ pub fn make(
         "best" => {
             let found = best::find(machine, workload, layout, Until::NEVER)?;
             of_best(found, machine, workload, layout)?
+        }
+        CHOOSER => {
+            let (ids, chunks) = (execution_ids(workload, layout), machine.chunks());
+            Box::new(Chosen::new(ids, true, chunks, deepum_config())?)
         }
         "deepum" => {
             let ids = execution_ids(workload, layout);

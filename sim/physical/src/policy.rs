@@ -5,6 +5,7 @@
 pub use uvmsim_plan::Tier;
 
 use crate::System;
+use uvm_policy::chooser::Along;
 
 /// A policy.
 ///
@@ -56,6 +57,21 @@ pub trait Policy {
     /// Whether a kernel comes to a va_block only once all that the one before it needs is there, so that
     /// a batch of faults is about one va_block, and ends with it.
     fn block_by_block(&self) -> bool {
+        false
+    }
+
+    /// Faults on `block` are about to be served. Returns what comes along; `None`: what [`Policy::whole_blocks`] and the
+    /// machine say.
+    fn along(&mut self, _block: u32, _s: &mut System<'_>) -> Option<Along> {
+        None
+    }
+
+    /// Faults on so many pages of `block` were served, which brought so many `pages`. The service itself cost as much
+    /// time as a copy of `work` pages.
+    fn served(&mut self, _block: u32, _faulted: u32, _pages: u32, _work: u32) {}
+
+    /// Whether the policy asks which blocks have left the GPU ([`System::left`]).
+    fn watches(&self) -> bool {
         false
     }
 

@@ -2,6 +2,7 @@
 
 //! Running kernels: touches, faults, waits.
 
+use uvm_policy::chooser::Along;
 use uvm_policy::mask::PageMask;
 use uvm_policy::mask::Region;
 use uvm_policy::mask::PAGES;
@@ -105,6 +106,9 @@ pub fn run(
         return Ok(ideal(machine, workload, policy));
     }
     let mut s = System::new(machine, workload, layout, !policy.faultless())?;
+    if policy.watches() {
+        s.watch();
+    }
     let samples = (workload.kernels.len() / 300).max(1);
     let warm_up = limits.longest_step.saturating_mul(4);
     let warm_up = match limits.learning {
@@ -339,10 +343,11 @@ pub(crate) fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[To
             }
             t += s.machine.fault_block;
         }
-        let pages = if policy.whole_blocks() {
+        let along = policy.along(b, s).unwrap_or_else(|| along(s, policy));
+        let pages = if along == Along::Block {
             let block = &s.blocks[b as usize];
             ((block.seen | block.live) - block.gpu) | faulted
-        } else if s.machine.tree_prefetch != 0 && !faultless {
+        } else if along == Along::Tree {
             let threshold = s.machine.tree_threshold;
             tree_prefetch(s.blocks[b as usize].mapped(), faulted, threshold) | faulted
         } else {
@@ -352,7 +357,10 @@ pub(crate) fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[To
         if s.failure.is_some() {
             return;
         }
+        let coming = pages - s.blocks[b as usize].gpu;
         replay = replay.max(s.copy_in(b, pages, t));
+        let work = s.service_cost(batch.len());
+        policy.served(b, faulted.count().into(), coming.count().into(), work);
     }
     let until = replay.max(t);
     let evicting = s.evict_wait.min(until - s.now);
@@ -363,6 +371,17 @@ pub(crate) fn service(s: &mut System<'_>, policy: &mut dyn Policy, touches: &[To
         policy.fault(b, s);
     }
     s.pump(s.now, policy);
+}
+
+/// What comes along with a fault under `policy`, if it does not say of each block.
+fn along(s: &System<'_>, policy: &dyn Policy) -> Along {
+    if policy.whole_blocks() {
+        Along::Block
+    } else if s.machine.tree_prefetch != 0 && !policy.faultless() {
+        Along::Tree
+    } else {
+        Along::Nothing
+    }
 }
 
 /// The pages that the next batch of faults is about, by va_block: those that the

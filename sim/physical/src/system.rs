@@ -4,10 +4,12 @@
 //!
 //! Its parts: what is known of a va_block (`block.rs`), the memories (`memory.rs`), what waits
 //! (`queues.rs`), what policies ask for (`requests.rs`), what the driver's prefetch worker does
-//! (`worker.rs`), what becomes of pages (`pages.rs`), and whether it all adds up (`check.rs`).
+//! (`worker.rs`), what becomes of pages (`pages.rs`), which blocks
+//! have left (`left.rs`), and whether it all adds up (`check.rs`).
 
 mod block;
 mod check;
+mod left;
 mod memory;
 mod pages;
 mod queues;
@@ -80,6 +82,8 @@ pub struct System<'a> {
     pub(crate) out: Outcome,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) failure: Option<RunError>,
+    /// The blocks that have left since the policy last asked, if it asks.
+    left: Option<Vec<u32>>,
     zeroing: bool,
     /// Parts of tensors that requests may name, from first byte to end.
     named: Vec<Range<u64>>,
@@ -125,6 +129,7 @@ impl<'a> System<'a> {
             out: Outcome::default(),
             recorder: None,
             failure: None,
+            left: None,
             zeroing,
             named: Vec::new(),
             behind: BTreeMap::new(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 mod best;
+mod chooser;
 mod driver;
 
 use std::path::Path;

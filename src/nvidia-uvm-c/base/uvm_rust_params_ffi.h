@@ -28,6 +28,7 @@
 	X(uint, uvm_rust_gpu_max, 0, 0444, "MiB of a GPU beyond which a process evicts its own memory first; 0: none (default 0)") \
 	X(uint, uvm_rust_gpu_low, 0, 0444, "MiB of a GPU that a process keeps as long as others have more; 0: none (default 0)") \
 	X(bool, uvm_rust_fault, true, 0444, "Service replayable faults by the loop in Rust; 0: by upstream's in C (default 1)") \
+	X(bool, uvm_rust_choose, false, 0444, "Pick for each process what comes along with faults, and whether to prefetch (default 0)") \
 	X(bool, uvm_rust_announce, true, 0444, "Take announcements of kernels, and learn from them (default 1)") \
 	X(bool, uvm_rust_prefetch, false, 0444, "Prefetch what announced kernels are expected to access (default 0)") \
 	X(uint, uvm_rust_preevict, 0, 0444, \

@@ -14,8 +14,10 @@
 //! Nothing is allocated while faults are serviced: the arrays are as long as the
 //! ring from the start.
 
+use super::choose::Choosing;
 use super::discard::status;
 use super::stats::{number_of, Gpu};
+use super::tree::Now;
 use crate::ffi::alarm::Alarm;
 use crate::ffi::bindings::{uvm_rust_fault_params, UVM_RUST_MAX_GPUS};
 use crate::ffi::fault::{Call, FaultGpu, Inside, Met};
@@ -32,6 +34,8 @@ use crate::policy::fault::{
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 
+/// How many bits of an address are within a va_block.
+const BLOCK_SHIFT: u32 = 21;
 /// How many microseconds the thread sleeps, up to twice as long, after a batch that served no fault because others hold
 /// the locks.
 const BUSY_US: u64 = 50;
@@ -42,6 +46,8 @@ struct Parent {
     fault_loop: Lent<KBox<FaultLoop>>,
     /// Whether the GPU's faults are being serviced.
     is_busy: AtomicBool,
+    /// What comes along with the faults that are being serviced.
+    along: Now,
     /// Faults that found their page mapped. The bottom half alone counts them, and begins anew with each call of
     /// [`Machine::service`].
     mapped: AtomicU32,
@@ -51,6 +57,7 @@ static PARENTS: [Parent; UVM_RUST_MAX_GPUS as usize] = [const {
     Parent {
         fault_loop: Lent::empty(),
         is_busy: AtomicBool::new(false),
+        along: Now::new(),
         mapped: AtomicU32::new(0),
     }
 }; UVM_RUST_MAX_GPUS as usize];
@@ -163,7 +170,7 @@ pub(crate) fn service(parent: u32, mut call: Call<'_>) {
     place.is_busy.store(true, Relaxed);
     match place.fault_loop.take() {
         Some(mut fault_loop) => {
-            fault_loop.run(call, stats, &place.mapped);
+            fault_loop.run(call, stats, place);
             place.fault_loop.put(fault_loop);
         }
         None => call.run_in_c(),
@@ -174,6 +181,17 @@ pub(crate) fn service(parent: u32, mut call: Call<'_>) {
     place.is_busy.store(false, Relaxed);
 }
 
+/// What comes along with the faults that this thread services; `None` if it services none, or upstream says what comes.
+pub(crate) fn serviced_here() -> Option<&'static Now> {
+    let picks = || {
+        PARENTS
+            .iter()
+            .map(|place| &place.along)
+            .find(|now| now.is_here())
+    };
+    seam::chooses().then(picks)?
+}
+
 /// Notes a fault that found its page mapped, in the running call of [`service`] for a parent GPU.
 pub(crate) fn note_mapped(parent: u32) {
     if let Some(place) = PARENTS.get(parent as usize) {
@@ -182,14 +200,16 @@ pub(crate) fn note_mapped(parent: u32) {
 }
 
 impl FaultLoop {
-    /// Services what is in the ring. `mapped` counts the faults that find their page mapped.
-    fn run(&mut self, call: Call<'_>, stats: Option<&Gpu>, mapped: &AtomicU32) {
+    /// Services what is in the ring of a GPU, whose `place` among the GPUs this is.
+    fn run(&mut self, call: Call<'_>, stats: Option<&Gpu>, place: &Parent) {
         let number = call.gpu();
         let mut servicing = Servicing {
             gpu: FaultGpu::new(call, &mut self.met),
             number,
             stats,
-            mapped,
+            mapped: &place.mapped,
+            along: &place.along,
+            blocks: 0,
             prefetches: self.prefetches,
             partitioned: self.partitioned,
             locking: &mut self.locking,
@@ -215,6 +235,10 @@ struct Servicing<'a> {
     stats: Option<&'a Gpu>,
     /// Faults that found their page mapped, as the GPU's [`Parent`] counts them.
     mapped: &'a AtomicU32,
+    /// What comes along with the faults that are being serviced.
+    along: &'a Now,
+    /// The va_blocks of the running batch, if anything is picked.
+    blocks: u32,
     prefetches: Prefetches,
     /// Whether the GPU is divided into partitions.
     partitioned: bool,
@@ -251,6 +275,18 @@ impl Servicing<'_> {
         }
         self.parked = true;
         Entered::Busy
+    }
+}
+
+impl Servicing<'_> {
+    /// Shows what is known of the VA space that is entered to `look`, if its picks are its own.
+    #[inline(always)]
+    fn choosing<R>(&mut self, look: impl FnOnce(&Choosing) -> R) -> Option<R> {
+        if !seam::chooses() {
+            return None;
+        }
+        let share = self.gpu.inside()?.stats()?.share(self.number)?;
+        Some(look(share.choosing()))
     }
 }
 
@@ -332,6 +368,14 @@ impl Machine for Servicing<'_> {
         if let (Some(first), Some(last)) = (records.first(), records.last()) {
             self.locking.patience.meets_all(first.who, last.who);
         }
+        if seam::chooses() {
+            let block = |r: &Record| (r.who, r.address >> BLOCK_SHIFT);
+            let others = records.windows(2).filter(|two| match two {
+                [one, next] => block(one) != block(next),
+                _ => false,
+            });
+            self.blocks = others.count() as u32 + 1;
+        }
         if !self.gpu.publish(records, representatives) {
             self.broken("F-order");
         }
@@ -385,13 +429,18 @@ impl Machine for Servicing<'_> {
     fn service(
         &mut self,
         first: u32,
+        address: u64,
         per_block: bool,
         in_place: bool,
         looked: &mut Looked,
     ) -> Result<Served, Status> {
         self.mapped.store(0, Relaxed);
+        let along = self.choosing(|choosing| choosing.faults(address)).flatten();
+        let now = self.along;
         let mut inside = self.gpu.inside();
-        let service = |inside: &mut Inside<'_, '_>| inside.service(first, per_block, in_place);
+        let service = |inside: &mut Inside<'_, '_>| {
+            now.picks(along, || inside.service(first, per_block, in_place))
+        };
         let Some((result, faults)) = inside.as_mut().and_then(service) else {
             self.broken("F-lock, F-order");
             return Ok(Served::Faults {
@@ -407,6 +456,11 @@ impl Machine for Servicing<'_> {
             duplicates: self.duplicates.saturating_sub(before),
             mapped: self.mapped.load(Relaxed),
         };
+        let missing = faults.saturating_sub(looked.mapped);
+        if along.is_some() && missing > 0 {
+            let blocks = self.blocks;
+            self.choosing(|choosing| choosing.served(address, missing, blocks));
+        }
         match result {
             status::MORE_PROCESSING => Ok(Served::Again),
             status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),

@@ -10,6 +10,9 @@
 //! What the worker does when is decided in `policy/prefetch/worker.rs`; its operations are
 //! those of [`Turning`].
 //!
+//! With `uvm_rust_choose=1` the worker prefetches for a process only while its kernels come as predicted
+//! (`policy/chooser.rs`).
+//!
 //! Locks, outermost first, all of them below the VA space's, which `forget` runs with in write mode, and
 //! announcements and turns in read mode:
 //!
@@ -19,8 +22,8 @@
 //!   go before it asks for a block to be moved.
 //!
 //! No two of these three are held together but `announcing` and one of the others. Below `announcing` is also the
-//! `list_lock` of the GPU's PMM, a spinlock, under which the chunks hear of a kernel that begins. `wakes` is a spinlock
-//! and a leaf. Counters are relaxed atomics.
+//! `list_lock` of the GPU's PMM, a spinlock, under which the chunks hear of a kernel that begins. `wakes` and `ahead` are
+//! spinlocks and leaves. Counters are relaxed atomics.
 
 use super::tenant::{Held, Tenant};
 use crate::ffi::bindings as c;
@@ -29,6 +32,7 @@ use crate::ffi::prefetch::Worker;
 use crate::ffi::seam;
 use crate::ffi::space::Home;
 use crate::ffi::tenant::registry;
+use crate::policy::chooser::Ahead;
 use crate::policy::evict::RootChunks;
 use crate::policy::prefetch::worker::{self, Outcome, Params};
 use crate::policy::prefetch::{Config, Correlator, ExecId, Feed, Shape, Share, UmBlock};
@@ -228,6 +232,7 @@ impl Process {
         wakes::turn(self, || {
             let mut more = false;
             self.for_each(|prefetcher| {
+                prefetcher.picks();
                 if let Some(mut turning) = Turning::new(self, prefetcher) {
                     more |= prefetcher.worker.turn(&mut turning).is_more();
                 }
@@ -297,6 +302,9 @@ pub(crate) struct Prefetcher {
     share: Arc<Share>,
     counters: Counters,
     worker: worker::Worker,
+    /// Whether what is predicted is brought, where that is picked.
+    #[pin]
+    ahead: SpinLock<Ahead>,
 }
 
 impl Prefetcher {
@@ -332,6 +340,7 @@ impl Prefetcher {
                 share,
                 counters: Counters::default(),
                 worker,
+                ahead <- new_spinlock!(Ahead::default()),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -351,6 +360,15 @@ impl Prefetcher {
     fn leave(&self, turning: &mut Turning<'_>) {
         self.correlator.lock().leave(&self.share);
         self.worker.retire(turning);
+    }
+
+    /// Picks whether the worker brings what is predicted, by what it has learnt so far.
+    fn picks(&self) {
+        if seam::chooses() {
+            let stats = self.correlator.lock().stats();
+            let is_on = self.ahead.lock().looks(&stats);
+            self.worker.set_acts(is_on);
+        }
     }
 
     /// Announces a kernel that is about to run; 0 stands for an unknown kernel.
@@ -450,6 +468,10 @@ impl Prefetcher {
             "prefetch pushed out {} bytes {}",
             s.pushed_out, s.bytes_out
         )?;
+        if seam::chooses() && seam::prefetch() {
+            let is_on = self.ahead.lock().picked();
+            writeln!(out, "prefetch picked {}", if is_on { "on" } else { "off" })?;
+        }
         writeln!(
             out,
             "prefetch waited for copies of {} blocks, of {} beside another's",

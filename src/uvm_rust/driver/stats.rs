@@ -12,6 +12,7 @@
 //! back it is a new `Gpu`: the share is joined to that one, and counts from 0 again.
 //! A share itself stays as long as its `Space`, so that it is found without a lock.
 
+use super::choose::Choosing;
 use crate::ffi::seam;
 use crate::ffi::slot::Slot;
 use crate::ffi::trace;
@@ -76,6 +77,9 @@ pub(crate) struct Share {
     quota: Quota,
     /// Evictions from the VA space that are under way.
     evicting: Evicting,
+    /// What comes along with the VA space's faults.
+    #[pin]
+    choosing: Choosing,
 }
 
 /// The statistics of one VA space.
@@ -240,6 +244,12 @@ impl Share {
     pub(crate) fn quota(&self) -> &Quota {
         &self.quota
     }
+
+    /// What comes along with the VA space's faults.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn choosing(&self) -> &Choosing {
+        &self.choosing
+    }
 }
 
 impl Space {
@@ -276,11 +286,13 @@ impl Space {
                 ..now
             };
             let _ = share.quota.set(raised, true);
+            share.choosing.begin_anew(gpu.root_chunks());
             // Freed here, outside the lock.
             drop(before);
             return Ok(());
         }
         let (gpu, limits) = (gpu.clone(), limits_of_parameters(gpu));
+        let choosing = Choosing::new(gpu.root_chunks());
         let fresh = Arc::pin_init(
             pin_init!(Share {
                 counters: Counters::default(),
@@ -288,6 +300,7 @@ impl Space {
                 served: AtomicU64::new(0),
                 quota: Quota::new(limits),
                 evicting: Evicting::default(),
+                choosing <- choosing,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -340,6 +353,7 @@ impl Space {
         };
         if let Some(share) = self.share(index) {
             share.counters.copied(direction, cause, bytes);
+            share.choosing.copied(direction, cause, address, bytes);
             if (direction, cause) == (Direction::GpuToHost, Cause::Eviction) {
                 share.evicting.copied(seam::this_thread(), address, bytes);
             }
@@ -380,7 +394,7 @@ impl Space {
         let so_far = share.counters.evicted_bytes();
         let thread = seam::this_thread();
         let bytes = share.evicting.end(eviction, thread, address, so_far);
-        let queue = {
+        let (queue, has_left) = {
             let gpu = share.gpu.lock();
             let outcome = Outcome {
                 bytes,
@@ -394,8 +408,11 @@ impl Space {
                 share.counters.prefetch_wasted();
                 gpu.counters.prefetch_wasted();
             }
-            gpu.reclaimed_from(chunk) as u32
+            (gpu.reclaimed_from(chunk) as u32, outcome.has_left())
         };
+        if has_left {
+            share.choosing.left(address);
+        }
         trace::evict(&trace::Evict {
             gpu: number_of(index),
             pid: self.pid,
@@ -412,6 +429,7 @@ impl Space {
         let made = self.made.load(Relaxed) as usize;
         for share in self.shares.iter().take(made).filter_map(Slot::get) {
             share.gpu.lock().returns.freed(self.client, address);
+            share.choosing.left(address);
         }
     }
 
@@ -450,6 +468,9 @@ impl Space {
             if let Some(share) = share.get() {
                 writeln!(out, "process {} gpu-{}", self.pid, number_of(index as u32))?;
                 write!(out, "{}", share.counters.snapshot())?;
+                if let Some(along) = share.choosing.picked() {
+                    writeln!(out, "{:<22} {}", "along", along.name())?;
+                }
             }
         }
         Ok(())

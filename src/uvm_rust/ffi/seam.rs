@@ -97,6 +97,7 @@ parameters! {
     faults_are_counted: bool = uvm_rust_fault;
     /// Granularity, in KiB, of blocks that a discard covers in part.
     discard_granule: u32 = uvm_rust_discard_granule;
+    choose_parameter: bool = uvm_rust_choose;
     /// Prefetch; otherwise the worker only learns.
     prefetch: bool = uvm_rust_prefetch;
     /// Chunks that are kept ready; 0: no pre-eviction.
@@ -145,6 +146,12 @@ pub(crate) fn announce_enabled() -> bool {
 /// Whether what a process holds is known and can be evicted, which needs our hooks.
 pub(crate) fn quotas_enabled() -> bool {
     cfg!(not(uvm_native)) && stats_enabled() && has_queues()
+}
+
+/// Whether the driver picks for each process what comes along with its faults. Statistics, the loop in Rust and our hooks say
+/// what the picks go by.
+pub(crate) fn chooses() -> bool {
+    cfg!(not(uvm_native)) && choose_parameter() && stats_enabled() && faults_are_counted()
 }
 
 /// The name of the eviction policy that was asked for.

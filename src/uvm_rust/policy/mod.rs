@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chooser;
 pub mod discard;
 pub mod evict;
 pub mod fault;

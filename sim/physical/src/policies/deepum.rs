@@ -89,13 +89,26 @@ impl DeepUm {
         }
     }
 
+    /// The kernel `k` starts, which is learnt, and nothing is brought.
+    pub(super) fn learn_kernel(&mut self, k: usize, s: &mut System<'_>) {
+        let _ = self.predictor.on_kernel(self.ids[k]);
+        s.set_clock(self.predictor.now());
+    }
+
+    /// A fault on `block` is served, which is learnt, and nothing is brought.
+    pub(super) fn learn_fault(&mut self, block: u32) {
+        if let Some(b) = um_block(block) {
+            let _ = self.predictor.on_fault(b);
+        }
+    }
+
     /// What was predicted, and how well.
     pub fn stats(&self) -> Stats {
         self.predictor.stats()
     }
 
     /// Follows the chain as far as the queue has room.
-    fn follow(&mut self, s: &mut System<'_>) {
+    pub(super) fn follow(&mut self, s: &mut System<'_>) {
         while s.queued() < AHEAD {
             match self.predictor.next(64) {
                 Next::Prefetch(p) => {

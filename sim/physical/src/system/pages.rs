@@ -94,6 +94,7 @@ impl System<'_> {
         block.unmapped -= pages;
         if block.chunk && block.gpu.is_empty() {
             block.chunk = false;
+            self.note_left(b);
             self.roots.remove(b);
             // Whoever expects it has to say so again.
             self.roots.unexpect(b);

@@ -157,11 +157,12 @@ pub trait Machine {
     /// slower tier, to be tried again when they are back; `None` if they need not.
     fn park(&mut self, first: u32, records: &[Record]) -> Option<Served>;
 
-    /// Services fault `first` and those after it in its va_block. `looked` says how far that came,
-    /// also where it failed.
+    /// Services fault `first`, on the page at `address`, and those after it in its va_block. `looked` says how far that
+    /// came, also where it failed.
     fn service(
         &mut self,
         first: u32,
+        address: u64,
         per_block: bool,
         in_place: bool,
         looked: &mut Looked,
@@ -540,9 +541,10 @@ impl<M: Machine> Call<'_, M> {
             return Ok(parked);
         }
         let mut looked = Looked::default();
+        let address = records.first().map_or(0, |record| record.address);
         let served = self
             .machine
-            .service(first, per_block, in_place, &mut looked);
+            .service(first, address, per_block, in_place, &mut looked);
         if matches!(served, Ok(Served::Again | Served::AgainInPlace)) {
             return served;
         }

@@ -69,7 +69,7 @@ use super::{Correlator, Feed, Share};
 use crate::policy::evict::{Chunk, Holder, Owner, RootChunks};
 pub use crate::policy::flash::wants::Stored;
 use crate::policy::mask::PageMask;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// How many blocks a turn chooses at most; then other workers have their turns.
 const BLOCKS_A_TURN: u32 = 32;
@@ -91,7 +91,7 @@ const VICTIMS_A_TURN: u32 = 16;
 /// The parameters of the worker, fixed while the driver is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
-    /// Whether the worker prefetches; otherwise it only learns.
+    /// Whether the worker may prefetch ([`Worker::set_acts`]); otherwise it only learns.
     pub act: bool,
     /// How many chunks that can be had without a copy are enough, so that nothing is pushed out; 0: no pre-eviction.
     pub watermark: u32,
@@ -335,6 +335,8 @@ pub struct Worker {
     /// The number under which the process marks chunks (lower half), and the generation of the GPU's queues that gave
     /// it (upper half); 0 for none. Written while the queues are shown, by one thread at a time.
     owner: AtomicU64,
+    /// Whether it prefetches now, if it may by its parameters.
+    acts: AtomicBool,
     #[cfg(test)]
     without: Option<Part>,
 }
@@ -345,9 +347,21 @@ impl Worker {
         Self {
             params,
             owner: AtomicU64::new(0),
+            acts: AtomicBool::new(true),
             #[cfg(test)]
             without: None,
         }
+    }
+
+    /// Says whether it prefetches in the turns that follow, if it may by its parameters; otherwise it only learns. Before this
+    /// is called, it does.
+    pub fn set_acts(&self, acts: bool) {
+        self.acts.store(acts, Relaxed);
+    }
+
+    /// Whether it prefetches in a turn that begins now.
+    fn acts(&self) -> bool {
+        self.params.act && self.acts.load(Relaxed)
     }
 
     /// Makes a turn: learns, brings blocks, and pushes out others. See [`Turn::is_more`].

@@ -59,6 +59,11 @@ impl Outcome {
         self.bytes > 0
     }
 
+    /// Whether the block has nothing left in the chunks that it was to lose. Not every block had data to copy.
+    pub fn has_left(&self) -> bool {
+        !self.failed
+    }
+
     /// Whether the eviction made a prefetch useless. An eviction that failed is tried again, and its prediction still
     /// holds.
     pub fn wasted(&self) -> bool {
@@ -172,6 +177,7 @@ mod tests {
             };
             assert_eq!(outcome.wasted(), wasted, "{outcome:?}");
             assert_eq!(outcome.took_data(), bytes > 0, "{outcome:?}");
+            assert_eq!(outcome.has_left(), !failed, "{outcome:?}");
         }
     }
 

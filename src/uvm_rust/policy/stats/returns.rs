@@ -105,7 +105,7 @@ fn split(place: u64) -> (u32, u32) {
 }
 
 /// A number each of whose bits depends on all bits of `of` (SplitMix64).
-pub(super) fn mix(of: u64) -> u64 {
+pub(crate) fn mix(of: u64) -> u64 {
     let of = (of ^ (of >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let of = (of ^ (of >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     of ^ (of >> 31)

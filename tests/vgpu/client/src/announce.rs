@@ -61,20 +61,40 @@ impl Process {
     }
 }
 
+impl Process {
+    /// What comes along with the faults of each VA space of this program on each of its GPUs, where the driver picks that
+    /// (`uvm_rust_choose=1`). Root only.
+    pub fn picks_along(&self) -> Result<Vec<String>> {
+        let picks = all_said("along")?;
+        Ok(picks.iter().map(|pick| pick.trim().to_owned()).collect())
+    }
+
+    /// Whether the driver picks for this process, which is the program's first, to prefetch. Root only, and only once a
+    /// kernel was announced.
+    pub fn prefetch_is_picked(&self) -> Result<bool> {
+        Ok(said("prefetch picked ")? == "on")
+    }
+}
+
 /// What the driver says of processes.
 const PROCESSES: &str = "/sys/kernel/debug/nvidia-uvm/processes";
 
 /// The rest of the first line that begins so, of what the driver says of this process.
 fn said(begins: &str) -> Result<String> {
+    let missing = || Error::Missing(format!("{PROCESSES} has no line {begins}"));
+    all_said(begins)?.into_iter().next().ok_or_else(missing)
+}
+
+/// The rest of each such line.
+fn all_said(begins: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(PROCESSES).map_err(|e| Error::os(PROCESSES, e))?;
     let mine = format!("process {} ", std::process::id());
     let mut is_mine = false;
-    let mut rests = text.lines().filter_map(|line| {
+    let rests = text.lines().filter_map(|line| {
         if line.starts_with("process ") {
             is_mine = line.starts_with(&mine);
         }
         line.strip_prefix(begins).filter(|_| is_mine)
     });
-    let missing = || Error::Missing(format!("{PROCESSES} has no line {begins}"));
-    Ok(rests.next().ok_or_else(missing)?.to_owned())
+    Ok(rests.map(str::to_owned).collect())
 }

@@ -21,6 +21,7 @@ use crate::setting::Setting;
 /// patch is over, when nobody knows it any more, and the guest panics.
 pub const ONE_CPU: &[&str] = &[
     "580/discard",
+    "rust/choose",
     "rust/discard",
     "rust/discard-c-lists",
     "rust/discard-leaks",

@@ -79,6 +79,16 @@ pub fn parts(setting: &Setting, amount: Amount) -> Vec<Part> {
             ],
             &format!("{SUITE}/policy --together"),
         ),
+        Part::vm(
+            "rust/choose",
+            &[
+                "DRIVER=rust",
+                "VIDMEM=64M",
+                "VM_TIMEOUT=600",
+                "UVM_PARAMS=uvm_rust_choose=1 uvm_rust_prefetch=1",
+            ],
+            &format!("{SUITE}/policy --choose"),
+        ),
         // A block of 2 MiB is copied for longer than the worker takes to begin the next.
         Part::vm(
             "rust/prefetch-overlap",

@@ -277,6 +277,7 @@ impl Machine for Script {
     fn service(
         &mut self,
         first: u32,
+        _: u64,
         per_block: bool,
         in_place: bool,
         looked: &mut Looked,

@@ -156,7 +156,8 @@ impl Upstream {
                 w.found_fatal(at as u32);
                 Ok(1)
             } else if registered {
-                w.service(at as u32, false, false, &mut Looked::default())
+                let (first, mut looked) = (at as u32, Looked::default());
+                w.service(first, record.address, false, false, &mut looked)
                     .map(|s| match s {
                         Served::Faults { faults, fatal } => {
                             if self.params.policy == ReplayPolicy::Block && !fatal {
@@ -189,7 +190,8 @@ impl Upstream {
                     let mut n = 1;
                     if record.who == space {
                         if record.fatal == 0 {
-                            match w.service(at as u32, false, false, &mut Looked::default())? {
+                            let (at, mut looked) = (at as u32, Looked::default());
+                            match w.service(at, record.address, false, false, &mut looked)? {
                                 Served::Faults { faults, .. } => n = faults,
                                 _ => break,
                             }

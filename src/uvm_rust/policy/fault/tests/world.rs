@@ -383,6 +383,7 @@ impl Machine for World {
     fn service(
         &mut self,
         first: u32,
+        address: u64,
         _: bool,
         _: bool,
         looked: &mut Looked,
@@ -391,6 +392,7 @@ impl Machine for World {
         self.called();
         let first = first as usize;
         let start = self.order[first];
+        assert_eq!(address, start.address);
         assert_eq!(self.held, Some((start.who, false)), "F-lock");
         if count_down(&mut self.again_in) {
             return Ok(Served::Again);

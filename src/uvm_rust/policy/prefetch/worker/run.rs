@@ -22,6 +22,8 @@ const BLOCK_SIZE: u64 = UmBlock::SIZE;
 pub(super) struct Run<'a, M> {
     pub(super) worker: &'a Worker,
     pub(super) machine: &'a mut M,
+    /// Whether the worker prefetches in this turn; otherwise it only learns.
+    acts: bool,
     /// Whether the locks of [`Machine::enter`] are held.
     entered: bool,
     /// How many blocks were begun since `enter`.
@@ -162,6 +164,7 @@ impl<'a, M: Machine> Run<'a, M> {
         Self {
             worker,
             machine,
+            acts: worker.acts(),
             entered: false,
             held: 0,
             waited: false,
@@ -181,13 +184,8 @@ impl<'a, M: Machine> Run<'a, M> {
             blocks += 1;
             let step = self.learn();
             self.may_fetch = step.may_fetch || self.worker.lacks(Part::SsdWindow);
-            if !self.worker.params.act {
-                match step.next {
-                    Next::More => continue,
-                    _ => return Turn::Idle,
-                }
-            }
-            if self.said.replace(step.now) != Some(step.now) {
+            // Marks from the time when the worker prefetched lapse also while it only learns.
+            if self.worker.params.act && self.said.replace(step.now) != Some(step.now) {
                 if self.enter().is_err() {
                     if let Next::Prefetch(prefetch) = step.next {
                         self.put_back(prefetch, &Brought::only(Outcome::Unfit));
@@ -195,6 +193,12 @@ impl<'a, M: Machine> Run<'a, M> {
                     return Turn::Stopped;
                 }
                 self.mark_now(step.now);
+            }
+            if !self.acts {
+                match step.next {
+                    Next::More => continue,
+                    _ => return Turn::Idle,
+                }
             }
             match step.next {
                 Next::More => {}
@@ -229,7 +233,7 @@ impl<'a, M: Machine> Run<'a, M> {
 
     /// Learns what happened, and then chooses a block (W-learn).
     fn learn(&mut self) -> Step {
-        let (act, lacks) = (self.worker.params.act, self.worker.lacks(Part::LearnsFirst));
+        let (act, lacks) = (self.acts, self.worker.lacks(Part::LearnsFirst));
         self.machine.tables(|correlator, feed, share| {
             let early = lacks.then(|| correlator.next(STEPS));
             let all = correlator.absorb(feed, EVENTS_A_BLOCK);

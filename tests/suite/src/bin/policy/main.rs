@@ -3,6 +3,7 @@
 //! program that goes through half as much memory again as the GPU has, round after round. In place
 //! of that, by option: processes that share the GPU, have a maximum or a low, or take turns.
 
+mod choose;
 mod low;
 mod overlap;
 mod programs;
@@ -19,7 +20,7 @@ use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLO
 
 const HELP: &str =
     "usage: policy [--rounds N] [--short] [--shares] [--quota] [--low [--counts]] [--programs]
-              [--together] [--overlap] [--only TEXT]
+              [--together] [--overlap] [--choose] [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
@@ -32,6 +33,7 @@ const HELP: &str =
                (uvm_rust_prefetch=1)
   --overlap    instead, what goes on at the same time as prefetches, on a software GPU whose copies
                take their time (uvm_rust_prefetch=1, and copy_mib_s)
+  --choose     instead, what the driver picks for each process (uvm_rust_choose=1, uvm_rust_prefetch=1)
 ";
 
 const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_evict_policy";
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
     use lexopt::prelude::*;
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
     let (mut lows, mut counts, mut programs) = (false, false, false);
-    let mut overlaps = false;
+    let (mut overlaps, mut chooses) = (false, false);
     let mut amount = shares::LONG;
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
@@ -93,6 +95,10 @@ fn main() -> ExitCode {
                 overlaps = true;
                 continue;
             }
+            Long("choose") => {
+                chooses = true;
+                continue;
+            }
             Long("help") => {
                 print!("{HELP}");
                 return ExitCode::SUCCESS;
@@ -127,6 +133,10 @@ fn main() -> ExitCode {
     }
     if overlaps {
         overlap::run(&mut suite);
+        return suite.finish();
+    }
+    if chooses {
+        choose::run(&mut suite);
         return suite.finish();
     }
     if quotas {

@@ -107,6 +107,14 @@ impl Rig {
         Ok(())
     }
 
+    /// A kernel that nobody announces writes the block of this word.
+    pub(crate) fn touches(&self, word: usize) -> Result<(), Failure> {
+        let touch = Op::write(&self.data).range(word, BLOCK_WORDS);
+        let kernel = Kernel::new().op(touch.every(BLOCK).lanes(1));
+        self.gpu.launch(&kernel)?.wait()?.ok()?;
+        Ok(())
+    }
+
     /// Of each kernel's blocks, how many have a page on the GPU.
     fn on_gpu(&self) -> Result<[u64; KERNELS as usize], Failure> {
         let mut there = [0; KERNELS as usize];

@@ -90,6 +90,45 @@ fn it_only_learns(lack: Option<Part>) {
     assert!(s.correlator.absorb(&s.feed, 1));
 }
 
+/// Who may prefetch only learns while that is said, and the chunks hear of kernels all the same.
+fn it_only_learns_while_it_is_said(lack: Option<Part>) {
+    let mut s = Script::trained();
+    let w = worker(true, 9, lack);
+    w.set_acts(false);
+    assert_eq!(w.turn(&mut s), Turn::Idle);
+    assert_eq!(s.did, [Enter, Leave]);
+    assert_eq!(s.correlator.stats().kernels, 10);
+    w.begins(s.roots.as_mut().unwrap(), s.generation, OURS);
+    assert_ne!(w.owner_in(s.generation), 0);
+    w.set_acts(true);
+    assert_ne!(w.turn(&mut s), Turn::Stopped);
+    assert_eq!(s.blocks()[..2], [10, 11]);
+}
+
+/// What was brought for a kernel is no longer expected after it, even if the worker only learns by then.
+fn marks_lapse_while_it_only_learns(lack: Option<Part>) {
+    let mut s = Script::trained();
+    s.chunk = Some(3);
+    let w = worker(true, 0, lack);
+    let arrived = Pages {
+        populated: pages(4),
+        ..Pages::default()
+    };
+    s.pages = vec![arrived; 8].into();
+    w.turn(&mut s);
+    w.set_acts(false);
+    let needed_in = |s: &Script| s.roots.as_ref().unwrap().needed_in(3);
+    let mut seen = vec![needed_in(&s)];
+    for id in [2, 3, 1, 2] {
+        s.kernel(id, false);
+        assert_eq!(w.turn(&mut s), Turn::Idle);
+        seen.push(needed_in(&s));
+    }
+    assert_eq!(seen, [Some(2), Some(1), Some(0), None, None]);
+    s.enters = [false].into();
+    assert_eq!(w.turn(&mut s), Turn::Stopped);
+}
+
 /// Faults that come while it works go first: it settles and lets the locks go, and waits.
 fn faults_go_first(lack: Option<Part>) {
     let mut s = Script::trained();
@@ -832,6 +871,14 @@ pub(super) const ALL: &[(&str, Test)] = &[
     ("waits_are_counted", waits_are_counted),
     ("it_learns_first", it_learns_first),
     ("it_only_learns", it_only_learns),
+    (
+        "it_only_learns_while_it_is_said",
+        it_only_learns_while_it_is_said,
+    ),
+    (
+        "marks_lapse_while_it_only_learns",
+        marks_lapse_while_it_only_learns,
+    ),
     ("faults_go_first", faults_go_first),
     ("what_is_there_does_not_wait", what_is_there_does_not_wait),
     ("it_learns_again_after_a_wait", it_learns_again_after_a_wait),
