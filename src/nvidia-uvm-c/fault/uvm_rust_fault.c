@@ -33,6 +33,7 @@
 	} while (0)
 
 #include "uvm_rust_fault_ffi.h"
+#include "uvm_rust_migrate_lock.h"
 
 /*
  * Upstream asks this of each fault whose access is allowed, and is done with one whose page is mapped for it, which it

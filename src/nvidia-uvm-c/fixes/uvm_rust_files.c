@@ -31,8 +31,8 @@
 /* How many work items there are at most, which is how many Linux runs at a time (WQ_MAX_ACTIVE); and of one user. */
 #define MOST_WORKS	512
 #define MOST_OF_USER	64
-/* For how long it is kept that Linux could not map a page. The fault comes again within some milliseconds. */
-#define KEPT_JIFFIES	(HZ / 4)
+/* For how long it is kept that Linux could not map a page. The fault comes again within some milliseconds, unless the thread is slow. */
+#define KEPT_JIFFIES	(2 * HZ)
 
 /* Pages that are to be mapped, or of which one could not be. */
 struct file_work {
@@ -156,12 +156,15 @@ static int ask_for(struct file_work *wanted, unsigned long start, const unsigned
 
 	spin_lock(&works_lock);
 	list_for_each_entry_safe(work, next, &works, list) {
-		bool is_told = work->error && work->mm == wanted->mm && work->first >= wanted->first && work->first < wanted->outer &&
+		bool is_old = work->error && time_after(jiffies, work->since + KEPT_JIFFIES);
+		/* What a read is told of a write may be that the memory is for reading only since. */
+		bool is_told = work->error && !is_old && (wanted->write || !work->write) && work->mm == wanted->mm &&
+			       work->first >= wanted->first && work->first < wanted->outer &&
 			       test_bit((work->first - start) >> PAGE_SHIFT, missing);
 
 		if (is_told)
 			error = work->error;
-		if (is_told || (work->error && time_after(jiffies, work->since + KEPT_JIFFIES))) {
+		if (is_told || is_old) {
 			list_move(&work->list, &old);
 			continue;
 		}

@@ -40,24 +40,31 @@ static inline bool uvm_rust_is_file(const struct vm_area_struct *vma)
 }
 
 /*
- * Whether @range is to be looked at by uvm_rust_files_look(). Only threads of the kernel's service faults here, and of those only faults
+ * Whether this thread may put faults of @va_space off. Only threads of the kernel's service faults here, and of those only faults
  * that come again may be put off: not those of upstream's loop, which also has charge on a GPU that cannot cancel by address.
  */
-static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_space_t *va_space)
+static inline bool uvm_rust_puts_off(uvm_va_space_t *va_space)
 {
-	const struct vm_area_struct *vma;
 	uvm_gpu_id_t id;
 
 	if (!uvm_rust_fix_files || !uvm_rust_fault || !(current->flags & PF_KTHREAD))
-		return false;
-	vma = find_vma(range->notifier->mm, range->start);
-	if (!vma || !uvm_rust_is_file(vma))
 		return false;
 	for_each_gpu_id_in_mask(id, &va_space->registered_gpus) {
 		if (!uvm_rust_cancels_by_address(uvm_rust_gpu(va_space, id)->parent))
 			return false;
 	}
 	return true;
+}
+
+/* Whether @range is to be looked at by uvm_rust_files_look(). */
+static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_space_t *va_space)
+{
+	const struct vm_area_struct *vma;
+
+	if (!uvm_rust_puts_off(va_space))
+		return false;
+	vma = find_vma(range->notifier->mm, range->start);
+	return vma && uvm_rust_is_file(vma);
 }
 
 /* In place of errno_to_nv_status() in uvm_hmm.c: a fault whose page has yet to come is put off, as where that comes from an SSD. */

@@ -464,7 +464,8 @@ impl Machine for Servicing<'_> {
         match result {
             status::MORE_PROCESSING => Ok(Served::Again),
             status::MISMATCHED_TARGET => Ok(Served::AgainInPlace),
-            // The page of a file has yet to come. The faults are told when they are serviced.
+            // The page of a file has yet to come, or somebody moves pages of this va_block, and no fault was looked at. Faults are
+            // told when they are serviced.
             status::NOT_READY => {
                 looked.faults = 0;
                 self.parked = true;
@@ -472,7 +473,7 @@ impl Machine for Servicing<'_> {
                     self.nap();
                 }
                 Ok(Served::Faults {
-                    faults,
+                    faults: faults.max(1),
                     fatal: self.fatal,
                 })
             }

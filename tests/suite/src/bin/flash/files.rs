@@ -9,6 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::mpsc::channel;
+use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use uvm_suite::{ensure, skip, until_it_dies, Failure, Outcome, Pass, Suite};
@@ -50,6 +52,11 @@ pub(crate) fn run(suite: &mut Suite) {
         slept,
     );
     suite.test(
+        "nobody's faults wait for a page of a file that UVM_MIGRATE brings, with a lock that a fault needs",
+        SILENT,
+        migrated,
+    );
+    suite.test(
         "who is killed waits for no page of a file that its GPU needs",
         SILENT,
         killed,
@@ -70,7 +77,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// A process with a GPU, a device of which it has pages, and another process.
 struct Setting {
-    _process: Process,
+    process: Process,
     gpu: Gpu,
     device: Dm,
     other: Rig,
@@ -84,7 +91,7 @@ fn setting() -> Result<Option<Setting>, Failure> {
         return Ok(None);
     }
     Ok(Some(Setting {
-        _process: process,
+        process,
         gpu,
         device: Dm::new()?,
         other: Rig::unattached(Process::new()?)?,
@@ -327,6 +334,56 @@ fn slept() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// Run by the test below, for a page of the device. While UVM_MIGRATE brings a page, the GPU needs one of ordinary memory that is in the
+/// same va_block.
+pub(crate) fn child_migrates() -> ExitCode {
+    ends_with(|| {
+        let process = Process::new()?;
+        let gpu = process.gpu(0)?;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).open(&Dm::made().0)?;
+        let shared = Buffer::<u64>::of_file(file.as_fd(), Page::AT, WORDS_OF_PAGE)?;
+        let beside = Buffer::<u64>::ordinary_at(shared.address() + PAGE, WORDS_OF_PAGE)?;
+        beside.set(0, 23);
+        let read = Kernel::new().op(Op::check(&beside).range(0, 1).pattern(23, 0));
+        let (begin, begins) = channel();
+        scope(|scope| -> Done {
+            // Before the call: Linux maps nothing for this process in the middle of it.
+            let reads = scope.spawn(|| -> Done {
+                begins.recv().map_err(|_| "nothing begins")?;
+                std::thread::sleep(Duration::from_millis(300));
+                gpu.launch(&read)?.wait()?.ok()?;
+                Ok(())
+            });
+            wait_to_begin()?;
+            let _ = begin.send(());
+            process.migrate(shared.address(), PAGE, gpu.uuid())?;
+            reads.join().map_err(|_| "a thread panicked")?
+        })
+    })
+}
+
+fn migrated() -> Outcome {
+    let Some(setting) = setting()? else {
+        skip!("{NO_SETTING}");
+    };
+    // It is written, and nobody has it in memory any more.
+    drop(Page::of(&setting.device, 0, &BYTES)?);
+    let mut child = Other::ready("--child-migrates")?;
+    let silence = setting.device.suspend()?;
+    while_it_is_silent(silence, || {
+        child.begins()?;
+        std::thread::sleep(Duration::from_secs(1));
+        for _ in 0..4 {
+            faults(&setting.other)?;
+        }
+        ensure!(child.0 .0.try_wait()?.is_none(), "it waited for nothing");
+        Ok(())
+    })?;
+    child.succeeds()?;
+    Ok(Pass::Ok)
+}
+
 /// Run by the test below: its GPU needs a page of the device, once it is told to begin.
 pub(crate) fn child_maps() -> ExitCode {
     ends_with(|| {
@@ -386,7 +443,7 @@ fn beyond() -> Outcome {
     let how = report.outcome;
     ensure!(how == Ended::Faulted, "the kernel ended as {how:?}");
     copying.copy(last.address() + PAGE)?;
-    let unused = Buffer::managed(&setting._process, WORDS_OF_PAGE)?;
+    let unused = Buffer::managed(&setting.process, WORDS_OF_PAGE)?;
     until_it_dies(&copying, &unused, SOON)?;
     check(&within, 13)?;
     faults(&setting.other)?;

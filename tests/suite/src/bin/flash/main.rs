@@ -119,6 +119,7 @@ fn options() -> Result<Options, lexopt::Error> {
             Long("child-leaves") => options.child = Some("leaves"),
             Long("child-waits") => options.child = Some("waits"),
             Long("child-writes") => options.child = Some("writes"),
+            Long("child-migrates") => options.child = Some("migrates"),
             Long("child-maps") => options.child = Some("maps"),
             Long("child-attaches") => options.child = Some("attaches"),
             Long("help") => {
@@ -170,6 +171,7 @@ fn main() -> ExitCode {
         Some("evicts") => return locks::child_evicts(),
         Some("sleeps") => return locks::child_sleeps(),
         Some("writes") => return files::child_writes(),
+        Some("migrates") => return files::child_migrates(),
         Some("maps") => return files::child_maps(),
         Some("changes") => return waits::child_changes(),
         Some("fills") => return tenants::child_fills(),
