@@ -18,6 +18,7 @@ mod again;
 mod busy;
 mod checks;
 mod refused;
+mod turns;
 
 /// A call of the machine that changes something, with what it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +121,8 @@ struct Script {
     /// The clock, and how many microseconds each service takes.
     now_us: u64,
     takes_us: u64,
+    /// How many microseconds each call of `enter` waits for the locks.
+    locks_us: u64,
     /// How many microseconds the copies of all services since they were last waited for take.
     copies_us: u64,
     /// How often the clock was read.
@@ -251,6 +254,7 @@ impl Machine for Script {
         let is_of = |did: &Did| matches!(did, Enter { space: of, .. } if *of == space);
         let before = Self::count(self, is_of);
         let _ = self.note(Enter { space, entering });
+        self.now_us += self.locks_us;
         let is_after = |(of, times)| of == space && before >= times;
         if self.busy.contains(&space) || self.busy_after.is_some_and(is_after) {
             Entered::Busy
