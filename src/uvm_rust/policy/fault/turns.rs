@@ -2,22 +2,23 @@
 
 //! How long the loop services the faults of one VA space before it turns to the others' (F-turn).
 //!
-//! One thread services the faults of all processes. The faults of a process that goes through more memory than the GPU has
-//! can fill a batch, each with an eviction and a migration of 2 MiB. So VA spaces take turns by *surplus round robin*
-//! (H. Adiseshu, G. Parulkar, G. Varghese, "A Reliable and Scalable Striping Protocol", SIGCOMM 1996, section 3). It is deficit round robin
-//! (M. Shreedhar, G. Varghese, "Efficient Fair Queueing Using Deficit Round Robin", SIGCOMM 1995) for work whose cost is
-//! known only when it is done:
+//! One thread services the faults of all processes. The faults of a process that goes through more memory than the GPU
+//! has can fill a batch, each with an eviction and a migration of 2 MiB. So VA spaces take turns by *surplus round
+//! robin* (H. Adiseshu, G. Parulkar, G. Varghese, "A Reliable and Scalable Striping Protocol", SIGCOMM 1996, section
+//! 3). It is deficit round robin (M. Shreedhar, G. Varghese, "Efficient Fair Queueing Using Deficit Round Robin",
+//! SIGCOMM 1995) for work whose cost is known only when it is done:
 //!
 //! - A batch is a round. Each VA space with faults in it has a *turn* of so many microseconds, the quantum.
-//! - A turn ends when its time is used up, but not before one va_block was serviced. The rest of the VA space's faults is left
-//!   for the replay. Faults that others raised meanwhile are in the next batch.
-//! - What a turn takes beyond its time, the next turns of that VA space lack. A turn of which nothing is left is passed.
-//!   If all VA spaces of a batch would be passed, the rounds until one of them has a turn take no time.
-//! - Those who used up their last turn come last in a round. So a VA space that asks for little does not wait behind them.
+//! - A turn ends when its time is used up, but not before one va_block was serviced. The rest of the VA space's faults
+//!   is left for the replay. Faults that others raised meanwhile are in the next batch.
+//! - What a turn takes beyond its time, the next turns of that VA space lack. A turn of which nothing is left is
+//!   passed. If all VA spaces of a batch would be passed, the rounds until one of them has a turn take no time.
+//! - Those who used up their last turn come last in a round. So a VA space that asks for little does not wait behind
+//!   them.
 //!
 //! Copies and mappings go on while the thread looks at the next va_block. They are waited for after each quarter of a
-//! turn, and where a turn ends, so that they count for the VA space that they are for. What waiting for locks takes does not count here:
-//! [`Patience`](super::Patience) limits it.
+//! turn, and where a turn ends, so that they count for the VA space that they are for. What waiting for locks takes
+//! does not count here: [`Patience`](super::Patience) limits it.
 //!
 //! A VA space that is alone ([`Alone`]) takes no turns: its batches are serviced whole, and the clock is not read.
 //!
@@ -25,12 +26,12 @@
 //!
 //! - **T-turn**: a turn ends with the first va_block at whose end the time is used up.
 //! - **T-progress**: a VA space with faults in each batch has a turn after at most [`MOST_ROUNDS`] batches without one.
-//! - **T-fair**: in any sequence of batches that each have faults of two VA spaces left over, both are serviced for the same time, up to
-//!   twice the longest excess of a turn. What an excess has beyond [`MOST_ROUNDS`] quanta is forgiven, and so is all of it where
-//!   [`ACCOUNTS`] others are known already.
+//! - **T-fair**: in any sequence of batches that each have faults of two VA spaces left over, both are serviced for the
+//!   same time, up to twice the longest excess of a turn. What an excess has beyond [`MOST_ROUNDS`] quanta is forgiven,
+//!   and so is all of it where [`ACCOUNTS`] others are known already.
 //!
-//! So a fault waits for the rest of the batch in which it comes, and for those turns of its own batch that are before its VA space's. A
-//! turn lasts a quantum and its last va_block at most, with the copies of a quarter.
+//! So a fault waits for the rest of the batch in which it comes, and for those turns of its own batch that are before
+//! its VA space's. A turn lasts a quantum and its last va_block at most, with the copies of a quarter.
 
 use super::alone::Alone;
 use super::service::{Call, Machine, Visit};
@@ -55,7 +56,7 @@ struct Account {
     left_us: i64,
 }
 
-/// The running turn.
+/// The turn that runs, of a VA space.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     left_us: i64,
@@ -71,10 +72,9 @@ struct Turn {
 pub(super) struct Turns {
     quantum_us: i64,
     alone: Alone,
-    /// Whether the VA space that was met last was alone when that was last asked.
+    /// Whether the VA space that was met last was alone when that was last asked. If not, VA spaces take turns in the
+    /// running batch.
     is_alone: bool,
-    /// Whether VA spaces take turns in the running batch.
-    is_shared: bool,
     /// Has memory for [`ACCOUNTS`]; the first `known` have been there since the round began.
     accounts: TryVec<Account>,
     known: usize,
@@ -82,13 +82,12 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Makes an account book without accounts. A turn has `quantum_us` microseconds; 0: nobody takes turns.
+    /// Makes a book without accounts. A turn has `quantum_us` microseconds; 0: nobody takes turns.
     pub(super) fn new(quantum_us: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             quantum_us: quantum_us.into(),
             alone: Alone::default(),
             is_alone: true,
-            is_shared: false,
             accounts: TryVec::with_capacity(ACCOUNTS)?,
             known: 0,
             turn: Turn::default(),
@@ -99,7 +98,6 @@ impl Turns {
     /// [`Turns::begin`] is to say if they take turns.
     #[inline(always)]
     pub(super) fn meets_all(&mut self, first: u64, last: u64) -> bool {
-        self.is_shared = false;
         self.alone.meets_all(first, last);
         self.quantum_us > 0 && (!self.is_alone || self.alone.has_met_another())
     }
@@ -108,7 +106,6 @@ impl Turns {
     #[cold]
     pub(super) fn begin(&mut self, records: &[Record], now_us: u64) -> bool {
         self.is_alone = self.alone.is_alone(now_us);
-        self.is_shared = !self.is_alone;
         self.forget_done();
         self.known = self.accounts.len();
         let rounds = self.rounds_until_a_turn(records);
@@ -116,7 +113,7 @@ impl Turns {
             let more = self.quantum_us.saturating_mul(rounds);
             account.left_us = account.left_us.saturating_add(more).min(self.quantum_us);
         }
-        self.is_shared
+        self.is_shared()
     }
 
     /// Forgets those that did not use up their last turn, or have had none, and all of them when somebody is alone.
@@ -152,7 +149,7 @@ impl Turns {
     /// Whether VA spaces take turns in the running batch.
     #[inline(always)]
     pub(super) fn is_shared(&self) -> bool {
-        self.is_shared
+        !self.is_alone
     }
 
     /// Begins the turn of a VA space, which has so much time. It runs from [`Turns::resume`] on.
