@@ -4,8 +4,8 @@
 //!
 //! One thread services the faults of all processes. The faults of a process that goes through more memory than the GPU
 //! has can fill a batch, each with an eviction and a migration of 2 MiB. So VA spaces take turns by *surplus round
-//! robin* (H. Adiseshu, G. Parulkar, G. Varghese, "A Reliable and Scalable Striping Protocol", SIGCOMM 1996, section
-//! 3). It is deficit round robin (M. Shreedhar, G. Varghese, "Efficient Fair Queueing Using Deficit Round Robin",
+//! robin* (H. Adiseshu, G. Parulkar, G. Varghese, "A Reliable and Scalable Striping Protocol", SIGCOMM 1996). It is
+//! deficit round robin (M. Shreedhar, G. Varghese, "Efficient Fair Queueing Using Deficit Round Robin",
 //! SIGCOMM 1995) for work whose cost is known only when it is done:
 //!
 //! - A batch is a round. Each VA space with faults in it has a *turn* of so many microseconds, the quantum.
