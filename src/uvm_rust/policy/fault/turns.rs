@@ -111,7 +111,7 @@ impl Turns {
         let rounds = self.rounds_until_a_turn(records);
         for account in self.accounts.iter_mut() {
             let more = self.quantum_us.saturating_mul(rounds);
-            account.left_us = account.left_us.saturating_add(more).min(self.quantum_us);
+            account.left_us = account.left_us.saturating_add(more);
         }
         self.is_shared()
     }
