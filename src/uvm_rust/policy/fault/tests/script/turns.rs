@@ -165,6 +165,22 @@ fn a_turn_is_passed_so_many_times_at_most_and_others_have_theirs() {
     assert_eq!(turns(&did), [(3, 1), (1, 2), (2, 1)]);
 }
 
+#[test]
+fn a_batch_in_which_a_turn_is_passed_counts_as_throttled() {
+    let params = Params {
+        max_throttled: 1,
+        max_batch: 3,
+        policy: ReplayPolicy::Once,
+        ..by_turns()
+    };
+    let (_, mut script) = loop_of(9 * TURN_US, &[]);
+    let mut service = Service::new(params).unwrap();
+    batch(&mut service, &mut script, &[(2, 1), (1, 2)]);
+    script.takes_us = 1;
+    let did = batch(&mut service, &mut script, &[(1, 2), (3, 1), (1, 2), (3, 1)]);
+    assert_eq!(turns(&did), [(3, 1)]);
+}
+
 /// Rounds in which nobody would have a turn take no time.
 #[test]
 fn if_all_have_an_excess_the_least_one_has_its_turn() {
@@ -219,6 +235,11 @@ fn copies_are_waited_for_after_each_quarter_and_where_a_turn_ends() {
     assert_eq!(turns(&did), [(5, 1), (6, 1)]);
     let did = batch(&mut service, &mut script, &[(5, 1), (7, 1)]);
     assert_eq!(turns(&did), [(7, 1)]);
+    // They are not waited for twice.
+    script.takes_us = TURN_US / 4;
+    let did = batch(&mut service, &mut script, &[(10, 1), (11, 1)]);
+    let waits = did.iter().filter(|did| **did == WaitService);
+    assert_eq!(waits.count(), 2);
     // There is nothing to wait for where nothing was serviced.
     script.busy = vec![8, 9];
     let did = batch(&mut service, &mut script, &[(8, 1), (9, 1)]);
@@ -253,6 +274,14 @@ fn waiting_for_locks_does_not_count() {
     script.served = [ONE, Served::Again].into();
     let did = batch(&mut service, &mut script, &[(1, 9), (2, 1)]);
     assert_eq!(turns(&did), [(1, 2), (1, 2), (2, 1)]);
+    // Nor if they are not had the second time, which leaves copies to be waited for.
+    (script.takes_us, script.busy_after) = (1, Some((3, 1)));
+    script.served = [ONE, Served::Again].into();
+    let did = batch(&mut service, &mut script, &[(3, 9), (4, 1)]);
+    assert_eq!(turns(&did), [(3, 2), (3, 0), (4, 1)]);
+    (script.locks_us, script.busy_after) = (0, None);
+    let did = batch(&mut service, &mut script, &[(3, 1), (4, 1)]);
+    assert_eq!(turns(&did), [(3, 1), (4, 1)]);
 }
 
 /// A turn is no longer for tries, though they end it no earlier than any va_block.
@@ -307,5 +336,18 @@ fn so_many_excesses_are_known() {
     let did = batch(&mut service, &mut script, &all);
     let order: Vec<_> = turns(&did).iter().map(|turn| turn.0).collect();
     let last = 1..=ACCOUNTS as u64;
-    assert_eq!(order, (spaces - 1..=spaces).chain(last).collect::<Vec<_>>());
+    assert_eq!(
+        order,
+        (spaces - 1..=spaces)
+            .chain(last.clone())
+            .collect::<Vec<_>>()
+    );
+    // Who did not use up a turn takes no place.
+    let mut service = Service::new(params).unwrap();
+    script.busy = last.clone().collect();
+    batch(&mut service, &mut script, &all);
+    script.busy.clear();
+    let did = batch(&mut service, &mut script, &all[2..]);
+    let order: Vec<_> = turns(&did).iter().map(|turn| turn.0).collect();
+    assert_eq!(order[order.len() - 2..], [spaces - 1, spaces]);
 }
