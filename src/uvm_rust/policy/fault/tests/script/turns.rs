@@ -310,7 +310,16 @@ fn others_faults_of_the_last_second_make_turns() {
     let reads = script.reads;
     batch(&mut service, &mut script, &[(2, 2)]);
     assert_eq!(script.reads, reads);
-    // Nothing is known of an excess any more.
+}
+
+#[test]
+fn after_a_second_of_one_alone_nobodys_excess_is_known() {
+    let (mut service, mut script) = loop_of(9 * TURN_US, &[]);
+    for space in 1..=3 {
+        batch(&mut service, &mut script, &[(space, 1)]);
+    }
+    script.now_us += ALONE_US;
+    batch(&mut service, &mut script, &[(3, 1)]);
     let did = batch(&mut service, &mut script, &[(2, 1), (3, 1)]);
     assert_eq!(turns(&did), [(2, 1), (3, 1)]);
 }
@@ -347,7 +356,8 @@ fn so_many_excesses_are_known() {
     script.busy = last.clone().collect();
     batch(&mut service, &mut script, &all);
     script.busy.clear();
-    let did = batch(&mut service, &mut script, &all[2..]);
-    let order: Vec<_> = turns(&did).iter().map(|turn| turn.0).collect();
-    assert_eq!(order[order.len() - 2..], [spaces - 1, spaces]);
+    let some = [spaces - 1, spaces, spaces + 1].map(|space| (space, 1));
+    let did = batch(&mut service, &mut script, &some);
+    let order = [spaces + 1, spaces - 1, spaces].map(|space| (space, 1));
+    assert_eq!(turns(&did), order);
 }
