@@ -315,9 +315,11 @@ fn others_faults_of_the_last_second_make_turns() {
 #[test]
 fn after_a_second_of_one_alone_nobodys_excess_is_known() {
     let (mut service, mut script) = loop_of(9 * TURN_US, &[]);
-    for space in 1..=3 {
+    for space in 1..=2 {
         batch(&mut service, &mut script, &[(space, 1)]);
     }
+    script.takes_us = 1;
+    batch(&mut service, &mut script, &[(3, 1)]);
     script.now_us += ALONE_US;
     batch(&mut service, &mut script, &[(3, 1)]);
     let did = batch(&mut service, &mut script, &[(2, 1), (3, 1)]);
