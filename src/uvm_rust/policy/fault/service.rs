@@ -452,7 +452,8 @@ impl<M: Machine> Call<'_, M> {
         if self.takes_turns() {
             self.service_in_turns(&mut visit)?;
         } else {
-            self.service_those(0..self.batch.records().len(), &mut visit)?;
+            let all = 0..self.batch.records().len();
+            self.service_those(all, Entering::Service, &mut visit)?;
         }
         if (visit.is_busy || self.left) && !visit.was_serviced {
             self.machine.nap();
@@ -461,54 +462,56 @@ impl<M: Machine> Call<'_, M> {
     }
 
     /// Services the faults at these places of the order: of one VA space after the other, all that it has, or what its
-    /// turn allows.
+    /// turn allows. The locks of the first one are taken for `entering`.
     pub(super) fn service_those(
         &mut self,
         faults: Range<usize>,
+        entering: Entering,
         visit: &mut Visit,
     ) -> Result<(), M::Error> {
         let (mut at, mut in_place) = (faults.start, false);
-        let mut entering = Entering::Service;
+        let (mut entering, mut is_another_try) = (entering, false);
         while let Some(space) = self.whose(at).filter(|_| at < faults.end) {
-            let registered = match self.machine.enter(space, entering) {
+            let enters = core::mem::replace(&mut entering, Entering::Service);
+            let is_new = !core::mem::take(&mut is_another_try);
+            let registered = match self.machine.enter(space, enters) {
                 Entered::Busy => {
                     visit.is_busy = true;
+                    self.turns.stop();
                     at += self.faults_from(at, space);
                     in_place = false;
-                    entering = Entering::Service;
                     continue;
                 }
                 entered => entered == Entered::Registered,
             };
-            if entering == Entering::Service {
+            if is_new && self.is_first_of(at, space) {
                 let address = self.batch.records().get(at).map_or(0, |r| r.address);
                 in_place |= self.returns.comes(space, address) && self.may_stay(at);
             }
-            entering = Entering::Service;
             if self.turns.is_shared() {
                 self.turns.resume(self.machine.now_us());
             }
             let first = at;
-            let progress = self.service_space(space, registered, &mut at, &mut in_place);
+            let progress =
+                self.service_space(space, registered, &mut at, faults.end, &mut in_place);
             visit.was_serviced |= at > first || matches!(progress, Ok(Progress::Refused(_)));
             let result = match progress {
                 Ok(Progress::Done) => self.machine.invalidate(),
                 Ok(Progress::TurnOver) => {
-                    if self.whose(at) == Some(space) {
-                        self.left = true;
-                        at += self.faults_from(at, space);
-                    }
+                    self.turns.stop_at(at);
+                    at = faults.end;
                     self.machine.invalidate()
                 }
                 Ok(Progress::Refused(e)) => {
                     in_place = false;
+                    self.turns.stop();
                     self.cancel_refused(space, e).map(|behind| at = behind)
                 }
                 Ok(Progress::Again) => {
                     let times = visit.tries.again(at);
                     in_place |= times >= IN_PLACE_AFTER && self.may_stay(at);
                     if times < LEFT_AFTER {
-                        entering = Entering::Again;
+                        (entering, is_another_try) = (Entering::Again, true);
                     } else {
                         self.left = true;
                         at += self.faults_from(at, space);
@@ -527,16 +530,20 @@ impl<M: Machine> Call<'_, M> {
         Ok(())
     }
 
-    /// Services the faults of one VA space, from `at`.
+    /// Services the faults of one VA space, from `at` to those at `end`.
     fn service_space(
         &mut self,
         space: u64,
         registered: bool,
         at: &mut usize,
+        end: usize,
         in_place: &mut bool,
     ) -> Result<Progress<M::Error>, M::Error> {
         let per_block = self.params.policy == ReplayPolicy::Block;
-        while let Some(record) = self.batch.records().get(*at).filter(|r| r.who == space) {
+        while let Some(record) = self.batch.records().get(*at) {
+            if record.who != space || *at >= end {
+                break;
+            }
             if record.fatal != 0 {
                 self.machine.found_fatal(*at as u32);
                 *at += 1;
@@ -638,6 +645,11 @@ impl<M: Machine> Call<'_, M> {
     /// The VA space of the fault at place `at` of the order.
     pub(super) fn whose(&self, at: usize) -> Option<u64> {
         Some(self.batch.records().get(at)?.who)
+    }
+
+    /// Whether the fault at place `at` of the order is the first one of this VA space.
+    fn is_first_of(&self, at: usize, space: u64) -> bool {
+        at.checked_sub(1).and_then(|before| self.whose(before)) != Some(space)
     }
 
     /// How many faults of this VA space there are from place `at` of the order on; one at least, so that who goes on

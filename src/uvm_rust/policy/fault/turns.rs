@@ -11,6 +11,8 @@
 //! - A batch is a round. Each VA space with faults in it has a *turn* of so many microseconds, the quantum.
 //! - A turn ends when its time is used up, but not before one va_block was serviced. The rest of the VA space's faults
 //!   is left for the replay. Faults that others raised meanwhile are in the next batch.
+//! - The next turn goes on where the last one ended, and comes to the lower addresses after the higher ones. Otherwise
+//!   a fault would never be serviced while its process has others at lower addresses.
 //! - What a turn takes beyond its time, the next turns of that VA space lack. A turn of which nothing is left is
 //!   passed. If all VA spaces of a batch would be passed, the rounds until one of them has a turn take no time.
 //! - Those who used up their last turn come last in a round. So a VA space that asks for little does not wait behind
@@ -26,6 +28,9 @@
 //!
 //! - **T-turn**: a turn ends with the first va_block at whose end the time is used up.
 //! - **T-progress**: a VA space with faults in each batch has a turn after at most [`MOST_ROUNDS`] batches without one.
+//! - **T-place**: a fault that each batch of its VA space has is serviced after so many turns at most as the VA space has
+//!   va_blocks with faults. A place is forgotten with the account: after a turn or a batch that leaves none of the time
+//!   used up, and where [`ACCOUNTS`] others are known already.
 //! - **T-fair**: in any sequence of batches that each have faults of two VA spaces left over, both are serviced for the
 //!   same time, up to twice the longest excess of a turn. What an excess has beyond [`MOST_ROUNDS`] quanta is forgiven,
 //!   and so is all of it where [`ACCOUNTS`] others are known already.
@@ -34,9 +39,10 @@
 //! its VA space's. A turn lasts a quantum and its last va_block at most, with the copies of a quarter.
 
 use super::alone::Alone;
-use super::service::{Call, Machine, Visit};
+use super::service::{Call, Entering, Machine, Visit};
 use super::Record;
 use crate::mem::{OutOfMemory, TryVec};
+use core::ops::Range;
 
 /// How many VA spaces that used up their turn are known.
 pub const ACCOUNTS: usize = 64;
@@ -54,6 +60,8 @@ struct Account {
     space: u64,
     /// How many microseconds it has in this round; 0 or less when they are used up.
     left_us: i64,
+    /// The address of the first fault that its last turn left out, at which the next one begins; 0 for none.
+    next: u64,
 }
 
 /// The turn that runs, of a VA space.
@@ -66,6 +74,10 @@ struct Turn {
     unwaited_us: i64,
     /// Whether anything was serviced since then.
     has_copies: bool,
+    /// Whether nothing more of the VA space is serviced in the batch.
+    is_over: bool,
+    /// The place behind the last va_block, where the time was used up.
+    stopped: Option<usize>,
 }
 
 /// The turns of one loop.
@@ -141,9 +153,13 @@ impl Turns {
 
     /// What a VA space that used up its last turn has in this round; `None` for any other.
     fn left_of(&self, space: u64) -> Option<i64> {
-        let accounts = self.accounts.iter().take(self.known);
-        let mut its = accounts.filter(|account| account.space == space);
-        its.next().map(|account| account.left_us)
+        self.account_of(space).map(|account| account.left_us)
+    }
+
+    /// The account of a VA space that used up its last turn.
+    fn account_of(&self, space: u64) -> Option<&Account> {
+        let mut accounts = self.accounts.iter().take(self.known);
+        accounts.find(|account| account.space == space)
     }
 
     /// Whether VA spaces take turns in the running batch.
@@ -187,11 +203,26 @@ impl Turns {
         (self.turn.unwaited_us, self.turn.has_copies) = (0, false);
     }
 
-    /// Ends the turn of a VA space.
-    fn end(&mut self, space: u64) {
+    /// Notes that nothing more of the VA space is serviced in the batch: others have its locks, or its faults were
+    /// cancelled.
+    pub(super) fn stop(&mut self) {
+        self.turn.is_over = true;
+    }
+
+    /// Notes that the time was used up by the va_block before place `at` of the order.
+    pub(super) fn stop_at(&mut self, at: usize) {
+        (self.turn.is_over, self.turn.stopped) = (true, Some(at));
+    }
+
+    /// Ends the turn of a VA space. The first fault that it left out is at address `next`; 0 for none.
+    fn end(&mut self, space: u64, next: u64) {
         let most = self.quantum_us.saturating_mul(MOST_ROUNDS.into());
         let left_us = self.turn.left_us.max(-most);
-        let new = Account { space, left_us };
+        let new = Account {
+            space,
+            left_us,
+            next,
+        };
         let known = self.accounts.iter_mut().take(self.known);
         let mut its = known.filter(|account| account.space == space);
         if let Some(account) = its.next() {
@@ -239,22 +270,46 @@ impl<M: Machine> Call<'_, M> {
         &mut self,
         space: u64,
         left_us: i64,
-        faults: core::ops::Range<usize>,
+        faults: Range<usize>,
         visit: &mut Visit,
     ) -> Result<(), M::Error> {
         if left_us <= 0 {
             self.left = true;
             return Ok(());
         }
+        let (first, end) = (faults.start, faults.end);
+        let from = self.goes_on_from(space, faults);
         self.turns.start(left_us);
-        self.service_those(faults, visit)?;
+        self.service_those(from..end, Entering::Service, visit)?;
+        let mut rest = self.turns.turn.stopped;
+        if rest == Some(end) {
+            rest = (first < from).then_some(first);
+        } else if first < from && !self.turns.turn.is_over {
+            self.service_those(first..from, Entering::Again, visit)?;
+            // The last va_block may have some of the faults that were serviced first.
+            rest = self.turns.turn.stopped.filter(|at| *at < from);
+        }
         if self.turns.turn.has_copies {
             self.turns.resume(self.machine.now_us());
             self.machine.wait_service()?;
             self.turns.waited(self.machine.now_us());
         }
-        self.turns.end(space);
+        self.left |= rest.is_some();
+        let next = rest.and_then(|at| self.batch.records().get(at));
+        self.turns
+            .end(space, next.map_or(0, |record| record.address));
         Ok(())
+    }
+
+    /// The place of the fault with which a VA space's turn begins: the first one that its last turn left out, or one
+    /// behind that.
+    fn goes_on_from(&self, space: u64, faults: Range<usize>) -> usize {
+        let next = self.turns.account_of(space).map_or(0, |its| its.next);
+        let records = self.batch.records().get(faults.clone()).unwrap_or(&[]);
+        match records.partition_point(|record| record.address < next) {
+            before if before < records.len() => faults.start + before,
+            _ => faults.start,
+        }
     }
 
     /// Notes that a va_block was serviced. Returns whether the VA space's turn is over.

@@ -140,6 +140,37 @@ fn copies_count_for_whom_they_are_for() {
     }
 }
 
+/// T-place. Before each batch a fault comes on a va_block with a lower address, and a turn has time for one va_block.
+#[test]
+fn a_fault_is_serviced_although_others_come_at_lower_addresses() {
+    const HIGH: u64 = 1000;
+    for (is_fatal, falls) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut world = world(2, 1);
+        world.takes_us = vec![(0, 0), (TURN_US, 0), (TURN_US, 0)];
+        world.prompt = true;
+        let params = Params {
+            max_throttled: 1,
+            ..by_turns(ReplayPolicy::BatchFlush)
+        };
+        let mut service = Service::new(params).unwrap();
+        asks(&mut world, 1, HIGH);
+        if is_fatal {
+            world.pages.insert((1, HIGH * BLOCK), Page::Missing);
+        }
+        for batch in 0..10 {
+            let low = if falls { HIGH / 2 - batch } else { batch };
+            asks(&mut world, 1, low);
+            storms(&mut world, 2, 2 * batch, 2);
+            service.run(&mut world).unwrap();
+        }
+        let ended = match is_fatal {
+            true => State::Cancelled,
+            false => State::Done,
+        };
+        assert_eq!(world.warps[0].state, ended, "{is_fatal} {falls}");
+    }
+}
+
 proptest! {
     #![proptest_config(model(200))]
 

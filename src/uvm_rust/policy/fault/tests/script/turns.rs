@@ -134,6 +134,110 @@ fn who_used_up_the_last_turn_comes_last() {
     assert_eq!(turns(&did), [(1, 1), (2, 1), (3, 1)]);
 }
 
+/// The places of the faults that were serviced.
+fn services(did: &[Did]) -> Vec<(u32, bool)> {
+    let service = |did: &Did| match did {
+        Serve {
+            first, in_place, ..
+        } => Some((*first, *in_place)),
+        _ => None,
+    };
+    did.iter().filter_map(service).collect()
+}
+
+/// T-place: and comes to the faults before that place at last.
+#[test]
+fn a_turn_goes_on_where_the_last_one_ended() {
+    let (mut service, mut script) = loop_of(TURN_US, &[]);
+    let of = [(1, 3), (2, 1)];
+    for first in [0, 1, 2, 0] {
+        let did = batch(&mut service, &mut script, &of);
+        assert!(services(&did).contains(&(first, false)), "{first}");
+        assert_eq!(services(&did).len(), 2);
+    }
+    script.takes_us = TURN_US / 2;
+    let did = batch(&mut service, &mut script, &of);
+    assert_eq!(services(&did)[..2], [(1, false), (2, false)]);
+    // The turn was over behind the last fault, and the first one was left.
+    let did = batch(&mut service, &mut script, &of);
+    assert_eq!(services(&did)[1..], [(0, false), (1, false)]);
+    script.takes_us = TURN_US / 4;
+    let did = batch(&mut service, &mut script, &of);
+    let whole = [
+        enter(1),
+        service_of(2),
+        Invalidate,
+        Leave,
+        enter_again(1),
+        service_of(0),
+        service_of(1),
+        Invalidate,
+        Leave,
+    ];
+    let at = did.iter().position(|did| *did == enter(1)).unwrap();
+    let calls = did[at..].iter().filter(|did| **did != WaitService);
+    assert_eq!(calls.take(whole.len()).copied().collect::<Vec<_>>(), whole);
+    // Nothing was left, so the next one begins with the first.
+    let did = batch(&mut service, &mut script, &of);
+    assert_eq!(services(&did)[0], (0, false));
+}
+
+/// Those that were left out have been serviced or are gone since.
+#[test]
+fn a_turn_whose_place_is_behind_all_faults_begins_with_the_first() {
+    let (mut service, mut script) = loop_of(TURN_US, &[]);
+    batch(&mut service, &mut script, &[(1, 3), (2, 1)]);
+    let did = batch(&mut service, &mut script, &[(1, 1), (2, 1)]);
+    assert_eq!(turns(&did), [(1, 1), (2, 1)]);
+}
+
+#[test]
+fn after_what_ends_a_turn_its_first_faults_are_not_tried() {
+    let of = [(1, 3), (2, 1)];
+    // Others have the locks.
+    let (mut service, mut script) = loop_of(TURN_US, &[]);
+    batch(&mut service, &mut script, &of);
+    (script.takes_us, script.busy) = (1, vec![1]);
+    let did = batch(&mut service, &mut script, &of);
+    assert_eq!(turns(&did), [(1, 0), (2, 1)]);
+    // All of its faults were cancelled.
+    let (mut service, mut script) = loop_of(TURN_US, &[]);
+    batch(&mut service, &mut script, &of);
+    (script.takes_us, script.is_own) = (1, true);
+    script.fails = vec![service_of(1)];
+    let did = batch(&mut service, &mut script, &of);
+    assert_eq!(turns(&did), [(1, 1), (2, 1)]);
+    // The time was used up behind the last fault. The batch counts as throttled.
+    let params = Params {
+        max_throttled: 1,
+        max_batch: 3,
+        policy: ReplayPolicy::Once,
+        ..by_turns()
+    };
+    let (_, mut script) = loop_of(TURN_US, &[]);
+    let mut service = Service::new(params).unwrap();
+    let of = [(1, 2), (2, 1)];
+    batch(&mut service, &mut script, &of);
+    let did = batch(&mut service, &mut script, &[of, of].concat());
+    assert_eq!(services(&did), [(1, false), (2, false)]);
+}
+
+/// A page that is held comes back first in each batch, and is not counted where the turn begins elsewhere (F-again).
+#[test]
+fn what_comes_back_is_counted_as_the_first_of_its_batches() {
+    let (mut service, mut script) = loop_of(TURN_US, &[]);
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        let did = batch(&mut service, &mut script, &[(1, 2), (2, 1)]);
+        let services = services(&did);
+        first.extend(services.iter().filter(|of| of.0 == 0).map(|of| of.1));
+        others.extend(services.iter().filter(|of| of.0 == 1).map(|of| of.1));
+    }
+    assert_eq!((first.len(), others.len()), (10, 10));
+    let ninth: Vec<_> = (0..10).map(|time| time == 8).collect();
+    assert_eq!((first, others), (ninth, vec![false; 10]));
+}
+
 /// An excess is taken from the next turns, and what is left of a turn is not kept for the next one.
 #[test]
 fn what_a_turn_takes_too_long_the_next_ones_lack() {
@@ -162,7 +266,8 @@ fn a_turn_is_passed_so_many_times_at_most_and_others_have_theirs() {
         assert_eq!(turns(&did), [(3, 1)], "round {round}");
     }
     let did = batch(&mut service, &mut script, &[(1, 2), (2, 1), (3, 1)]);
-    assert_eq!(turns(&did), [(3, 1), (1, 2), (2, 1)]);
+    // It begins with the fault that was left out, long ago, and takes the locks once more for the one before.
+    assert_eq!(turns(&did), [(3, 1), (1, 1), (1, 1), (2, 1)]);
 }
 
 #[test]
