@@ -48,7 +48,7 @@
 //! - **F-busy**: of a VA space whose locks others have, nothing is serviced and
 //!   nothing is cancelled. Its faults come back by the replay that F-replay owes them.
 //! - **F-turn**: where several VA spaces have faults, each is serviced for a limited time in a batch, and for one va_block at
-//!   least. What is left of its faults comes back by the replay that F-replay owes them.
+//!   least, unless it is passed for what an earlier turn took too long. What is left of its faults comes back by the replay that F-replay owes them.
 //!
 //! Locking: none here. The caller owns the ring for the length of a call (in the
 //! driver, the GPU's replayable-fault service lock).

@@ -28,9 +28,10 @@
 //!
 //! - **T-turn**: a turn ends with the first va_block at whose end the time is used up.
 //! - **T-progress**: a VA space with faults in each batch has a turn after at most [`MOST_ROUNDS`] batches without one.
-//! - **T-place**: a fault that each batch of its VA space has is serviced after so many turns at most as the VA space has
-//!   va_blocks with faults. A place is forgotten with the account: after a turn or a batch that leaves none of the time
-//!   used up, and where [`ACCOUNTS`] others are known already.
+//! - **T-place**: the place at which the turns of a VA space begin goes up through its addresses, and then to the lowest
+//!   one again. So a fault that is in each batch is serviced after one turn at most for each va_block that comes before
+//!   it in this order. The place is forgotten with the account: after a turn that did not use up its time, after a batch
+//!   without faults of the VA space, and where [`ACCOUNTS`] others are known already.
 //! - **T-fair**: in any sequence of batches that each have faults of two VA spaces left over, both are serviced for the
 //!   same time, up to twice the longest excess of a turn. What an excess has beyond [`MOST_ROUNDS`] quanta is forgiven,
 //!   and so is all of it where [`ACCOUNTS`] others are known already.
