@@ -100,6 +100,7 @@ impl FaultLoop {
             max_throttled: p.max_throttled,
             coalesce: p.coalesce != 0,
             cancels_by_address: p.cancels_by_address != 0,
+            turn_us: seam::fault_turn_us(),
         };
         let service = Service::new(params).map_err(|_| ENOMEM)?;
         let met = Met::new(p.ring).map_err(|_| ENOMEM)?;
@@ -337,6 +338,10 @@ impl Machine for Servicing<'_> {
 
     fn set_get(&mut self, get: u32) {
         self.gpu.set_get(get);
+    }
+
+    fn now_us(&mut self) -> u64 {
+        now_us()
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 5989be7a5b164a7e.
+// Of headers and options 32adcec44267c513.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -351,6 +351,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     pub static mut uvm_rust_choose: bool;
+}
+unsafe extern "C" {
+    pub static mut uvm_rust_fault_turn_us: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
     pub static mut uvm_rust_announce: bool;

@@ -95,6 +95,8 @@ parameters! {
     has_queues: bool = uvm_rust_evict;
     /// Whether the fault loop is Rust's, which counts the faults that it services.
     faults_are_counted: bool = uvm_rust_fault;
+    /// Microseconds of a VA space's turn in the fault loop; 0: nobody takes turns.
+    fault_turn_us: u32 = uvm_rust_fault_turn_us;
     /// Granularity, in KiB, of blocks that a discard covers in part.
     discard_granule: u32 = uvm_rust_discard_granule;
     choose_parameter: bool = uvm_rust_choose;

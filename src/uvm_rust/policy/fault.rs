@@ -47,16 +47,20 @@
 //!   although its service succeeds is tried in place, too.
 //! - **F-busy**: of a VA space whose locks others have, nothing is serviced and
 //!   nothing is cancelled. Its faults come back by the replay that F-replay owes them.
+//! - **F-turn**: where several VA spaces have faults, each is serviced for a limited time in a batch, and for one va_block at
+//!   least, unless it is passed for what an earlier turn took too long. What is left of its faults comes back by the replay that F-replay owes them.
 //!
 //! Locking: none here. The caller owns the ring for the length of a call (in the
 //! driver, the GPU's replayable-fault service lock).
 
 mod again;
+mod alone;
 mod batch;
 mod cancel;
 mod decide;
 mod patience;
 mod service;
+mod turns;
 
 pub use batch::{run_within, Batch};
 #[allow(unused_imports)]
@@ -154,6 +158,8 @@ pub struct Params {
     /// Whether the GPU can cancel by address (Volta and later). If not, the
     /// machine finds the µTLB to cancel (Pascal).
     pub cancels_by_address: bool,
+    /// How many microseconds the turn of a VA space has (`uvm_rust_fault_turn_us`); 0: nobody takes turns (F-turn).
+    pub turn_us: u32,
 }
 
 #[cfg(test)]

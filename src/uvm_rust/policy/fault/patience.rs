@@ -10,7 +10,7 @@
 //! All VA spaces share the account, and the faults of a VA space whose lock is never free come back first of all. So the
 //! waits go round: after one VA space has had a wait, those with a greater number have theirs. A batch asks in that order.
 //!
-//! Two kinds of waits are none of the round's. Where no other VA space has had faults for [`ALONE_US`], nobody lacks what a
+//! Two kinds of waits are none of the round's. Where a VA space is alone ([`Alone`]), nobody lacks what a
 //! wait takes, and a program whose threads map and unmap memory all the time is to have its faults served. It waits as
 //! often as it likes, and longer each time that it did not get its locks. The thread has other work than faults of this loop,
 //! which it does after each such time. And a batch that got in once has to come back at
@@ -22,7 +22,12 @@
 //!   things come on top: the waits of batches that come back (up to [`AGAIN_US`]), and the time by which the last wait
 //!   exceeds its limit. This excess, up to [`DEBT_US`], is taken from the next waits.
 //! - **L-line**: a wait that begins may last [`LEAST_US`] at least, so that it is one in line, and no mere try.
-//! - **L-round**: a VA space that asks in each batch has a wait before any with a smaller number has a second one.
+//! - **L-round**: a VA space that asks in each batch has a wait before any with a smaller number has a second one. Who used up
+//!   the last turn (`turns.rs`) asks last, and may miss a round.
+
+use super::alone::Alone;
+#[cfg(test)]
+use super::alone::ALONE_US;
 
 /// How many microseconds the longest wait may last.
 pub const MOST_US: u64 = 20_000;
@@ -37,9 +42,6 @@ const PER_US: u64 = 5;
 /// The greatest debt, in microseconds. After a machine stood still during a wait, the loop must not refuse waits for
 /// hours.
 const DEBT_US: u64 = 1_000_000;
-
-/// A VA space is alone if no other one has had faults for so many microseconds.
-pub const ALONE_US: u64 = 1_000_000;
 
 /// The longest wait for a VA space that is alone, in microseconds. The thread has work other than this loop's faults,
 /// which may wait for it.
@@ -62,12 +64,7 @@ pub struct Patience {
     last: u64,
     /// The VA space that was last refused a wait while the account was full, as others had their turn first; 0 for none.
     refused: u64,
-    /// The VA space whose faults were met last; 0 for none.
-    met: u64,
-    /// Whether `met` has changed since a wait was last asked for.
-    is_other: bool,
-    /// When a wait was last asked for with `is_other` set.
-    other_at_us: u64,
+    alone: Alone,
     /// How long the next wait for a VA space that is alone may last.
     alone_us: u64,
     /// Whether the last wait that was allowed was for a VA space that is alone.
@@ -88,9 +85,7 @@ impl Patience {
             at_us: 0,
             last: 0,
             refused: 0,
-            met: 0,
-            is_other: false,
-            other_at_us: 0,
+            alone: Alone::default(),
             alone_us: MOST_US,
             was_alone: false,
         }
@@ -99,27 +94,20 @@ impl Patience {
     /// Notes that there are faults of this VA space.
     #[inline(always)]
     pub fn meets(&mut self, space: u64) {
-        if self.met != space {
-            (self.met, self.is_other) = (space, true);
-        }
+        self.alone.meets(space);
     }
 
-    /// Notes that a batch begins, with `first` and `last` as the first and last VA space of its faults. If they
-    /// differ, none of them is alone, not even the one that the loop comes to first.
+    /// Notes that a batch begins, with `first` and `last` as the first and last VA space of its faults.
     #[inline(always)]
     pub fn meets_all(&mut self, first: u64, last: u64) {
-        self.meets(last);
-        self.meets(first);
+        self.alone.meets_all(first, last);
     }
 
     /// For how many microseconds a wait for a VA space's locks that begins now may last; 0 if they are only to be tried.
     /// `is_again`: the batch has had these locks before.
     pub fn allows(&mut self, space: u64, is_again: bool, now_us: u64) -> u64 {
         self.meets(space);
-        if core::mem::take(&mut self.is_other) {
-            self.other_at_us = now_us;
-        }
-        self.was_alone = now_us.saturating_sub(self.other_at_us) >= ALONE_US;
+        self.was_alone = self.alone.is_alone(now_us);
         if self.was_alone {
             return self.alone_us;
         }
@@ -226,6 +214,7 @@ mod tests {
     #[test]
     fn a_machine_that_stood_still_has_patience_again_soon() {
         let (mut patience, hour) = (Patience::new(), 3_600_000_000);
+        patience.meets(SPACE);
         patience.waited(SPACE, true, 0, hour);
         let again = hour + (DEBT_US + LEAST_US) * PER_US;
         assert_eq!(patience.allows(SPACE + 1, false, again), LEAST_US);

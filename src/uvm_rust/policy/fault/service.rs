@@ -4,8 +4,10 @@
 
 use super::again::{Returns, Tries, IN_PLACE_AFTER, LEFT_AFTER};
 use super::decide::{self, AfterBatch, Flush, PrefetchFaults, PrefetchSwitch, ReplayPolicy};
+use super::turns::Turns;
 use super::{Access, Batch, Params, Record};
 use crate::mem::OutOfMemory;
+use core::ops::Range;
 
 /// What an instance pointer and subcontext stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +125,9 @@ pub trait Machine {
     /// Tells the GPU that the ring is free up to place `get`.
     fn set_get(&mut self, get: u32);
 
+    /// Microseconds, from some time on. Asked where several VA spaces have faults.
+    fn now_us(&mut self) -> u64;
+
     /// Begins a batch: sets its counts to zero and gives it a new number.
     fn begin(&mut self);
 
@@ -223,6 +228,7 @@ pub struct Service {
     params: Params,
     batch: Batch,
     returns: Returns,
+    turns: Turns,
 }
 
 /// One call of the loop.
@@ -230,13 +236,15 @@ pub(super) struct Call<'a, M: Machine> {
     pub(super) params: &'a Params,
     pub(super) batch: &'a mut Batch,
     returns: &'a mut Returns,
+    pub(super) turns: &'a mut Turns,
     pub(super) machine: &'a mut M,
     /// F-replay: GET has moved since the last replay.
     pub(super) owed: bool,
     /// Faults of the batch were cancelled, as the service of their VA space failed.
     pub(super) refused: bool,
-    /// Faults of the batch were left for the replay, as their service asked too often to be tried again (F-again).
-    left: bool,
+    /// Faults of the batch were left for the replay, as their service asked too often to be tried again (F-again), or
+    /// as their VA space's turn was over (F-turn).
+    pub(super) left: bool,
     replays: u32,
 }
 
@@ -253,9 +261,21 @@ enum Untranslated {
     NoSubcontext(u32),
 }
 
+/// What came of the VA spaces of a batch so far.
+#[derive(Default)]
+pub(super) struct Visit {
+    /// Others have the locks of one.
+    is_busy: bool,
+    /// Faults of one were seen to.
+    was_serviced: bool,
+    tries: Tries,
+}
+
 /// How far [`Call::service_space`] came.
 enum Progress<E> {
     Done,
+    /// The VA space's turn is over.
+    TurnOver,
     /// The locks must be let go and taken again.
     Again,
     /// The VA space's faults cannot be serviced, by an error that is its own.
@@ -269,6 +289,7 @@ impl Service {
             params,
             batch: Batch::new(params.ring)?,
             returns: Returns::default(),
+            turns: Turns::new(params.turn_us)?,
         })
     }
 
@@ -283,6 +304,7 @@ impl Service {
             params: &self.params,
             batch: &mut self.batch,
             returns: &mut self.returns,
+            turns: &mut self.turns,
             machine,
             owed: false,
             refused: false,
@@ -425,41 +447,71 @@ impl<M: Machine> Call<'_, M> {
     }
 
     fn service_batch(&mut self) -> Result<(), M::Error> {
-        let (mut at, mut in_place) = (0, false);
-        let (mut is_busy, mut was_serviced) = (false, false);
-        let mut tries = Tries::default();
-        let mut entering = Entering::Service;
+        let mut visit = Visit::default();
         (self.refused, self.left) = (false, false);
-        while let Some(space) = self.whose(at) {
-            let registered = match self.machine.enter(space, entering) {
+        if self.takes_turns() {
+            self.service_in_turns(&mut visit)?;
+        } else {
+            let all = 0..self.batch.records().len();
+            self.service_those(all, Entering::Service, &mut visit)?;
+        }
+        if (visit.is_busy || self.left) && !visit.was_serviced {
+            self.machine.nap();
+        }
+        Ok(())
+    }
+
+    /// Services the faults at these places of the order: of one VA space after the other, all that it has, or what its
+    /// turn allows. The locks of the first one are taken for `entering`.
+    pub(super) fn service_those(
+        &mut self,
+        faults: Range<usize>,
+        entering: Entering,
+        visit: &mut Visit,
+    ) -> Result<(), M::Error> {
+        let (mut at, mut in_place) = (faults.start, false);
+        let (mut entering, mut is_another_try) = (entering, false);
+        while let Some(space) = self.whose(at).filter(|_| at < faults.end) {
+            let enters = core::mem::replace(&mut entering, Entering::Service);
+            let is_new = !core::mem::take(&mut is_another_try);
+            let registered = match self.machine.enter(space, enters) {
                 Entered::Busy => {
-                    is_busy = true;
+                    visit.is_busy = true;
+                    self.turns.stop();
                     at += self.faults_from(at, space);
                     in_place = false;
-                    entering = Entering::Service;
                     continue;
                 }
                 entered => entered == Entered::Registered,
             };
-            if entering == Entering::Service {
+            if is_new && self.is_first_of(at, space) {
                 let address = self.batch.records().get(at).map_or(0, |r| r.address);
                 in_place |= self.returns.comes(space, address) && self.may_stay(at);
             }
-            entering = Entering::Service;
+            if self.turns.is_shared() {
+                self.turns.resume(self.machine.now_us());
+            }
             let first = at;
-            let progress = self.service_space(space, registered, &mut at, &mut in_place);
-            was_serviced |= at > first || matches!(progress, Ok(Progress::Refused(_)));
+            let progress =
+                self.service_space(space, registered, &mut at, faults.end, &mut in_place);
+            visit.was_serviced |= at > first || matches!(progress, Ok(Progress::Refused(_)));
             let result = match progress {
                 Ok(Progress::Done) => self.machine.invalidate(),
+                Ok(Progress::TurnOver) => {
+                    self.turns.stop_at(at);
+                    at = faults.end;
+                    self.machine.invalidate()
+                }
                 Ok(Progress::Refused(e)) => {
                     in_place = false;
+                    self.turns.stop();
                     self.cancel_refused(space, e).map(|behind| at = behind)
                 }
                 Ok(Progress::Again) => {
-                    let times = tries.again(at);
+                    let times = visit.tries.again(at);
                     in_place |= times >= IN_PLACE_AFTER && self.may_stay(at);
                     if times < LEFT_AFTER {
-                        entering = Entering::Again;
+                        (entering, is_another_try) = (Entering::Again, true);
                     } else {
                         self.left = true;
                         at += self.faults_from(at, space);
@@ -470,24 +522,28 @@ impl<M: Machine> Call<'_, M> {
                 Err(e) => Err(e),
             };
             self.machine.leave();
+            if self.turns.is_shared() {
+                self.turns.pause(self.machine.now_us());
+            }
             result?;
-        }
-        if (is_busy || self.left) && !was_serviced {
-            self.machine.nap();
         }
         Ok(())
     }
 
-    /// Services the faults of one VA space, from `at`.
+    /// Services the faults of one VA space, from `at` to those at `end`.
     fn service_space(
         &mut self,
         space: u64,
         registered: bool,
         at: &mut usize,
+        end: usize,
         in_place: &mut bool,
     ) -> Result<Progress<M::Error>, M::Error> {
         let per_block = self.params.policy == ReplayPolicy::Block;
-        while let Some(record) = self.batch.records().get(*at).filter(|r| r.who == space) {
+        while let Some(record) = self.batch.records().get(*at) {
+            if record.who != space || *at >= end {
+                break;
+            }
             if record.fatal != 0 {
                 self.machine.found_fatal(*at as u32);
                 *at += 1;
@@ -519,6 +575,9 @@ impl<M: Machine> Call<'_, M> {
                         // The rest of this batch needs another replay.
                         self.replay()?;
                         self.owed = *at < self.batch.records().len();
+                    }
+                    if self.turns.is_shared() && self.ends_turn()? {
+                        return Ok(Progress::TurnOver);
                     }
                 }
             }
@@ -586,6 +645,11 @@ impl<M: Machine> Call<'_, M> {
     /// The VA space of the fault at place `at` of the order.
     pub(super) fn whose(&self, at: usize) -> Option<u64> {
         Some(self.batch.records().get(at)?.who)
+    }
+
+    /// Whether the fault at place `at` of the order is the first one of this VA space.
+    fn is_first_of(&self, at: usize, space: u64) -> bool {
+        at.checked_sub(1).and_then(|before| self.whose(before)) != Some(space)
     }
 
     /// How many faults of this VA space there are from place `at` of the order on; one at least, so that who goes on

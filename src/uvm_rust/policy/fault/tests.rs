@@ -2,6 +2,7 @@
 
 mod script;
 mod storm;
+mod turns;
 mod upstream;
 mod world;
 
@@ -21,6 +22,7 @@ fn params() -> Params {
         max_throttled: 5,
         coalesce: true,
         cancels_by_address: true,
+        turn_us: 0,
     }
 }
 

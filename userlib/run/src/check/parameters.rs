@@ -50,6 +50,12 @@ const PARAMETERS: &[Parameter] = &[
         false,
     ),
     parameter(
+        "uvm_rust_fault_turn_us",
+        4000,
+        "processes have other turns in the fault service",
+        false,
+    ),
+    parameter(
         "uvm_rust_evict",
         1,
         "NVIDIA's lists say what is evicted",

@@ -18,6 +18,7 @@ mod again;
 mod busy;
 mod checks;
 mod refused;
+mod turns;
 
 /// A call of the machine that changes something, with what it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +118,15 @@ struct Script {
     /// How many entries each fetch copies, however few it was asked for: a machine that is
     /// wrong. It does as asked when this is used up.
     too_many: VecDeque<u32>,
+    /// The clock, and how many microseconds each service takes.
+    now_us: u64,
+    takes_us: u64,
+    /// How many microseconds each call of `enter` waits for the locks.
+    locks_us: u64,
+    /// How many microseconds the copies of all services since they were last waited for take.
+    copies_us: u64,
+    /// How often the clock was read.
+    reads: u32,
     /// The invariants that are told to be broken, where a test expects some.
     broken: Option<Vec<&'static str>>,
 }
@@ -214,6 +224,11 @@ impl Machine for Script {
         let _ = self.note(SetGet(get));
     }
 
+    fn now_us(&mut self) -> u64 {
+        self.reads += 1;
+        self.now_us
+    }
+
     fn begin(&mut self) {
         self.did.push(Begin);
     }
@@ -239,6 +254,7 @@ impl Machine for Script {
         let is_of = |did: &Did| matches!(did, Enter { space: of, .. } if *of == space);
         let before = Self::count(self, is_of);
         let _ = self.note(Enter { space, entering });
+        self.now_us += self.locks_us;
         let is_after = |(of, times)| of == space && before >= times;
         if self.busy.contains(&space) || self.busy_after.is_some_and(is_after) {
             Entered::Busy
@@ -287,6 +303,7 @@ impl Machine for Script {
             per_block,
             in_place,
         };
+        self.now_us += self.takes_us;
         looked.faults = u32::from(self.fails_late);
         self.note(serve)?;
         let served = self.served.pop_front().unwrap_or(ONE);
@@ -354,6 +371,7 @@ impl Machine for Script {
     }
 
     fn wait_service(&mut self) -> Result<(), u32> {
+        self.now_us += self.copies_us;
         self.note(WaitService)
     }
 

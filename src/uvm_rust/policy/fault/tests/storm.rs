@@ -32,6 +32,8 @@ struct Storm {
     again_in: Option<u32>,
     fails_in: Option<u32>,
     contended: u64,
+    turn_us: u32,
+    takes_us: (u64, u64),
     seed: u64,
 }
 
@@ -46,10 +48,12 @@ fn storm(broken_channels: bool) -> impl Strategy<Value = Storm> {
         prop::option::of(0..20u32),
         // All of them would never end.
         prop::sample::select(std::vec![0, 2, 3, 10]),
+        // Of turns, and what a va_block takes of one.
+        (0..3u32, 0..3000u64, 0..3000u64),
         any::<u64>(),
     )
         .prop_map(
-            |(warps, policy, coalesce, max_batch, again_in, contended, seed)| Storm {
+            |(warps, policy, coalesce, max_batch, again_in, contended, turns, seed)| Storm {
                 warps: warps
                     .into_iter()
                     .map(|(who, page, access, utlb)| Record {
@@ -65,6 +69,8 @@ fn storm(broken_channels: bool) -> impl Strategy<Value = Storm> {
                 again_in,
                 fails_in: None,
                 contended,
+                turn_us: 2000 * turns.0,
+                takes_us: (turns.1, turns.2),
                 seed,
             },
         )
@@ -76,6 +82,7 @@ impl Storm {
             policy: self.policy,
             coalesce: self.coalesce,
             max_batch: self.max_batch,
+            turn_us: self.turn_us,
             ..params()
         }
     }
@@ -87,6 +94,7 @@ impl Storm {
         world.again_in = self.again_in;
         world.fails_in = self.fails_in;
         world.contended = self.contended;
+        world.takes_us = std::vec![self.takes_us; 3];
         for page in 0..POISONED {
             let kind = match page % 5 {
                 0 => Page::Missing,
@@ -110,7 +118,10 @@ impl Storm {
 
 /// Runs `service` as the bottom half is run: while the ring holds entries. An access
 /// that is stalled then is stalled for ever.
-fn weather(world: &mut World, mut service: impl FnMut(&mut World) -> Result<(), u32>) -> u32 {
+pub(super) fn weather(
+    world: &mut World,
+    mut service: impl FnMut(&mut World) -> Result<(), u32>,
+) -> u32 {
     world.issue();
     let mut errors = 0;
     for _ in 0..10_000 {

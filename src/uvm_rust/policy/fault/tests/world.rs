@@ -80,6 +80,18 @@ pub struct World {
     pub busy: u32,
     /// Entries are valid at once.
     pub prompt: bool,
+    /// The clock, and how many microseconds the thread and the copies of a va_block take, by VA space; 0 where there is none.
+    pub now_us: u64,
+    pub takes_us: Vec<(u64, u64)>,
+    /// When the copies are done that were not waited for.
+    copied_us: u64,
+    /// The VA spaces of the va_blocks in the order of their service, with the number of their batch and when they were done.
+    pub blocks: Vec<(u64, u32, u64)>,
+    pub batches: u32,
+    /// A VA space whose next fault comes once so many va_blocks of others were serviced after its last one, and how many
+    /// faults are to come; and of each that came, how many va_blocks had been serviced, and when.
+    pub comes: Option<(u64, u64, usize)>,
+    pub came: Vec<(usize, u64)>,
     /// Calls that a loop without an end would repeat.
     calls: u32,
     random: u64,
@@ -120,6 +132,13 @@ impl World {
             contended: 0,
             busy: 0,
             prompt: false,
+            now_us: 0,
+            takes_us: Vec::new(),
+            copied_us: 0,
+            blocks: Vec::new(),
+            batches: 0,
+            comes: None,
+            came: Vec::new(),
             calls: 0,
             random: seed | 1,
         }
@@ -150,49 +169,82 @@ impl World {
     /// there is room.
     pub fn issue(&mut self) {
         for i in 0..self.warps.len() {
-            let Warp { fault, state } = self.warps[i];
-            if state != State::Stalled {
-                continue;
+            self.issue_one(i);
+        }
+    }
+
+    /// The newest access is tried for the first time.
+    pub fn issue_last(&mut self) {
+        self.issue_one(self.warps.len() - 1);
+    }
+
+    fn issue_one(&mut self, i: usize) {
+        let Warp { fault, state } = self.warps[i];
+        if state != State::Stalled {
+            return;
+        }
+        let channel = self.channels[fault.who as usize];
+        if let Translated::Space(space) = channel {
+            let key = (space, fault.address);
+            let allowed = if fault.access <= Access::Read as u8 {
+                self.readable.contains(&key)
+            } else {
+                self.writable.contains(&key)
+            };
+            if allowed {
+                self.warps[i].state = State::Done;
+                return;
             }
-            let channel = self.channels[fault.who as usize];
-            if let Translated::Space(space) = channel {
-                let key = (space, fault.address);
-                let allowed = if fault.access <= Access::Read as u8 {
-                    self.readable.contains(&key)
-                } else {
-                    self.writable.contains(&key)
-                };
-                if allowed {
-                    self.warps[i].state = State::Done;
-                    continue;
-                }
-                if !self.registered[space as usize] {
-                    // Its channel was preempted; the entry below is all that is left.
-                    self.warps[i].state = State::Cancelled;
-                }
-            }
-            if channel == Translated::Stale {
+            if !self.registered[space as usize] {
+                // Its channel was preempted; the entry below is all that is left.
                 self.warps[i].state = State::Cancelled;
             }
-            let next = (self.put + 1) % self.ring.len() as u32;
-            if next == self.get {
-                continue;
-            }
-            if fault.access == Access::Prefetch as u8 {
-                self.warps[i].state = State::Done;
-            }
-            let delay = if self.prompt {
-                0
-            } else {
-                (self.random() % 4) as u32
-            };
-            assert!(
-                self.ring[self.put as usize].is_none(),
-                "an entry was not consumed"
-            );
-            self.ring[self.put as usize] = Some((fault, delay));
-            self.put = next;
         }
+        if channel == Translated::Stale {
+            self.warps[i].state = State::Cancelled;
+        }
+        let next = (self.put + 1) % self.ring.len() as u32;
+        if next == self.get {
+            return;
+        }
+        if fault.access == Access::Prefetch as u8 {
+            self.warps[i].state = State::Done;
+        }
+        let delay = if self.prompt {
+            0
+        } else {
+            (self.random() % 4) as u32
+        };
+        assert!(
+            self.ring[self.put as usize].is_none(),
+            "an entry was not consumed"
+        );
+        self.ring[self.put as usize] = Some((fault, delay));
+        self.put = next;
+    }
+
+    /// The next fault of the VA space whose faults come one at a time.
+    fn another_comes(&mut self) {
+        let Some((space, left, after)) = self.comes.filter(|comes| comes.1 > 0) else {
+            return;
+        };
+        let stalls = |w: &Warp| w.fault.who == space && w.state == State::Stalled;
+        let own = self.blocks.iter().rposition(|block| block.0 == space);
+        let others = self.blocks.len() - own.map_or(0, |own| own + 1);
+        if others < after || self.warps.iter().any(stalls) {
+            return;
+        }
+        let address = left * BLOCK;
+        self.pages.insert((space, address), Page::ReadWrite);
+        let fault = Record {
+            address,
+            ..super::record(0, space, 0, Access::Write as u8, 0)
+        };
+        let state = State::Stalled;
+        self.warps.push(Warp { fault, state });
+        self.came.push((self.blocks.len(), self.now_us));
+        self.comes = Some((space, left - 1, after));
+        self.issue_last();
     }
 
     fn valid(&mut self, at: u32) -> bool {
@@ -320,7 +372,12 @@ impl Machine for World {
         }
     }
 
+    fn now_us(&mut self) -> u64 {
+        self.now_us
+    }
+
     fn begin(&mut self) {
+        self.batches += 1;
         self.outcome = Outcome::default();
     }
 
@@ -432,6 +489,15 @@ impl Machine for World {
             mapped: self.mapped - mapped,
         };
         self.found += u32::from(self.finds);
+        let (own, copies) = self
+            .takes_us
+            .get(start.who as usize)
+            .copied()
+            .unwrap_or_default();
+        self.now_us += own;
+        self.copied_us = self.copied_us.max(self.now_us) + copies;
+        self.blocks.push((start.who, self.batches, self.now_us));
+        self.another_comes();
         Ok(Served::Faults {
             faults,
             fatal: self.outcome.fatal.is_some(),
@@ -488,11 +554,13 @@ impl Machine for World {
     }
 
     fn wait_replays(&mut self, settle: bool) -> Result<(), u32> {
+        self.now_us = self.now_us.max(self.copied_us);
         self.fresh.1 |= settle && self.fresh.0;
         Ok(())
     }
 
     fn wait_service(&mut self) -> Result<(), u32> {
+        self.now_us = self.now_us.max(self.copied_us);
         Ok(())
     }
 

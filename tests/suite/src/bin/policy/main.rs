@@ -9,6 +9,7 @@ mod overlap;
 mod programs;
 mod quota;
 mod shares;
+mod stalls;
 mod together;
 mod wasted;
 
@@ -20,7 +21,7 @@ use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLO
 
 const HELP: &str =
     "usage: policy [--rounds N] [--short] [--shares] [--quota] [--low [--counts]] [--programs]
-              [--together] [--overlap] [--choose] [--only TEXT]
+              [--stalls] [--together] [--overlap] [--choose] [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
@@ -28,6 +29,7 @@ const HELP: &str =
   --low        instead, processes that others leave so much of the GPU to, whatever driver is loaded
   --counts     with it, in a VM whose clock counts instructions (ICOUNT=1): judge these, too
   --programs   instead, programs that take turns on the GPU, whatever driver is loaded
+  --stalls     instead, how long a process whose faults come one at a time waits for another one's
   --short      of --shares, --low and --programs less, as `make test` has it
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     use lexopt::prelude::*;
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
     let (mut lows, mut counts, mut programs) = (false, false, false);
-    let (mut overlaps, mut chooses) = (false, false);
+    let (mut overlaps, mut chooses, mut stalls) = (false, false, false);
     let mut amount = shares::LONG;
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
@@ -89,6 +91,10 @@ fn main() -> ExitCode {
             }
             Long("together") => {
                 together = true;
+                continue;
+            }
+            Long("stalls") => {
+                stalls = true;
                 continue;
             }
             Long("overlap") => {
@@ -137,6 +143,10 @@ fn main() -> ExitCode {
     }
     if chooses {
         choose::run(&mut suite);
+        return suite.finish();
+    }
+    if stalls {
+        stalls::run(&mut suite);
         return suite.finish();
     }
     if quotas {
