@@ -349,10 +349,11 @@ pub(crate) fn child_migrates() -> ExitCode {
         let (begin, begins) = channel();
         scope(|scope| -> Done {
             // Before the call: Linux maps nothing for this process in the middle of it.
-            let reads = scope.spawn(|| -> Done {
+            let (gpu, read) = (&gpu, &read);
+            let reads = scope.spawn(move || -> Done {
                 begins.recv().map_err(|_| "nothing begins")?;
                 std::thread::sleep(Duration::from_millis(300));
-                gpu.launch(&read)?.wait()?.ok()?;
+                gpu.launch(read)?.wait()?.ok()?;
                 Ok(())
             });
             wait_to_begin()?;
