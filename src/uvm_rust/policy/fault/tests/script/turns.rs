@@ -182,6 +182,24 @@ fn a_turn_goes_on_where_the_last_one_ended() {
     assert_eq!(services(&did)[0], (0, false));
 }
 
+/// The turn began amid that va_block. The machine services a va_block to its end.
+#[test]
+fn a_last_va_block_that_was_begun_with_leaves_nothing() {
+    let (mut service, mut script) = loop_of(TURN_US, &[]);
+    let of = [(1, 3), (2, 1)];
+    batch(&mut service, &mut script, &of);
+    script.takes_us = TURN_US / 3 + 1;
+    let two = Served::Faults {
+        faults: 2,
+        fatal: false,
+    };
+    script.served = [ONE, ONE, two].into();
+    let did = batch(&mut service, &mut script, &of);
+    assert_eq!(services(&did)[..3], [1, 2, 0].map(|first| (first, false)));
+    let did = batch(&mut service, &mut script, &[(1, 3)]);
+    assert_eq!(services(&did)[0], (0, false));
+}
+
 /// Those that were left out have been serviced or are gone since.
 #[test]
 fn a_turn_whose_place_is_behind_all_faults_begins_with_the_first() {
