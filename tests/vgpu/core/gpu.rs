@@ -215,7 +215,7 @@ pub(super) struct Hw<M> {
     /// Scratch of the SMs: warps to try again next turn.
     pub(super) retry: Ring,
     /// Whose turn among `users` comes first.
-    pub(super) next_user: usize,
+    pub(super) next_user: u32,
     /// A kernel ended since the last turn's end.
     pub(super) finished: bool,
     /// Some users' copies may be tried.

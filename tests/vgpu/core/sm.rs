@@ -132,15 +132,15 @@ impl<M: Machine> Hw<M> {
     pub(super) fn run_kernels(&mut self, mut budget: Budget) -> bool {
         let mut progress = false;
         let n = self.users.len();
-        let first = if self.next_user < n {
-            self.next_user
+        let first = if (self.next_user as usize) < n {
+            self.next_user as usize
         } else {
             0
         };
-        self.next_user = first + 1;
+        self.next_user = first as u32 + 1;
         for i in (first..n).chain(0..first) {
             if budget.is_spent() {
-                self.next_user = i;
+                self.next_user = i as u32;
                 break;
             }
             if self.users[i].is_busy() {
