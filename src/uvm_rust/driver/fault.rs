@@ -31,11 +31,10 @@ use crate::policy::fault::{
     Looked, Machine, Outcome, Params, Patience, PrefetchFaults, PrefetchSwitch, Record,
     ReplayPolicy, Served, Service, Translated,
 };
+use crate::policy::mask::BLOCK_SHIFT;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use kernel::prelude::*;
 
-/// How many bits of an address are within a va_block.
-const BLOCK_SHIFT: u32 = 21;
 /// How many microseconds the thread sleeps, up to twice as long, after a batch that served no fault because others hold
 /// the locks.
 const BUSY_US: u64 = 50;
@@ -277,9 +276,7 @@ impl Servicing<'_> {
         self.parked = true;
         Entered::Busy
     }
-}
 
-impl Servicing<'_> {
     /// Shows what is known of the VA space that is entered to `look`, if its picks are its own.
     #[inline(always)]
     fn choosing<R>(&mut self, look: impl FnOnce(&Choosing) -> R) -> Option<R> {

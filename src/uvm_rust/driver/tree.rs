@@ -58,14 +58,11 @@ pub(crate) fn prefetch(
 pub(crate) struct Now {
     /// The thread; 0 for none.
     thread: AtomicU64,
-    /// The pick, as its place in [`PICKS`].
+    /// The pick, as its place in [`Along::ALL`].
     along: AtomicU32,
     /// Whether the next tree is that of a va_block.
     is_of_block: AtomicBool,
 }
-
-/// What can be picked.
-const PICKS: [Along; 3] = [Along::Tree, Along::Nothing, Along::Block];
 
 impl Now {
     pub(crate) const fn new() -> Self {
@@ -81,7 +78,7 @@ impl Now {
         let Some(along) = along else {
             return service();
         };
-        let place = PICKS.iter().position(|pick| *pick == along);
+        let place = Along::ALL.iter().position(|pick| *pick == along);
         self.along.store(place.unwrap_or(0) as u32, Relaxed);
         self.is_of_block.store(false, Relaxed);
         self.thread.store(seam::this_thread(), Relaxed);
@@ -102,7 +99,7 @@ impl Now {
 
     /// The threshold of the tree that this thread asks, whose own is `threshold`.
     pub(crate) fn threshold(&self, threshold: u32) -> u32 {
-        let along = PICKS.get(self.along.load(Relaxed) as usize);
+        let along = Along::ALL.get(self.along.load(Relaxed) as usize);
         match along.filter(|_| self.is_of_block.swap(false, Relaxed)) {
             Some(along) => along.threshold(threshold),
             None => threshold,

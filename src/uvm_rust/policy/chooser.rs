@@ -40,6 +40,9 @@ pub enum Along {
 }
 
 impl Along {
+    /// All that can be picked.
+    pub const ALL: [Self; 3] = [Self::Tree, Self::Nothing, Self::Block];
+
     /// What it is called in texts.
     pub const fn name(self) -> &'static str {
         match self {

@@ -11,6 +11,8 @@ use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Sub, SubAssign};
 
 /// Pages of 4 KiB in a va_block of 2 MiB.
 pub const PAGES: u16 = 512;
+/// How many bits of an address are within a va_block.
+pub const BLOCK_SHIFT: u32 = 21;
 
 const WORDS: usize = PAGES as usize / 64;
 

@@ -14,6 +14,7 @@
 //! has them served one way. Once the pick has won against both others, duels are rarer the more often it wins. If twice
 //! as many pages fault for each arrival, or half as many, the process does something else, and duels begin anew.
 
+use super::super::mask::BLOCK_SHIFT;
 use super::super::stats::returns::mix;
 use super::Along;
 
@@ -29,8 +30,6 @@ const EVERY: u32 = 16;
 const RAREST: u32 = 128;
 /// Services for each arrival of a window that end a duel. A block has so many pages, so that no more services bring it.
 const SERVICES: u64 = 512;
-/// Bits of an address within a block.
-const BLOCK_SHIFT: u32 = 21;
 
 /// What blocks have cost.
 #[derive(Clone, Copy, Default)]
@@ -100,9 +99,9 @@ impl Duel {
     }
 
     pub(super) fn along(&self, address: u64) -> Along {
-        match self.side_of(address) {
-            0 => self.picked,
-            _ => self.rival,
+        match self.is_rivals(address) {
+            false => self.picked,
+            true => self.rival,
         }
     }
 
@@ -112,36 +111,45 @@ impl Duel {
         }
         self.arrivals += 1;
         let side = self.side_of(address);
-        if let Some(side) = self.sides.get_mut(side) {
-            side.arrivals = side.arrivals.saturating_add(1);
-        }
+        side.arrivals = side.arrivals.saturating_add(1);
     }
 
     pub(super) fn copied(&mut self, address: u64, pages: u64) {
         let side = self.side_of(address);
-        if let Some(side) = self.sides.get_mut(side) {
-            side.pages = side.pages.saturating_add(pages);
-        }
+        side.pages = side.pages.saturating_add(pages);
     }
 
     pub(super) fn served(&mut self, address: u64, faulted: u32, work: u32) {
         let side = self.side_of(address);
-        if let Some(side) = self.sides.get_mut(side) {
-            side.services = side.services.saturating_add(1);
-            side.work = side.work.saturating_add(work.into());
-            side.faulted = side.faulted.saturating_add(faulted.into());
-        }
+        side.services = side.services.saturating_add(1);
+        side.work = side.work.saturating_add(work.into());
+        side.faulted = side.faulted.saturating_add(faulted.into());
         let services = self.sides.iter().map(|side| side.services).sum::<u64>();
         if self.is_on && services >= SERVICES.saturating_mul(self.window.into()) {
             self.is_on = false;
             self.until = 1;
-            self.arrivals = 0;
-            self.sides = [Side::default(); 2];
+            self.window_begins();
         }
     }
 
-    fn side_of(&self, address: u64) -> usize {
-        usize::from(self.is_on && mix(address >> BLOCK_SHIFT) % SAMPLE == 0)
+    /// Whether the block at `address` has the rival.
+    fn is_rivals(&self, address: u64) -> bool {
+        self.is_on && mix(address >> BLOCK_SHIFT) % SAMPLE == 0
+    }
+
+    fn side_of(&mut self, address: u64) -> &mut Side {
+        let is_rivals = self.is_rivals(address);
+        let [of_pick, of_rival] = &mut self.sides;
+        if is_rivals {
+            of_rival
+        } else {
+            of_pick
+        }
+    }
+
+    fn window_begins(&mut self) {
+        self.arrivals = 0;
+        self.sides = [Side::default(); 2];
     }
 
     fn window_ends(&mut self) {
@@ -166,8 +174,7 @@ impl Duel {
             self.until = self.until.saturating_sub(1);
             self.is_on = self.until == 0;
         }
-        self.arrivals = 0;
-        self.sides = [Side::default(); 2];
+        self.window_begins();
     }
 
     /// A duel ends, in which an arrival has cost so much under either rule.
@@ -195,7 +202,6 @@ impl Duel {
 
 /// The rule that is neither of two.
 fn third(of: (Along, Along)) -> Along {
-    let all = [Along::Tree, Along::Nothing, Along::Block];
-    let mut others = all.into_iter().filter(|&a| a != of.0 && a != of.1);
+    let mut others = Along::ALL.into_iter().filter(|&a| a != of.0 && a != of.1);
     others.next().unwrap_or_default()
 }

@@ -5,13 +5,12 @@
 //! The table has two places for each chunk of the GPU, in rows of four. Where a row is full, a block of it is forgotten,
 //! and arrives once more with its next fault.
 
+use super::super::mask::BLOCK_SHIFT;
 use super::super::stats::returns::mix;
 use crate::mem::{OutOfMemory, ProcessVec};
 
 /// How many places there are in which a block may be.
 const WAYS: usize = 4;
-/// How many bits of an address are within a block.
-const BLOCK_SHIFT: u32 = 21;
 
 /// The blocks by their tags; 0: none.
 pub(super) struct Here {

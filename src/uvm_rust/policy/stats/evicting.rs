@@ -14,14 +14,13 @@
 //! the place for another one.
 
 use super::returns::mix;
+use crate::policy::mask::BLOCK_SHIFT;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// How many evictions from a VA space on one GPU are told apart at a time; a power of two.
 const PLACES: usize = 16;
 /// Bits of a place's number.
 const SHIFT: u32 = PLACES.trailing_zeros();
-/// How many bits of an address are within a block.
-const BLOCK_SHIFT: u32 = 21;
 
 /// An eviction under way.
 #[derive(Default)]

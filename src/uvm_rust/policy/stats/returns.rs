@@ -14,12 +14,11 @@
 //! Locking: none. The places are atomics. If two threads take one place at the same time, one of their evictions is lost.
 
 use crate::mem::{OutOfMemory, TryVec};
+use crate::policy::mask::BLOCK_SHIFT;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// How many places there are in which a block may be.
 const WAYS: usize = 4;
-/// How many bits of an address are within a block.
-const BLOCK_SHIFT: u32 = 21;
 
 /// The blocks that a GPU has evicted last.
 pub struct Returns {
