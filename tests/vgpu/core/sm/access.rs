@@ -46,26 +46,11 @@ impl<M: Machine> Hw<M> {
         } else if at.space == Space::Vidmem {
             self.stats.local_accesses += 1;
         } else {
-            return self.access_peer(by, plan, number, va, at, outcome);
+            self.stats.peer_accesses += 1;
+            let is_apart = self.adds_apart(plan, at);
+            return self.touch(by, plan, number, va, at, outcome, is_apart);
         }
         self.touch(by, plan, number, va, at, outcome, false)
-    }
-
-    /// Makes an access to a peer's memory.
-    #[cold]
-    #[inline(never)]
-    fn access_peer(
-        &mut self,
-        by: &By,
-        plan: &Plan,
-        number: u64,
-        va: u64,
-        at: Loc,
-        outcome: &mut Outcome,
-    ) -> Result<(), BadAddress> {
-        self.stats.peer_accesses += 1;
-        let is_apart = self.adds_apart(plan, at);
-        self.touch(by, plan, number, va, at, outcome, is_apart)
     }
 
     /// Makes an access that is counted. An atomic that `is_apart` is none.

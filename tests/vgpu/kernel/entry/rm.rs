@@ -254,7 +254,7 @@ unsafe extern "C" fn vgpu_rs_peer_add(
 
 /// # Safety
 ///
-/// I-own.
+/// I-own holds for `device`.
 #[no_mangle]
 unsafe extern "C" fn vgpu_rs_peer_remove(device: *const Device, gpu: u32) -> c_int {
     let remove = |g: &mut Gpu<KernelMachine>| {
