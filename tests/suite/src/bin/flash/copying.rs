@@ -180,6 +180,20 @@ fn along() -> Outcome {
     ends(waits.rig, waits.block, other)
 }
 
+/// While another VA space's faults are serviced, the fault of the channel's copy comes again, and the copy waits.
+pub(crate) fn others_go_on(channel: &Channel, other: &Rig) -> Done {
+    let (before, start) = (channel.copies()?, Instant::now());
+    for _ in 0..4 {
+        faults(other)?;
+    }
+    let after = channel.copies()?;
+    let came = after.faults - before.faults;
+    println!("# it came {came} times in {:?}", start.elapsed());
+    ensure!(after.made == 0, "it did not wait: {after:?}");
+    ensure!(came > 0, "it does not come again");
+    Ok(())
+}
+
 /// Another process' kernel faults meanwhile, and its copy engine does. Faults of several channels come again all the time, so
 /// that there always is one.
 fn others() -> Outcome {
@@ -191,18 +205,7 @@ fn others() -> Outcome {
         more.copy(waits.block.address() + 8 * WORD as u64)?;
     }
     let other = Rig::unattached(Process::new()?)?;
-    while_it_is_silent(waits.silence, || {
-        let (before, start) = (channel.copies()?, Instant::now());
-        for _ in 0..4 {
-            faults(&other)?;
-        }
-        let after = channel.copies()?;
-        let came = after.faults - before.faults;
-        println!("# it came {came} times in {:?}", start.elapsed());
-        ensure!(after.made == 0, "it did not wait: {after:?}");
-        ensure!(came > 0, "it does not come again");
-        Ok(())
-    })?;
+    while_it_is_silent(waits.silence, || others_go_on(channel, &other))?;
     for channel in waits.more.iter().chain([channel]) {
         channel.wait_for_copies(1, PATIENCE)?;
     }

@@ -5,6 +5,8 @@
 //! Two processes have more memory than the GPU, at the same time. One reads single pages here and there, of which nothing is
 //! needed but the page itself. The other reads a word of each 64 KiB, block by block, for which the whole block is best.
 
+use oorandom::Rand64;
+use uvm_suite::modules::parameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{DriverStats, Kernel, Op, BLOCK, PAGE};
 
@@ -12,7 +14,7 @@ use crate::shares::{value, Tenant, STEP};
 use crate::together::{is_on, BLOCK_WORDS};
 use crate::wasted::Rig;
 
-const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_choose";
+const PARAMETER: &str = "uvm_rust_choose";
 
 /// How often the one process reads a page of each of its blocks before the pick must be made, and after it.
 const LEARNING: u64 = 8;
@@ -34,7 +36,7 @@ pub fn run(suite: &mut Suite) {
 }
 
 fn chooses() -> bool {
-    std::fs::read_to_string(PARAMETER).is_ok_and(|on| on.trim() == "Y")
+    parameter("nvidia_uvm", PARAMETER).as_deref() == Some("Y")
 }
 
 /// Bytes that came to the GPU for a process's faults, and along with them.
@@ -45,12 +47,11 @@ fn came(of: &Tenant) -> Result<u64, Failure> {
 
 /// Reads a word of a page of each block, at the same random place in all of them, and compares it, so many times. Returns how
 /// many pages that were.
-fn reads_pages(of: &Tenant, dice: &mut u64, times: u64) -> Result<u64, Failure> {
+fn reads_pages(of: &Tenant, dice: &mut Rand64, times: u64) -> Result<u64, Failure> {
     let blocks = (of.data.bytes() / BLOCK) as usize - 1;
     let step = STEP.wrapping_mul(BLOCK / 8);
     for _ in 0..times {
-        *dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        let word = ((*dice >> 33) % (BLOCK / PAGE) * (PAGE / 8)) as usize;
+        let word = (dice.rand_range(0..BLOCK / PAGE) * (PAGE / 8)) as usize;
         let check = Op::check(&of.data).range(word, blocks * BLOCK_WORDS);
         let check = check.every(BLOCK).pattern(value(word), step);
         let kernel = Kernel::new().op(check.warps(TOGETHER).lanes(1));
@@ -65,7 +66,7 @@ fn along() -> Outcome {
     }
     let room = Tenant::new(1)?.gpu.info().vidmem_bytes / BLOCK;
     let (sparse, dense) = (Tenant::new(4 * room)?, Tenant::new(room * 3 / 2)?);
-    let mut dice = 7;
+    let mut dice = Rand64::new(7);
     let learning = reads_pages(&sparse, &mut dice, LEARNING)?;
     let first = came(&sparse)?;
     for _ in 0..ROUNDS {
@@ -110,10 +111,9 @@ fn ahead() -> Outcome {
     drop(rig);
     // Kernels that the predictor does not foresee, though it knows each of them.
     let rig = Rig::new()?;
-    let mut dice = 11_u64;
+    let mut dice = Rand64::new(11);
     for _ in 0..KERNELS {
-        dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        let kernel = (dice >> 33) % 6;
+        let kernel = dice.rand_range(0..6);
         rig.process.announce(rig.gpu.uuid(), 1 + kernel)?;
         rig.touches(kernel as usize * BLOCK_WORDS)?;
     }

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::shares::{FIRST, STEP};
+use uvm_suite::modules::parameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, DriverStats, Gpu, Kernel, Op, Process, BLOCK};
 
-const PARAMETER: &str = "/sys/module/nvidia_uvm/parameters/uvm_rust_fault_turn_us";
+const PARAMETER: &str = "uvm_rust_fault_turn_us";
 /// Blocks that the loud process faults on at once: more than the GPU has, so that each evicts another.
 const AT_ONCE: u64 = 96;
 /// Blocks that the quiet process faults on, one after the other.
@@ -65,10 +66,10 @@ impl Writer {
 }
 
 fn beside() -> Outcome {
-    let Ok(turn_us) = std::fs::read_to_string(PARAMETER) else {
+    let Some(turn_us) = parameter("nvidia_uvm", PARAMETER) else {
         skip!("{PARAMETER} is not there: not our driver");
     };
-    let turn_us: u64 = turn_us.trim().parse().map_err(|_| "no number")?;
+    let turn_us: u64 = turn_us.parse().map_err(|_| "no number")?;
     let (loud, quiet) = (Writer::new(AT_ONCE)?, Writer::new(ONE_BY_ONE)?);
     let over = AtomicBool::new(false);
     let between = thread::scope(|scope| {
