@@ -361,6 +361,19 @@ static void errors(void)
 	say("not for long", needs(mm, 5) == UVM_RUST_NOT_HERE && queued);
 	run_all();
 	say("and the page is there", needs(mm, 5) == 0);
+	/* Of the same page: it may no longer be written to, or the address may be another file's by then. */
+	mm->errors[2] = EFAULT;
+	mm->pfns[2] = 0;
+	needs_all(mm, 2, 2, true);
+	run_all();
+	say("a read is not told what came of a write", needs(mm, 2) == UVM_RUST_NOT_HERE);
+	say("but the write is", needs_all(mm, 2, 2, true) == -EFAULT);
+	needs_all(mm, 2, 2, true);
+	run_all();
+	jiffies += KEPT_JIFFIES + 1;
+	say("and nobody what is old", needs_all(mm, 2, 2, true) == UVM_RUST_NOT_HERE && queued);
+	run_all();
+	say("which is told when it is new", needs_all(mm, 2, 2, true) == -EFAULT);
 	mm->pfns[3] = 0;
 	needs(mm, 3);
 	run_all();
