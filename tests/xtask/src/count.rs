@@ -2,6 +2,8 @@
 
 //! What the log of a part says: how many tests passed, failed and were skipped.
 
+use std::collections::VecDeque;
+
 use crate::skips::{self, Known};
 
 /// What a part's log and its exit status come to.
@@ -111,21 +113,36 @@ fn of_tap(part: &str, log: &str) -> Tally {
     tally
 }
 
-/// Says why a part failed: its tests that did, each with the first lines it said, or else its last lines.
+/// Says why a part failed: its tests that did, each with what it said last as it ran, and the first lines it said of
+/// its end, or else the part's last lines.
 pub fn why(part: &str, log: &str) -> String {
     const TESTS: usize = 40;
     const OF_EACH: usize = 12;
+    const AS_IT_RAN: usize = 6;
     let mut lines = Vec::new();
     let mut left = 0;
+    // What the test has said that has not ended yet.
+    let mut said = VecDeque::new();
     for line in log.lines() {
         if line.starts_with("not ok ") {
             lines.push(format!("{part}: {line}"));
+            lines.extend(said.drain(..).map(str::to_owned));
             left = OF_EACH;
-        } else if left > 0 && line.trim_start_matches(' ').starts_with('#') {
-            lines.push(line.to_owned());
-            left -= 1;
+        } else if line.trim_start_matches(' ').starts_with('#') {
+            if left > 0 {
+                lines.push(line.to_owned());
+                left -= 1;
+            } else {
+                said.push_back(line);
+                if said.len() > AS_IT_RAN {
+                    said.pop_front();
+                }
+            }
         } else {
             left = 0;
+            if line.starts_with("ok ") {
+                said.clear();
+            }
         }
     }
     lines.truncate(TESTS);

@@ -271,7 +271,13 @@ fn a_failure_is_told_with_what_its_test_said() {
         "ok 1 - a\nnot ok 2 - b\n# because\n  # of this\nother\n# not of b\nnot ok 3 - c\n1..3\n";
     assert_eq!(
         why("p/q", log),
-        "p/q: not ok 2 - b\n# because\n  # of this\np/q: not ok 3 - c\n"
+        "p/q: not ok 2 - b\n# because\n  # of this\np/q: not ok 3 - c\n# not of b\n"
+    );
+    // A test's child says why before the test's end is told. What an earlier test said that passed is not of it.
+    let log = "# of a\nok 1 - a\n# 1\n# 2\nother\n# 3\n# 4\n# 5\n# 6\n# 7\nnot ok 2 - b\n# ended with 1\n1..2\n";
+    assert_eq!(
+        why("p", log),
+        "p: not ok 2 - b\n# 2\n# 3\n# 4\n# 5\n# 6\n# 7\n# ended with 1\n"
     );
     let many: String = std::iter::once("not ok 1 - a\n".to_owned())
         .chain((0..20).map(|n| format!("# {n}\n")))
