@@ -409,18 +409,19 @@ fn told(does: impl FnOnce() -> Result<(), Failure>) -> std::io::Result<Forked> {
 /// As [`read_by_child()`], without anything that has a thread wait. With the mend `forked`, what a GPU gets is no child's any
 /// more, so that children are made anew; without it they and the process meet all the time.
 fn loops() -> Result<(), Failure> {
+    const ALL: Range<u64> = 0..BLOCK / PAGE;
     let (process, gpu) = start()?;
     let buffer = filled(WORDS, 8)?;
     let begun = Instant::now();
     let mut rounds = 0;
     while begun.elapsed() < LOOPS {
-        process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+        migrate(&process, &buffer, ALL, gpu.uuid())?;
         let reads = Forked::new(|| reads_for(&buffer, LOOPS / 4))?;
         let forks = Forked::new(|| forks_for(LOOPS / 4))?;
         let until = Instant::now() + LOOPS / 4;
         while Instant::now() < until {
-            process.migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?;
-            process.migrate(buffer.address(), buffer.bytes(), gpu.uuid())?;
+            migrate(&process, &buffer, ALL, Uuid::CPU)?;
+            migrate(&process, &buffer, ALL, gpu.uuid())?;
             rounds += 1;
         }
         ensure!(reads.wait()?.success(), "the child that reads");
@@ -480,7 +481,8 @@ fn filled(len: usize, first: u64) -> Result<Buffer<u64>, Failure> {
     Ok(buffer)
 }
 
-/// UVM_MIGRATE, again for as long as the driver says that Linux has changed the pages meanwhile: NVIDIA's lines tell that to who calls.
+/// UVM_MIGRATE, again for as long as fewer pages were migrated than asked for, as Linux changed them meanwhile. The caller is told so:
+/// uvm.h documents NV_WARN_MORE_PROCESSING_REQUIRED for that.
 fn migrate(
     process: &Process,
     buffer: &Buffer<u64>,
