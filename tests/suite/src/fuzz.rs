@@ -19,7 +19,7 @@ use vgpu_client::{
     driver_version, raw_ioctl, BadPointer, Buffer, Gpu, Kernel, Op, Process, BLOCK, PAGE,
 };
 
-use crate::{ensure, Failure};
+use crate::{ensure, Failure, Joined};
 
 /// What the calls are made on.
 #[derive(Debug)]
@@ -271,10 +271,9 @@ pub fn run(target: &Target<'_>, seed: u64, times: u32) -> Result<String, Failure
         let user = scope.spawn(|| use_memory(target, &areas, &stop));
         let done: Vec<_> = callers.into_iter().map(|c| c.join()).collect();
         stop.store(true, Ordering::Relaxed);
-        user.join()
-            .map_err(|_| Failure::from("a thread panicked"))??;
+        user.joined()??;
         done.into_iter()
-            .map(|d| d.map_err(|_| Failure::from("a thread panicked"))?)
+            .map(|d| d.joined()?)
             .collect::<Result<Vec<_>, _>>()
     })?;
 

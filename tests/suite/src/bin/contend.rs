@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use uvm_suite::rm::inject;
-use uvm_suite::{clock_seed, ensure, no_leak, Failure, Outcome, Pass, Suite, EVICTING_ORDINARY};
+use uvm_suite::{
+    clock_seed, ensure, no_leak, Failure, Joined, Outcome, Pass, Suite, EVICTING_ORDINARY,
+};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::INJECT_EVICT_PAGES;
 use vgpu_client::{
@@ -471,7 +473,7 @@ fn contend(seed: u64, rounds: u64, managed: bool) -> Outcome {
         parts.push(scope.spawn(move || c.part(false, || c.evicter(filler, rng(5)))));
         let mut outcome = Ok(());
         for part in parts {
-            let part = part.join().map_err(|_| Failure::from("a thread panicked"));
+            let part = part.joined();
             outcome = outcome.and(part.and_then(|p| p));
         }
         outcome

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use uvm_suite::{ensure, no_leak, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, no_leak, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{AllocList, Buffer, Discard, Op, Process, BLOCK, PAGE};
 
@@ -600,7 +600,7 @@ fn in_flight(how: Discard) -> Outcome {
         }
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
-            worker.join().map_err(|_| "a thread panicked")??;
+            worker.joined()??;
         }
         outcome
     })?;

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::{driver_version, Discard, DiscardBatch, DiscardRange, NvStatus, BLOCK, PAGE};
 
 use crate::rig::{Rig, WORDS};
@@ -262,7 +262,7 @@ fn suspended() -> Outcome {
             rig.gpu.suspend(Duration::from_millis(20))?;
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(calling.join().map_err(|_| "a thread panicked")?)
+        calling.joined()
     })?;
     ensure!(rig.is_discarded(&buffer, 0)?, "nothing is discarded");
     ensure!(
@@ -321,7 +321,7 @@ fn asleep() -> Outcome {
             while !calling.is_finished() {
                 rig.gpu.suspend(Duration::from_millis(100))?;
             }
-            Ok(calling.join().map_err(|_| "a thread panicked")?)
+            calling.joined()
         });
         let errno = calling?;
         ensure!(errno == libc::EAGAIN, "call {number:#x}: errno {errno}");

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, PAGE};
 
@@ -128,7 +128,7 @@ fn ended_meanwhile<T: Send>(
         let thread = scope.spawn(waits);
         std::thread::sleep(Duration::from_millis(300));
         silence.end()?;
-        let done = thread.join().map_err(|_| "a thread panicked")?;
+        let done = thread.joined()?;
         Ok(done?)
     })
 }

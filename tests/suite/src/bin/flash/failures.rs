@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, this_program, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Kernel, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
@@ -441,7 +441,7 @@ fn suspended() -> Outcome {
                 let moved = |s: &vgpu_client::FlashStats| (s.spilled, s.fetched);
                 sleeps += u32::from(moved(&before) != moved(&after));
             }
-            worker.join().map_err(|_| "a thread panicked")?
+            worker.joined()?
         })?;
         if sleeps > 4 {
             break;
@@ -480,9 +480,9 @@ fn suspended_while_detaching() -> Outcome {
             suspending = Some(scope.spawn(|| rig.gpu.suspend(Duration::from_millis(100))));
             until_refused(rig)
         });
-        let detached = detaching.join().map_err(|_| "a thread panicked")?;
+        let detached = detaching.joined()?;
         if let Some(suspending) = suspending {
-            suspending.join().map_err(|_| "a thread panicked")??;
+            suspending.joined()??;
         }
         silent?;
         Ok(detached)

@@ -13,7 +13,7 @@ use std::sync::mpsc::channel;
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, until_it_dies, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, until_it_dies, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::vgpu::OP_READ;
 use vgpu_client::{Buffer, Gpu, Kernel, Launch, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
@@ -350,7 +350,7 @@ pub(crate) fn child_migrates() -> ExitCode {
             wait_to_begin()?;
             let _ = begin.send(());
             process.migrate(shared.address(), PAGE, gpu.uuid())?;
-            reads.join().map_err(|_| "a thread panicked")?
+            reads.joined()?
         })
     })
 }

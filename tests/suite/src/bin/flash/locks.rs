@@ -9,7 +9,7 @@ use std::process::{ChildStdin, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Joined, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Process, PAGE};
 
 use crate::failures::{has_dmsetup, Dm, PATIENCE};
@@ -256,7 +256,7 @@ fn slept() -> Outcome {
             },
         );
         begins.store(true, Relaxed);
-        let moved = call.join().map_err(|_| "the call has panicked")?;
+        let moved = call.joined()?;
         slept.and(moved)
     });
     moved?;

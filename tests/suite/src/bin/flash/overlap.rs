@@ -13,7 +13,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::Value;
 use uvm_suite::modules::SetParameter;
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Kernel, Op, BLOCK};
 
@@ -332,7 +332,7 @@ fn faults_among_others(path: &Path) -> Result<u64, Failure> {
         let looked = look_block_by_block(&rig, &wanted);
         done.store(true, Relaxed);
         for thread in churning {
-            thread.join().map_err(|_| "a thread panicked")??;
+            thread.joined()??;
         }
         looked
     })?;

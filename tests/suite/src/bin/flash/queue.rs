@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, Failure, Joined, Outcome, Pass, Suite};
 use uvmrust::{Linux, Move, Moves, Range, Tier, Uvm};
 use vgpu_client::flash::{
     FlashCompletion, FlashReap, FlashRequest, FlashSubmit, AFTER, EVENT, FROM_GPUS, TO_GPU, TO_HOST,
@@ -555,7 +555,7 @@ fn threads() -> Outcome {
         let reapers = [(); 3].map(|()| scope.spawn(reaps));
         let _ = [0, 1].map(|n| scope.spawn(move || submits(n)));
         for reaper in reapers {
-            reaper.join().map_err(|_| "a thread panicked")??;
+            reaper.joined()??;
         }
         Ok(())
     })?;

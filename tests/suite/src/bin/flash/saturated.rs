@@ -13,7 +13,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::parameter;
-use uvm_suite::{ensure, Failure};
+use uvm_suite::{ensure, Failure, Joined};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK};
 
@@ -73,7 +73,7 @@ pub(crate) fn faults(path: &Path) -> Result<u64, Failure> {
             Ok(())
         });
         drop(looks);
-        let looked = looking.join().map_err(|_| "a thread panicked")?;
+        let looked = looking.joined()?;
         ran.and(looked)
     })?;
     let stats = rig.stats()?;

@@ -4,7 +4,7 @@
 use std::sync::{mpsc, Barrier};
 
 use uvm_suite::modules::{parameter, SetParameter};
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::PAGE;
 
 use crate::failures::{has_dmsetup, while_it_is_silent, Dm, PATIENCE};
@@ -38,7 +38,7 @@ fn without_memory(rig: &Rig, fetch: impl FnOnce() -> Done) -> Done {
     let refused = rig.process.flash_move(other.address(), PAGE, false);
     let fetched = fetch();
     let _ = over.send(());
-    let in_time = watch.join().map_err(|_| "a thread panicked")?;
+    let in_time = watch.joined()?;
     ensure!(in_time, "it came only when there was memory");
     let errno = refused.err().and_then(|error| error.errno());
     ensure!(
@@ -127,7 +127,7 @@ fn line() -> Outcome {
             Ok(())
         })?;
         for (block, reader) in readers.into_iter().enumerate() {
-            let seen = reader.join().map_err(|_| "a thread panicked")?;
+            let seen = reader.joined()?;
             ensure!(seen == 71 + block as u64, "block {block} is {seen:#x}");
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use uvm_uapi as uapi;
 use vgpu_client::flash::{FlashCompletion, FlashReap, FlashRequest, FlashSubmit, TO_HOST};
 use vgpu_client::{Buffer, DiscardBatch, DiscardRange, Gpu, Kernel, Op, Process, BLOCK, PAGE};
@@ -129,7 +129,7 @@ pub(crate) fn one_after_the_other(
         });
         let answers: Result<Vec<_>, _> = threads.into_iter().map(|thread| thread.join()).collect();
         result?;
-        Ok(answers.map_err(|_| "a thread panicked")?)
+        answers.joined()
     })
 }
 
@@ -502,6 +502,6 @@ fn sleeps_meanwhile(
         let answers = calling.into_iter().map(|call| call.join());
         let answers: Result<Vec<_>, _> = answers.collect();
         result?;
-        Ok(answers.map_err(|_| "a thread panicked")?)
+        answers.joined()
     })
 }

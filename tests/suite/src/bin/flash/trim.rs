@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use uvm_suite::modules::SetParameter;
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, BLOCK};
 
 use crate::failures::{has_dmsetup, Dm};
@@ -88,7 +88,7 @@ fn freed() -> Outcome {
         let moving = scope.spawn(|| come_and_go(&rig, &moves, &done));
         let stats = rig.wait_until(PATIENCE, |s| s.trimmed >= 24 * BLOCK);
         done.store(true, Relaxed);
-        moving.join().map_err(|_| "a thread panicked")??;
+        moving.joined()??;
         stats
     })?;
     ensure!(stats.trimmed >= 24 * BLOCK, "not trimmed: {stats:?}");

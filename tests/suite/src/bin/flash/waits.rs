@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Group, Killed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Group, Joined, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK};
 
 use crate::failures::{has_dmsetup, while_it_is_silent, Dm, TwoParts, PATIENCE};
@@ -222,7 +222,7 @@ pub(crate) fn child_changes() -> ExitCode {
                 check(&buffer, n)?;
             }
             done.store(true, Ordering::Relaxed);
-            changing.join().map_err(|_| "a thread panicked")?
+            changing.joined()?
         })?;
         // The other thread may have been in the way of each spill. Nobody is now, and the workers look
         // again without being asked.

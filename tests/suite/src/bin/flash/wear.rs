@@ -9,7 +9,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use uvm_suite::modules::SetParameter;
-use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Joined, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Process, BLOCK};
 
 use crate::failures::{has_dmsetup, Dm};
@@ -132,7 +132,7 @@ fn together() -> Outcome {
         let first = until_throttled(&rig);
         drop(slow);
         for thread in threads {
-            thread.join().map_err(|_| "a thread panicked")??;
+            thread.joined()??;
         }
         let first = first?;
         ensure!(first.throttled > 0, "nobody waited: {first:?}");
@@ -169,7 +169,7 @@ fn suspended() -> Outcome {
         let slept = rig.gpu.suspend(Duration::from_millis(100));
         let after = rig.stats();
         drop(slow);
-        moving.join().map_err(|_| "a thread panicked")??;
+        moving.joined()??;
         slept?;
         let (before, after) = (before?, after?);
         ensure!(before.throttled > 0, "nobody waited: {before:?}");
@@ -211,7 +211,7 @@ fn long_move() -> Outcome {
         }
         let slept = rig.gpu.suspend(Duration::from_millis(100));
         let after = rig.stats();
-        moving.join().map_err(|_| "a thread panicked")??;
+        moving.joined()??;
         slept?;
         let after = after?;
         ensure!(after.pages > 0, "it slept when all was moved: {after:?}");
@@ -289,7 +289,7 @@ fn pays(rig: &Rig, buffer: &Buffer<u64>, slow: SetParameter) -> Done {
         let moving = scope.spawn(|| spill(&rig.process, buffer));
         let seen = until_throttled(rig);
         drop(slow);
-        moving.join().map_err(|_| "a thread panicked")??;
+        moving.joined()??;
         let seen = seen?;
         ensure!(seen.throttled > 0, "it was for nothing: {seen:?}");
         Ok(())

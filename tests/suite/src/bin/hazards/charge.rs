@@ -8,7 +8,7 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{
-    ensure, skip, this_program, Allowed, Failure, Group, Killed, Outcome, Pass, Suite,
+    ensure, skip, this_program, Allowed, Failure, Group, Joined, Killed, Outcome, Pass, Suite,
 };
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Process, BLOCK};
@@ -335,9 +335,7 @@ fn needs_all(gpu: &Gpu, all: &Buffer<u64>) -> Result<(), Failure> {
         let by = scope.spawn(|| goes_on(&process, &bystander, &few, &over));
         let wrote = gpu_writes(gpu, all, 1 << 40);
         over.store(true, Ordering::Relaxed);
-        let rounds = by
-            .join()
-            .map_err(|_| Failure::from("a thread panicked"))??;
+        let rounds = by.joined()??;
         wrote.map(|()| rounds)
     })?;
     println!("# the bystander had {rounds} turns");

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use uvm_suite::{ensure, skip, until_it_dies, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, until_it_dies, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Channel, Copies, Gpu, Kernel, Op, Process, PAGE};
 
 use crate::faults::NOWHERE;
-use crate::isolation::result_of;
 use crate::ordinary::Shared;
 use crate::{start, start_ordinary, still_works, NONE, WORDS};
 
@@ -168,7 +167,7 @@ fn copies(process: &Process, gpu: &Gpu, number: usize) -> Result<(), Failure> {
 
 fn all(threads: Vec<ScopedJoinHandle<'_, Result<(), Failure>>>) -> Result<(), Failure> {
     for thread in threads {
-        result_of(thread)??;
+        thread.joined()??;
     }
     Ok(())
 }

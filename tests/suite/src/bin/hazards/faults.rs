@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::vgpu::{OP_ATOMIC_ADD, OP_PREFETCH, OP_READ, OP_WRITE};
 use vgpu_client::{driver_version, Buffer, Kernel, Op, Outcome as Ended};
 
@@ -66,7 +66,7 @@ fn memory_on_its_way() -> Outcome {
         let mut outcome = (0..ROUNDS).try_for_each(|_| write(&block()?));
         ended.store(true, Ordering::Relaxed);
         for other in others {
-            let other = other.join().map_err(|_| "a thread panicked")?;
+            let other = other.joined()?;
             outcome = outcome.and(other);
         }
         outcome

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
 use uvm_suite::rm::{inject, keep, IN_USE};
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
 use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
@@ -201,9 +201,7 @@ fn waits_for_rm() -> Outcome {
             process.migrate(rest.address(), rest.bytes(), Uuid::CPU)?;
             std::thread::sleep(Duration::from_millis(1));
         };
-        let asked = rm
-            .join()
-            .map_err(|_| Failure::from("a thread panicked"))??;
+        let asked = rm.joined()??;
         outcome?;
         ensure!(asked.status != 0, "RM got all it asked for");
         Ok(rounds)
@@ -248,9 +246,7 @@ fn one_owner_each() -> Outcome {
         }
         ended.store(true, Ordering::SeqCst);
         for taker in takers {
-            let rounds = taker
-                .join()
-                .map_err(|_| Failure::from("a thread panicked"))??;
+            let rounds = taker.joined()??;
             ensure!(rounds > 0, "nobody took a page");
         }
         Ok(())
@@ -397,10 +393,9 @@ fn given_up_together() -> Outcome {
             .iter()
             .map(|buffer| scope.spawn(|| migrate(buffer)))
             .collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
+        let joined = threads.into_iter().map(Joined::joined);
         joined.collect::<Result<Vec<_>, _>>()
-    })
-    .map_err(|_| "a thread panicked")?;
+    })?;
     println!("# {took:?}, and one alone {alone:?}");
     let failed = took.iter().filter(|(failed, _)| *failed);
     ensure!(
@@ -447,12 +442,9 @@ fn hand_to_hand() -> Outcome {
                 })
             })
             .collect();
-        threads.into_iter().try_fold(0, |sum, thread| {
-            Ok(sum
-                + thread
-                    .join()
-                    .map_err(|_| Failure::from("a thread panicked"))??)
-        })
+        threads
+            .into_iter()
+            .try_fold(0, |sum, thread| Ok(sum + thread.joined()??))
     })?;
     println!("# {rounds} migrations");
     Ok(Pass::Ok)

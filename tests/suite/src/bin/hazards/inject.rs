@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use uvm_suite::rm::{inject, keep, stop_channel, IN_USE};
-use uvm_suite::{ensure, no_leak, skip, this_program, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{
+    ensure, no_leak, skip, this_program, Allowed, Failure, Joined, Outcome, Pass, Suite,
+};
 use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
 use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
@@ -295,7 +297,7 @@ fn ranges_kept_at_a_time() -> Outcome {
                 }
             };
             let threads = [scope.spawn(take(0)), scope.spawn(take(half))];
-            threads.map(|thread| thread.join().map_err(|_| "a thread panicked")?)
+            threads.map(|thread| thread.joined()?)
         });
         let taken: Vec<(Vgpu, u64)> = taken.into_iter().collect::<Result<_, _>>()?;
         let now = gpu.stats()?.pma_bytes;
@@ -385,9 +387,7 @@ fn suspended() -> Outcome {
         });
         let slept = sleep_and_wake(&gpu);
         stop.store(true, Ordering::Relaxed);
-        let rounds = worker
-            .join()
-            .map_err(|_| Failure::from("a thread panicked"))?;
+        let rounds = worker.joined()?;
         slept.and(rounds)
     })?;
     println!("# {rounds} rounds of a program meanwhile");

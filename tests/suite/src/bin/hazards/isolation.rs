@@ -6,13 +6,13 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::thread::{scope, sleep, ScopedJoinHandle};
+use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{
-    ensure, say, skip, stacks, this_program, who_waits, Failure, Forked, Outcome, Pass, Suite,
-    EVICTING_ORDINARY,
+    ensure, say, skip, stacks, this_program, who_waits, Failure, Forked, Joined, Outcome, Pass,
+    Suite, EVICTING_ORDINARY,
 };
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, NvStatus, Op, Process, BLOCK, PAGE};
@@ -186,8 +186,8 @@ fn stray() -> Result<(), Failure> {
         to_child.write_all(&[1])?;
         sleep(STEP);
         drop(set);
-        result_of(moves)??;
-        result_of(evicts)??;
+        moves.joined()??;
+        evicts.joined()??;
         Ok(())
     })?;
     ensure!(child.wait()?.success(), "the child");
@@ -213,7 +213,7 @@ fn read_by_child() -> Result<(), Failure> {
         to_child.write_all(&[1])?;
         sleep(STEP);
         drop(set);
-        result_of(moves)??;
+        moves.joined()??;
         Ok(())
     })?;
     ensure!(
@@ -246,7 +246,7 @@ fn two_spaces(evicts: bool, [own, theirs]: &'static [Part; 2]) -> Result<(), Fai
         here.write_all(&[1])?;
         sleep(2 * STEP);
         drop(set);
-        result_of(moves)??;
+        moves.joined()??;
         Ok(())
     })?;
     ensure!(child.wait()?.success(), "the child");
@@ -298,7 +298,7 @@ fn reserves() -> Result<(), Failure> {
         sleep(STEP);
         ensure!(!reserves.is_finished(), "it did not wait for its child");
         drop(set);
-        result_of(reserves)??;
+        reserves.joined()??;
         Ok(())
     })?;
     ensure!(child.wait()?.success(), "the child");
@@ -323,7 +323,7 @@ fn killed() -> Result<(), Failure> {
         let took = begin.elapsed();
         drop(set);
         ensure!(took < MOST, "its end took {took:?}");
-        result_of(moves)??;
+        moves.joined()??;
         Ok(())
     })?;
     all_there(&buffer, 7)
@@ -465,13 +465,6 @@ fn ends_when_told() -> Result<(UnixStream, Forked), Failure> {
 
 fn waits(value: &str) -> Result<Option<SetParameter>, Failure> {
     SetParameter::new("nvidia_uvm", "uvm_rust_test_copy", value)
-}
-
-/// What a thread has done, if it did not panic.
-pub(crate) fn result_of<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, Failure> {
-    thread
-        .join()
-        .map_err(|_| Failure::from("a thread panicked"))
 }
 
 fn filled(len: usize, first: u64) -> Result<Buffer<u64>, Failure> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::{self, Uuid};
 use vgpu_client::{Buffer, Error, Gpu, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
 
@@ -300,7 +300,7 @@ fn destroy_delay() -> Outcome {
             beside += u32::from(delayed && !end.is_finished());
             (end.join(), next)
         });
-        shortest.took(delayed, took.map_err(|_| "a thread panicked")??);
+        shortest.took(delayed, took.joined()??);
         gpu = match next {
             Ok(gpu) => gpu,
             // Refused to its very end: the next try is after it.
@@ -369,7 +369,7 @@ fn split_delay() -> Outcome {
             split.store(true, Ordering::Relaxed);
             (took, managed, worker.join().map(|adds| (adds, start)))
         });
-        let (adds, start) = adds.map_err(|_| "a thread panicked")?;
+        let (adds, start) = adds.joined()?;
         let (adds, spans) = adds?;
         let in_split = |&&(from, to): &&Span| from < start + took && to > start;
         let managed = managed?;

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{chunks_before, ensure, no_leak, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{
+    chunks_before, ensure, no_leak, skip, Allowed, Failure, Joined, Outcome, Pass, Suite,
+};
 use vgpu_client::uvm::{self, BareTest, Params, Uuid};
 use vgpu_client::vgpu::PERSONALITY_VOLTA;
 use vgpu_client::{Buffer, Fact, Facts, Kernel, NvStatus, Op, Process, Vgpu, BLOCK};
@@ -208,7 +210,7 @@ fn fault_buffer_flush(iterations: u64) -> Outcome {
             }
         });
         ended.store(true, Ordering::Relaxed);
-        let flushes = flusher.join().map_err(|_| "a thread panicked")?;
+        let flushes = flusher.joined()?;
         work.and(flushes)
     })?;
     ensure!(flushes > 0, "nothing was flushed beside the kernels");

@@ -11,7 +11,7 @@ mod top;
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 
-use uvm_suite::{ensure, skip, Allowed, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Allowed, Failure, Joined, Outcome, Pass, Suite};
 use uvmrust::{
     discard, discard_lazy, Backend, Discarded, Error, Left, Linux, Managed, Mode, Place, Range,
     Sys, Uvm,
@@ -425,9 +425,7 @@ fn threads() -> Outcome {
     };
     std::thread::scope(|scope| {
         let threads = buffers.map(|b| scope.spawn(move || work(b?)));
-        threads
-            .into_iter()
-            .try_for_each(|t| t.join().map_err(|_| Failure::from("a thread panicked"))?)
+        threads.into_iter().try_for_each(|t| t.joined()?)
     })?;
     Ok(Pass::Ok)
 }

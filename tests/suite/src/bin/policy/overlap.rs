@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, DriverStats, Gpu, Kernel, Op, Process, BLOCK};
 
@@ -75,7 +75,7 @@ fn among_faults() -> Outcome {
         let came = come_among(&mut rig);
         done.store(true, Relaxed);
         for other in others {
-            other.join().map_err(|_| "a thread panicked")??;
+            other.joined()??;
         }
         came
     })?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, this_program, Failure, Killed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, this_program, Failure, Joined, Killed, Outcome, Pass, Suite};
 use uvm_uapi as uapi;
 use vgpu_client::discard::Discard;
 use vgpu_client::uvm::{self, Uuid};
@@ -98,9 +98,7 @@ fn most_during(
         });
         let done = work();
         over.store(true, Relaxed);
-        let looked = looks
-            .join()
-            .map_err(|_| Failure::from("a thread panicked"))?;
+        let looked = looks.joined()?;
         done.and(looked)
     })?;
     println!("# {} MiB at most, of {} looks", most.0 >> 20, most.1);
@@ -219,8 +217,7 @@ fn threads() -> Outcome {
                 .map(|b| scope.spawn(|| migrates(b)))
                 .collect();
             let ended = threads.into_iter().map(|thread| thread.join());
-            let mut ended =
-                ended.map(|ended| ended.map_err(|_| Failure::from("a thread panicked"))?);
+            let mut ended = ended.map(|ended| ended.joined()?);
             ended.try_for_each(|ended| ended)
         })
     })?;

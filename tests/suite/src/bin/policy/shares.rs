@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::quota::told;
-use uvm_suite::{ensure, Failure, Outcome, Pass};
+use uvm_suite::{ensure, Failure, Joined, Outcome, Pass};
 use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
 pub const QUIET: u64 = 3;
@@ -236,7 +236,7 @@ fn at_once(
         let ended: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
         over.store(true, Relaxed);
         for ended in ended.into_iter().chain([loud.join()]) {
-            ended.map_err(|_| Failure::from("a thread panicked"))??;
+            ended.joined()??;
         }
         Ok(())
     })

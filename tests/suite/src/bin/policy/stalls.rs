@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::shares::{FIRST, STEP};
 use uvm_suite::modules::parameter;
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, DriverStats, Gpu, Kernel, Op, Process, BLOCK};
 
 const PARAMETER: &str = "uvm_rust_fault_turn_us";
@@ -81,7 +81,7 @@ fn beside() -> Outcome {
         });
         let counted = beside_storms(&loud, &quiet, || storms.is_finished());
         over.store(true, Relaxed);
-        storms.join().map_err(|_| "a thread panicked")??;
+        storms.joined()??;
         counted
     })?;
     let of_one = between.div_ceil(ONE_BY_ONE);

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, DriverStats, Gpu, Kernel, Op, PrefetchStats, Process, BLOCK};
 
@@ -134,7 +134,7 @@ pub fn sleeps() -> Outcome {
         stop.store(true, Relaxed);
         let ran = program.join();
         slept?;
-        ran.map_err(|_| Failure::from("a thread panicked"))?
+        ran.joined()?
     })?;
     let stats = settled(&process, &gpu, kernels, quiet)?;
     println!(

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Killed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Joined, Killed, Outcome, Pass, Suite};
 use vgpu_client::flash::{FROM_GPUS, TO_HOST};
 use vgpu_client::{Process, BLOCK, PAGE};
 
@@ -163,7 +163,7 @@ fn closed_meanwhile() -> Outcome {
             ensure!(!detach.is_finished(), "the detach was over before");
             Ok(())
         })?;
-        Ok(detach.join().map_err(|_| "a thread panicked")??)
+        Ok(detach.joined()??)
     })?;
     check(&buffer, 59)?;
     Ok(Pass::Ok)

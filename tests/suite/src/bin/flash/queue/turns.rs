@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use uvm_suite::{ensure, Outcome, Pass};
+use uvm_suite::{ensure, Joined, Outcome, Pass};
 
 use super::{request, submit, LONG_MS};
 use crate::rig::{check, write, Done, Rig};
@@ -37,7 +37,7 @@ pub(super) fn beside_calls() -> Outcome {
             .and_then(|()| Ok(rig.process.flash_reap(2, 1, LONG_MS)?));
         over.store(true, Relaxed);
         for thread in threads {
-            thread.join().map_err(|_| "a thread panicked")??;
+            thread.joined()??;
         }
         told
     });
