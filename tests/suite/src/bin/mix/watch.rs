@@ -19,6 +19,9 @@ const TOLD: [&str; 2] = [
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(500);
 
+/// How often it says how far the run is.
+const TELLING: Duration = Duration::from_secs(60);
+
 /// How long what is killed may take to end.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -46,11 +49,17 @@ pub(crate) fn watch(
     mut crew: Forked,
 ) -> Result<ExitStatus, Failure> {
     let mut seen: Vec<Seen> = Vec::new();
+    let (begun, mut told) = (Instant::now(), Instant::now());
     loop {
         if let Some(status) = crew.try_wait()? {
             return Ok(status);
         }
         std::thread::sleep(PERIOD);
+        if told.elapsed() >= TELLING {
+            told = Instant::now();
+            let done = board.operations(records)?;
+            println!("# {done} operations after {:.0?}", begun.elapsed());
+        }
         for n in 0..records {
             let record = board.read(n)?;
             let now = Seen::of(&record);
