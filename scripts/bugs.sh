@@ -34,6 +34,8 @@ bugs=(
 	"notifier|notifier|60|skipped|fails||notifier"
 	"cpu_fault|cpu_fault|60|fails|fails||while its GPU goes"
 	"forked|forked|60|fails|fails||on the GPU when it forks"
+	"dirty|dirty|60|fails|fails||shared memory that a CPU has read"
+	"dirty_freed|dirty|60|fails|fails||freed lazily, and stays in the host"
 	"isolation|isolation|300|skipped|fails||RM evicts what mremap() moved there"
 	"isolation_child|isolation|300|skipped|fails||a child reads of it"
 	"isolation_two|isolation|300|skipped|fails||moves the same memory, and it is evicted"

@@ -255,6 +255,24 @@ impl Mapping {
         Ok(())
     }
 
+    /// Has Linux take the pages back, as if memory were scarce.
+    pub(crate) fn page_out(&self) -> io::Result<()> {
+        // SAFETY: this advice changes no contents.
+        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_PAGEOUT) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Lets Linux have zeros in place of the contents of any page, until somebody writes to it.
+    pub(crate) fn free_lazily(&self) -> io::Result<()> {
+        // SAFETY: the memory is this object's, and is read by atomic accesses, which see the contents or zeros.
+        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_FREE) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
     /// Moves the pages of `from`, of the same size, here, with what they hold; `from` is empty
     /// memory then (zeros).
     pub(crate) fn take_pages_of(&self, from: &Self) -> io::Result<()> {

@@ -172,6 +172,18 @@ impl<T: Element> Buffer<T> {
             .map_err(|e| Error::os("madvise", e))
     }
 
+    /// Has Linux take the pages of ordinary memory back, as it does by itself where memory is scarce (MADV_PAGEOUT).
+    pub fn page_out(&self) -> Result<()> {
+        self.mapping.page_out().map_err(|e| Error::os("madvise", e))
+    }
+
+    /// Lets Linux have zeros in place of what ordinary memory has, until it is written to (MADV_FREE).
+    pub fn free_lazily(&self) -> Result<()> {
+        self.mapping
+            .free_lazily()
+            .map_err(|e| Error::os("madvise", e))
+    }
+
     /// Makes the memory read-only, for the GPU as well. A write by the CPU then ends
     /// the program.
     pub fn protect(&self) -> Result<()> {

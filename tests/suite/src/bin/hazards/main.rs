@@ -4,6 +4,7 @@
 
 mod charge;
 mod copying;
+mod dirty;
 mod faults;
 mod forked;
 mod half_way;
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
     half_way::run(&mut suite);
     lazy::run(&mut suite);
     charge::run(&mut suite);
+    dirty::run(&mut suite);
     forked::run(&mut suite);
     isolation::run(&mut suite);
     signals::run(&mut suite);
