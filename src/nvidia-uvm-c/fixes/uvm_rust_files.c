@@ -5,9 +5,9 @@
  * that does not answer, a device that is suspended, or until enough of what was written is on a disk.
  *
  * Here a work item has Linux map the pages, and the fault comes again until they are there. Who services it looks at what is
- * mapped, and never asks for more. A work item belongs to the memory of a process: it keeps that, and
- * nothing of UVM's. So no VA space, GPU, suspend or other process waits for a work item that never ends. A process that is killed
- * has ended before, but its memory is freed once the work item is done.
+ * mapped, and never asks for more; but for an atomic Linux itself does (docs/fault.md). A work item belongs to the memory of a
+ * process: it keeps that, and nothing of UVM's. So no VA space, GPU, suspend or other process waits for a work item that never ends. A
+ * process that is killed has ended before, but its memory is freed once the work item is done.
  */
 #include <linux/bitmap.h>
 #include <linux/cpumask.h>
