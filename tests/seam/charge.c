@@ -61,6 +61,58 @@ static void *(nv_kmem_cache_zalloc)(struct kmem_cache *cache, gfp_t flags)
 	return flags & __GFP_ACCOUNT ? NULL : cache;
 }
 
+/* One page that Linux charges in the middle of something: to what the CPU has charged in advance, or to that and more. */
+#ifdef CONFIG_MEMCG
+static long stock;
+static int slept;
+#endif
+static void charges_one(void)
+{
+#ifdef CONFIG_MEMCG
+	struct mem_cgroup *memcg = current->memcg;
+
+	if (!stock) {
+		stock = UVM_RUST_HIGH_PAGES;
+		memcg->memory.usage += stock;
+		current->memcg_nr_pages_over_high += memcg->memory.usage > memcg->memory.high ? stock : 0;
+		if (current->memcg_nr_pages_over_high > UVM_RUST_HIGH_PAGES) {
+			slept++;
+			current->memcg_nr_pages_over_high = 0;
+		}
+	}
+	stock--;
+#endif
+}
+
+static int (vm_insert_page)(struct vm_area_struct *vma, unsigned long address, struct page *what)
+{
+	charges_one();
+	return -12;
+}
+
+static struct page *(alloc_pages)(gfp_t flags, unsigned int order)
+{
+	charges_one();
+	return &page;
+}
+
+/* How many pages were moved, and how many at once. The first one needs a table. Notes where each is. */
+static unsigned long moved, moves_at_once;
+static void (migrate_vma_pages)(struct migrate_vma *args)
+{
+	if (!moved)
+		charges_one();
+	moves_at_once = args->npages;
+	moved += args->npages;
+	for (unsigned long i = 0; i < args->npages; i++) {
+		charges_one();
+		args->src[i] += args->start + i * PAGE_SIZE;
+		args->dst[i] += args->end == args->start + args->npages * PAGE_SIZE;
+	}
+}
+
+#include "uvm_rust_wait_later.h"
+
 /* As uvm_cpu_chunk_alloc_page() is hooked. */
 static struct page *alloc_piece(uvm_chunk_size_t size, uvm_cpu_chunk_alloc_flags_t flags)
 {
@@ -686,6 +738,66 @@ static void copies_of_held_pages(void)
 	say("without the mend it moves for ever", moves(0, 1, 4096) == 20);
 }
 
+#ifdef CONFIG_MEMCG
+/* The first process has a call that holds a va_block's lock, in a cgroup above memory.high; so much was counted before. */
+static void begin_above_high(unsigned int before)
+{
+	begin();
+	full.memory = (struct counter){ PAGE_COUNTER_MAX, 50, 100 };
+	running = &tasks[0];
+	tasks[0].memcg_nr_pages_over_high = before;
+	stock = slept = moved = 0;
+}
+
+/* Moves so many pages, of which Linux charges for each; whether it was told of each, once and in its place. */
+static bool moves_pages(unsigned long pages)
+{
+	unsigned long src[512], dst[512];
+	struct vm_area_struct vma = { 0 };
+	struct migrate_vma args = { &vma, src, dst, pages, 7 * PAGE_SIZE, (7 + pages) * PAGE_SIZE };
+	bool is_right = true;
+	unsigned long i;
+
+	for (i = 0; i < pages; i++)
+		dst[i] = src[i] = 0;
+	migrate_vma_pages(&args);
+	for (i = 0; i < pages; i++)
+		is_right &= src[i] == (7 + i) * PAGE_SIZE && dst[i] == 1;
+	return is_right && args.npages == pages && args.start == 7 * PAGE_SIZE && moved == pages;
+}
+
+static void nobody_waits_in_a_lock(void)
+{
+	struct vm_area_struct vma = { 0 };
+
+	begin_above_high(200);
+	say("a table that maps memory for the CPU is charged, and nobody waits for memory.high there",
+	    vm_insert_page(&vma, 4096, &page) == -12 && full.memory.usage == 164 && !slept);
+	say("whoever has a process waits later", tasks[0].memcg_nr_pages_over_high == 264);
+	begin_above_high(200);
+	say("nor for a table of a GPU's in the host's memory", alloc_pages(__GFP_ACCOUNT, 0) == &page && !slept &&
+	    full.memory.usage == 164 && tasks[0].memcg_nr_pages_over_high == 264);
+	begin_above_high(200);
+	say("nor for pages that nobody has touched, which are moved", moves_pages(512) && !slept && full.memory.usage >= 612);
+	say("which all count later", tasks[0].memcg_nr_pages_over_high == 200 + full.memory.usage - 100);
+	begin_above_high(0);
+	stock = 1;
+	say("whatever the CPU has left of what it charged before", moves_pages(40) && !slept && full.memory.usage == 164);
+	begin_above_high(200);
+	running = &tasks[3];
+	tasks[3].memcg = &full;
+	vm_insert_page(&vma, 4096, &page);
+	say("a thread of the kernel's does not wait", !tasks[3].memcg_nr_pages_over_high && !slept);
+	say("and moves them at once", moves_pages(512) && moves_at_once == 512);
+	begin_above_high(200);
+	uvm_rust_fix_charge = false;
+	say("without the mend one waits", moves_pages(512) && moves_at_once == 512 && slept);
+	begin_above_high(200);
+	uvm_rust_fix_charge = false;
+	say("as for a table", vm_insert_page(&vma, 4096, &page) && slept == 1 && alloc_pages(__GFP_ACCOUNT, 0));
+}
+#endif
+
 /* Whether upstream gets an object of the cache that has this name. */
 #define asks(name)	(cache = (struct kmem_cache){ 0 }, uvm_rust_zalloc(&cache, name, 0))
 
@@ -734,6 +846,7 @@ int main(void)
 	cannot_refuse();
 	cpu_faults();
 	opens();
+	nobody_waits_in_a_lock();
 #else
 	nobody_is_charged();
 #endif

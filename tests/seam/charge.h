@@ -51,6 +51,9 @@ struct task_struct {
 };
 struct mm_struct { struct task_struct *owner; };
 struct page { bool is_charged; };
+struct vm_area_struct { int nothing; };
+struct migrate_vma { struct vm_area_struct *vma; unsigned long *src, *dst, npages, start, end; };
+#define UVM_IS_CONFIG_HMM()	1
 typedef struct { struct mem_cgroup *new_memcg, *old_memcg; } uvm_memcg_context_t;
 
 /* The cgroup above both has no limit of its own until a test gives it one. */

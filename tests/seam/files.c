@@ -18,6 +18,9 @@
 #define EBUSY				16
 #define UVM_RUST_NOT_HERE		(-115)
 #define CONFIG_MEMCG
+#define IS_ENABLED(option)		true
+#define min(a, b)			((a) < (b) ? (a) : (b))
+#define max(a, b)			((a) > (b) ? (a) : (b))
 
 #define HMM_PFN_VALID			(1ul << 63)
 #define HMM_PFN_WRITE			(1ul << 62)
@@ -113,7 +116,6 @@ static bool bitmap_intersects(const unsigned long *a, const unsigned long *b, un
 
 typedef struct { int uid; } kuid_t;
 #define INVALID_UID			((kuid_t){ -1 })
-static bool uid_valid(kuid_t of) { return of.uid != -1; }
 static bool uid_eq(kuid_t a, kuid_t b) { return a.uid == b.uid; }
 
 struct task_struct { int uid; };
@@ -164,7 +166,11 @@ static void *kzalloc(size_t size, int flags)
 }
 
 static bool mmget_not_zero(struct mm_struct *mm) { return mm->users && mm->users++; }
-static void mmput(struct mm_struct *mm) { mm->users--; }
+/* Whether what has that memory was still on the list whenever the memory was put, and no lock was held. */
+static bool lists(const struct mm_struct *mm);
+static bool was_listed = true;
+static void mmput(struct mm_struct *mm) { was_listed &= lists(mm) && !locks; mm->users--; }
+
 static void mmgrab(struct mm_struct *mm) { mm->count++; }
 
 static void mmdrop(struct mm_struct *mm)
@@ -192,6 +198,22 @@ static int fixup_user_fault(struct mm_struct *mm, unsigned long address, unsigne
 		return -mm->errors[page];
 	mm->pfns[page] = HMM_PFN_VALID | (flags & FAULT_FLAG_WRITE ? HMM_PFN_WRITE : 0);
 	return 0;
+}
+
+/* The CPUs of NUMA nodes; that without one has memory only. */
+static unsigned int cpus_of[9];
+#define num_online_cpus()		cpus_of_all()
+#define for_each_online_node(node)	for ((node) = 0; (node) < 9; (node)++)
+#define cpumask_of_node(node)		(&cpus_of[node])
+#define cpumask_weight(of)		(*(of))
+
+static unsigned int cpus_of_all(void)
+{
+	unsigned int all = 0, node;
+
+	for_each_online_node(node)
+		all += cpus_of[node];
+	return all;
 }
 
 /* Nobody has it map a page in this thread. */
@@ -246,6 +268,16 @@ int uvm_rust_files_look(struct hmm_range *range);
 
 #include "files.h"
 
+static bool lists(const struct mm_struct *mm)
+{
+	struct file_work *work, *next;
+	bool found = false;
+
+	list_for_each_entry_safe(work, next, &works, list)
+		found |= work->mm == mm && !work->error;
+	return found;
+}
+
 /* --- the test -------------------------------------------------------------------------------- */
 
 #define PROCESSES	(MOST_WORKS + 2)
@@ -280,8 +312,11 @@ static void start_over(void)
 		processes[i] = (struct mm_struct){ .users = 1, .count = 1, .task = { .uid = i } };
 		processes[i].owner = &processes[i].task;
 	}
+	memset(cpus_of, 0, sizeof(cpus_of));
+	cpus_of[0] = 4;
 	no_memory = false;
 	looks_fail = 0;
+	was_listed = true;
 	if (uvm_rust_files_init() != NV_OK)
 		abort();
 }
@@ -307,6 +342,7 @@ static void pages(void)
 	say("the module stays, and so does the memory", modules == 1 && mm->users == 2 && mm->count == 2);
 	say("one at a time of a process", needs(mm, 2) == UVM_RUST_NOT_HERE && !queued->next && allocated == 1);
 	run_all();
+	say("as long as a process' memory is put it is counted", was_listed);
 	say("what one process took is not held against the next", forgotten == 1 && !in_mm && !memory_is_locked);
 	say("then it is there", needs(mm, 1) == 0 && mm->flags == FAULT_FLAG_REMOTE && mm->users == 1 && mm->count == 1 && !modules && !allocated);
 	say("of many those from the first that is missing to the last are mapped", needs_all(mm, 0, 5, false) == UVM_RUST_NOT_HERE &&
@@ -341,7 +377,7 @@ static void errors(void)
 	say("one that cannot be mapped is put off first", needs_all(mm, 2, 4, false) == UVM_RUST_NOT_HERE);
 	run_all();
 	say("those before it are mapped, those behind it are not", mm->pfns[2] && !mm->pfns[4]);
-	say("the process is let go", mm->users == 1 && !modules);
+	say("the process is let go, which nobody is told before", mm->users == 1 && !modules && was_listed);
 	say("another fault waits until that is told", needs(mm, 5) == UVM_RUST_NOT_HERE && !queued);
 	say("another process' does not, and is told nothing", needs(other, 3) == UVM_RUST_NOT_HERE && queued);
 	run_all();
@@ -380,36 +416,69 @@ static void errors(void)
 	say("nothing is left, also of what nobody came for", allocated == 1 && ends());
 }
 
+static int queued_now(void)
+{
+	int n = 0;
+
+	for (struct work_struct *work = queued; work; work = work->next)
+		n++;
+	return n;
+}
+
+/* Of so many users everybody needs a page, one process after the other; 0 for processes that are nobody's. Returns how many are mapped at a time. */
+static int most_at_once(int users)
+{
+	int most;
+
+	for (int i = 0; i < PROCESSES; i++) {
+		processes[i].task.uid = users ? i % users : 0;
+		processes[i].owner = users ? &processes[i].task : NULL;
+		processes[i].pfns[0] = 0;
+		needs(&processes[i], 0);
+	}
+	most = queued_now();
+	run_all();
+	return most;
+}
+
 static void bounds(void)
 {
-	int of_user = 0, all = 0;
+	int of_user;
 
 	start_over();
 	for (int i = 0; i < PROCESSES; i++) {
 		processes[i].task.uid = 0;
 		needs(&processes[i], 0);
 	}
-	for (struct work_struct *work = queued; work; work = work->next)
-		of_user++;
-	say("a user has so many at a time", of_user == MOST_OF_USER && allocated == of_user);
+	of_user = queued_now();
+	say("a user has so many at a time", of_user == 64 && allocated == of_user);
 	processes[PROCESSES - 1].task.uid = 1;
 	needs(&processes[PROCESSES - 1], 0);
 	say("and others go on", allocated == of_user + 1);
 	run_all();
-	say("once they are done more may come", needs(&processes[MOST_OF_USER], 0) == UVM_RUST_NOT_HERE && queued);
+	say("once they are done more may come", needs(&processes[of_user], 0) == UVM_RUST_NOT_HERE && queued);
 	run_all();
-	for (int i = 0; i < PROCESSES; i++) {
-		processes[i].owner = NULL;
-		processes[i].pfns[0] = 0;
-		needs(&processes[i], 0);
-	}
-	for (struct work_struct *work = queued; work; work = work->next)
-		all++;
-	say("and so many in all, as many as Linux runs", all == MOST_WORKS && queue.most == MOST_WORKS);
+	say("those that are nobody's are one user's", most_at_once(0) == 64);
+	say("and so many in all, as many as Linux runs", most_at_once(PROCESSES) == 512 && queue.most == 512);
 	say("nothing is left", ends());
 	no_memory = true;
 	say("without memory there is no module", uvm_rust_files_init() == NV_ERR_NO_MEMORY);
 	uvm_rust_files_exit();
+}
+
+/* Linux divides what it runs of a queue among the nodes. */
+static void nodes(void)
+{
+	start_over();
+	cpus_of[1] = 4;
+	say("of two nodes each runs half of them", most_at_once(PROCESSES) == 256 && most_at_once(1) == 32);
+	cpus_of[2] = 0;
+	cpus_of[3] = 56;
+	say("the smallest counts, but not one without a CPU", most_at_once(PROCESSES) == 32 && most_at_once(1) == 4);
+	cpus_of[4] = 1;
+	cpus_of[5] = 448;
+	say("a node runs eight at least", most_at_once(PROCESSES) == 8 && most_at_once(1) == 1);
+	say("nothing is left", ends());
 }
 
 int main(void)
@@ -418,6 +487,7 @@ int main(void)
 	pages();
 	errors();
 	bounds();
+	nodes();
 	printf("1..%d\n", number);
 	return failed;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Mends of upstream from 570 on that are small, each as it is: what a failed copy to a GPU frees, which GPUs a CPU fault keeps
- * while it asks RM about them, what a discard leaves that fails, and what UVM_MIGRATE says of two moves. Upstream is
- * made up here.
+ * Mends of upstream that are small, each as it is. From 570 on: what a failed copy to a GPU frees, which GPUs a CPU fault keeps
+ * while it asks RM about them, what a discard leaves that fails, and what UVM_MIGRATE says of two moves. Before it: what a
+ * notification of an access counter waits for. Upstream is made up here.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -316,6 +316,64 @@ static void migrate_tests(void)
 	say("without the mend it says what became of the discarded pages", migrates(NV_ERR_NO_MEMORY, NV_OK) == NV_OK);
 }
 
+/* --- notifications of access counters ------------------------------------------------------- */
+
+#define UVM_ACCESS_COUNTER_ACTION_CLEAR	2
+#define UVM_RUST_FILES_H
+static bool puts_off, is_held, waited;
+static int begun, finished;
+static bool uvm_rust_puts_off(uvm_va_space_t *space) { return space == &va_space && puts_off; }
+static NV_STATUS uvm_hmm_migrate_begin(uvm_va_block_t *block)
+{
+	begun += !is_held;
+	return is_held ? NV_ERR_MORE_PROCESSING_REQUIRED : NV_OK;
+}
+static void uvm_hmm_migrate_begin_wait(uvm_va_block_t *block)
+{
+	waited = is_held;
+	begun++;
+}
+static void uvm_hmm_migrate_finish(uvm_va_block_t *block) { finished++; }
+
+#include "uvm_rust_gpu_access_counters.h"
+
+/* As upstream services one, of a va_block whose service ends so. Whether its locks are let go. */
+static bool notifies(NV_STATUS ends, NV_STATUS *out_status, NvU32 *out_flags)
+{
+	NV_STATUS status = NV_OK;
+	bool is_locked = true;
+
+	begun = finished = 0;
+	*out_flags = 0;
+	uvm_hmm_migrate_begin_wait(&va_block);
+	status = ends;
+	uvm_hmm_migrate_finish(&va_block);
+	if (status == NV_OK)
+		*out_flags |= UVM_ACCESS_COUNTER_ACTION_CLEAR;
+done: __attribute__((unused));
+	is_locked = false;
+	*out_status = status;
+	return !is_locked && begun == finished;
+}
+
+static void notification_tests(void)
+{
+	NV_STATUS status;
+	NvU32 flags;
+
+	puts_off = is_held = true;
+	say("a notification does not wait while somebody moves pages of its va_block", notifies(NV_OK, &status, &flags) && !begun && !waited);
+	say("nor does it end the batch, and its counter counts anew", status == NV_OK && flags == UVM_ACCESS_COUNTER_ACTION_CLEAR);
+	is_held = false;
+	say("else it is serviced", notifies(NV_OK, &status, &flags) && begun == 1 && status == NV_OK && flags);
+	say("one whose page has yet to come out of a file does not end the batch", notifies(NV_ERR_NOT_READY, &status, &flags) &&
+	    status == NV_OK && flags == UVM_ACCESS_COUNTER_ACTION_CLEAR);
+	say("one that fails does", notifies(NV_ERR_NO_MEMORY, &status, &flags) && status == NV_ERR_NO_MEMORY && !flags);
+	puts_off = false;
+	is_held = true;
+	say("where faults are not put off it waits as upstream's does", notifies(NV_OK, &status, &flags) && begun == 1 && waited);
+}
+
 int main(void)
 {
 	printf("TAP version 13\n");
@@ -323,6 +381,7 @@ int main(void)
 	nvlink_tests();
 	discard_tests();
 	migrate_tests();
+	notification_tests();
 	printf("1..%d\n", number);
 	return failed;
 }

@@ -5,20 +5,23 @@
  * that does not answer, a device that is suspended, or until enough of what was written is on a disk.
  *
  * Here a work item has Linux map the pages, and the fault comes again until they are there. Who services it looks at what is
- * mapped, and never asks for more. A work item belongs to the memory of a process: it keeps that, and
- * nothing of UVM's. So no VA space, GPU, suspend or other process waits for a work item that never ends. A process that is killed
- * has ended before, but its memory is freed once the work item is done.
+ * mapped, and never asks for more; but for an atomic Linux itself does (docs/fault.md). A work item belongs to the memory of a
+ * process: it keeps that, and nothing of UVM's. So no VA space, GPU, suspend or other process waits for a work item that never ends. A
+ * process that is killed has ended before, but its memory is freed once the work item is done.
  */
 #include <linux/bitmap.h>
+#include <linux/cpumask.h>
 #include <linux/cred.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
 #include <linux/module.h>
+#include <linux/nodemask.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/topology.h>
 #include <linux/workqueue.h>
 
 #include "uvm_common.h"
@@ -28,9 +31,13 @@
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_over_high.h"
 
-/* How many work items there are at most, which is how many Linux runs at a time (WQ_MAX_ACTIVE); and of one user. */
+/*
+ * How many work items Linux runs at a time (WQ_MAX_ACTIVE), and on one NUMA node at least (WQ_DFL_MIN_ACTIVE). How many users it takes to
+ * have as many as there may be.
+ */
 #define MOST_WORKS	512
-#define MOST_OF_USER	64
+#define LEAST_WORKS	8u
+#define MOST_USERS	8
 /* For how long it is kept that Linux could not map a page. The fault comes again within some milliseconds, unless the thread is slow. */
 #define KEPT_JIFFIES	(2 * HZ)
 
@@ -92,9 +99,13 @@ static int map_pages(struct file_work *work)
 static void run(struct work_struct *item)
 {
 	struct file_work *work = container_of(item, struct file_work, work);
-	struct mm_struct *mm = work->mm;
 	int error = map_pages(work);
 
+	/*
+	 * Perhaps the last of a process that has ended. Then Linux waits here for what the process has read asynchronously, for as long as the
+	 * file system likes: the work item is on the list until then, so that it counts.
+	 */
+	mmput(work->mm);
 	spin_lock(&works_lock);
 	if (!error)
 		list_del(&work->list);
@@ -104,15 +115,31 @@ static void run(struct work_struct *item)
 	/* What could not be mapped is freed by others, from now on. */
 	if (!error)
 		free_work(work);
-	/* Perhaps the last of a process that has ended. */
-	mmput(mm);
 	/* The module's exit waits for the end of this function. */
 	module_put(THIS_MODULE);
 }
 
 /* --- who services faults ------------------------------------------------------------------ */
 
-/* The user of a process, by its memory; invalid where that is nobody's, or Linux does not say. */
+/*
+ * How many work items there may be. Linux runs so many of one queue at a time, but divides them among the NUMA nodes by their CPUs
+ * (wq_update_node_max_active()), and a work item is of the node that its thread runs on. If there were more than the share of the node
+ * with the fewest CPUs, work items that never end could be all that a node runs.
+ */
+static unsigned int most_works(void)
+{
+	unsigned int cpus, all_cpus = num_online_cpus(), most = MOST_WORKS;
+	int node;
+
+	for_each_online_node(node) {
+		cpus = cpumask_weight(cpumask_of_node(node));
+		if (cpus)
+			most = min(most, MOST_WORKS * cpus / all_cpus);
+	}
+	return max(most, LEAST_WORKS);
+}
+
+/* The user of a process, by its memory; invalid where that is nobody's, all of which counts as one user's, or Linux does not say. */
 static kuid_t user_of(struct mm_struct *mm)
 {
 	kuid_t user = INVALID_UID;
@@ -126,6 +153,12 @@ static kuid_t user_of(struct mm_struct *mm)
 	rcu_read_unlock();
 #endif
 	return user;
+}
+
+/* How many of the @most work items may be one user's. */
+static unsigned int most_of_user(unsigned int most)
+{
+	return IS_ENABLED(CONFIG_MEMCG) ? most / MOST_USERS : most;
 }
 
 /* Has Linux map what @wanted wants. False if it cannot be now. */
@@ -148,7 +181,7 @@ static bool begin(struct file_work *wanted)
  */
 static int ask_for(struct file_work *wanted, unsigned long start, const unsigned long *missing)
 {
-	unsigned int all = 0, of_user = 0;
+	unsigned int all = 0, of_user = 0, most = most_works();
 	struct file_work *work, *next;
 	int error = UVM_RUST_NOT_HERE;
 	bool is_busy = false;
@@ -169,10 +202,10 @@ static int ask_for(struct file_work *wanted, unsigned long start, const unsigned
 			continue;
 		}
 		is_busy |= work->mm == wanted->mm;
-		of_user += uid_valid(work->user) && uid_eq(work->user, wanted->user);
+		of_user += uid_eq(work->user, wanted->user);
 		all++;
 	}
-	if (error == UVM_RUST_NOT_HERE && !is_busy && all < MOST_WORKS && of_user < MOST_OF_USER && begin(wanted))
+	if (error == UVM_RUST_NOT_HERE && !is_busy && all < most && of_user < most_of_user(most) && begin(wanted))
 		wanted = NULL;
 	spin_unlock(&works_lock);
 	list_for_each_entry_safe(work, next, &old, list)

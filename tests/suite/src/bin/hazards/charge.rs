@@ -48,6 +48,11 @@ pub(crate) fn run(suite: &mut Suite) {
         faulting_is_slow,
     );
     suite.test(
+        "charge: a call waits for its own once it is over",
+        NONE,
+        call_waits_once,
+    );
+    suite.test(
         "charge: the GPU is no way around a memory limit",
         &[Allowed {
             text: "is beyond its memory cgroup's limit",
@@ -94,6 +99,17 @@ pub(crate) fn child_on_host(process: vgpu_client::Result<Process>) -> ExitCode {
         process.set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?;
         told_to_go_on(buffer.bytes())?;
         gpu_writes(&gpu, &buffer, OWNERS)
+    })
+}
+
+/// Run by a test below: has one UVM_MIGRATE take `bytes` of the host's memory that nobody has touched, once it is told to.
+pub(crate) fn child_migrates(process: vgpu_client::Result<Process>, bytes: u64) -> ExitCode {
+    child(|| {
+        let process = process?;
+        let _gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::managed(&process, words(bytes))?;
+        told_to_go_on(buffer.bytes())?;
+        Ok(process.migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?)
     })
 }
 
@@ -236,6 +252,31 @@ fn faulting_is_slow() -> Outcome {
         "{most} bytes were charged, and {high} are allowed"
     );
     ensure!(waits < blocks / 2, "{waits} waits for {blocks} va_blocks");
+    Ok(Pass::Ok)
+}
+
+/// What the children of the test below take. Each va_block needs a page table, and Linux charges 64 pages at a time: `MUCH` needs four
+/// such charges for its tables, of which Linux would wait at two.
+pub(crate) const LITTLE: u64 = 16 << 20;
+pub(crate) const MUCH: u64 = 512 << 20;
+
+/// A call that takes memory above `memory.high` waits for it on its way back to user space, however much it takes. Before, it
+/// would wait with a va_block's lock held, for which the thread that services all processes' faults may wait.
+fn call_waits_once() -> Outcome {
+    let (_process, _gpu, group) = start_with_group!();
+    let waits = |child| -> Result<u64, Failure> {
+        group.slow_from("max")?;
+        let owner = Owner::start(&group, child)?;
+        group.slow_from(&(group.charged()? + HEADROOM).to_string())?;
+        let before = group.events("high")?;
+        owner.ends_well()?;
+        Ok(group.events("high")? - before)
+    };
+    let little = waits("--child-migrates-little")?;
+    let much = waits("--child-migrates-much")?;
+    println!("# {little} waits for {LITTLE} bytes, {much} for {MUCH}");
+    ensure!(little > 0, "there was nothing to wait for");
+    ensure!(2 * much < 3 * little, "{much} waits instead of {little}");
     Ok(Pass::Ok)
 }
 

@@ -65,6 +65,12 @@ fn main() -> ExitCode {
             Some(Long("channel-sanity")) => return channel_sanity(),
             Some(Long("child-evicted")) => return charge::child_evicted(Process::new()),
             Some(Long("child-on-host")) => return charge::child_on_host(Process::new()),
+            Some(Long("child-migrates-little")) => {
+                return charge::child_migrates(Process::new(), charge::LITTLE)
+            }
+            Some(Long("child-migrates-much")) => {
+                return charge::child_migrates(Process::new(), charge::MUCH)
+            }
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-shares")) => return charge::child_overflows(Process::shared()),
