@@ -105,9 +105,13 @@ static void begin(void)
 						 .comm = tasks[i].comm };
 	}
 	tasks[3].mm = NULL;
+	tasks[3].flags = PF_KTHREAD;
+	nobodys = (struct mem_cgroup){ .memory = none, .swap = none };
+	init = NULL;
 	tasks[3].memcg = &above;
-	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .has_mm = true };
+	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .has_mm = true, .va_space_mm.mm = &memory[0] };
 	block.resident = 1;
+	block.is_hmm = false;
 	for (int i = 0; i < 2; i++)
 		parents[i].cancels_by_address = true;
 	running = &tasks[3];
@@ -498,6 +502,50 @@ static void faults(void)
 	say("one whose process is there is charged as upstream does", populates(&memory[0], 1) && chosen == 1 && asked_plainly == 1);
 }
 
+/* UVM keeps memory of processes that have gone. */
+static void no_process(void)
+{
+	const uvm_va_block_context_t context = { &memory[0], { 0 } };
+
+	begin();
+	memory[0].owner = NULL;
+	say("memory that no process has is charged to the cgroup of who opened the VA space",
+	    evicts(&memory[0], 1) && full.memory.usage == 101 && full.css.references == 1 && !nobodys.css.references && !chosen);
+	full.memory.usage = 100 + IN_FLIGHT;
+	say("which gets memory of the GPU within the limit", !uvm_rust_has_enough(&block));
+	full.memory.usage++;
+	say("and beyond it no more", uvm_rust_has_enough(&block));
+	full.memory.usage = 101 + SLACK;
+	say("nor is anybody ended for it", evicts(&memory[0], 1) && !ends && !chosen);
+	full.memory.usage = 100;
+	say("a GPU's fault is refused the host's memory over it", !populates(&memory[0], 1) && !chosen);
+	full.memory.max = PAGE_COUNTER_MAX;
+	full.memory.high = 50;
+	running = &tasks[1];
+	say("who evicts it, and pays, waits later", evicts(&memory[0], 16) && tasks[1].memcg_nr_pages_over_high == 16);
+	begin();
+	memory[0].owner = NULL;
+	block.is_hmm = true;
+	full.memory.usage = 0;
+	say("ordinary memory gets nothing of a GPU then, as Linux charges it to nobody", uvm_rust_has_enough(&block));
+	set_active_memcg(&full);
+	say("nor is it charged here", uvm_rust_account(&block, &context, false) == UVM_CPU_CHUNK_ALLOC_FLAGS_NONE);
+	memory[0].owner = &tasks[0];
+	say("that of a process does", !uvm_rust_has_enough(&block));
+	begin();
+	memory[0].owner = NULL;
+	uvm_rust_fix_charge = false;
+	va_space.uvm_rust_payer = NULL;
+	say("without the mend nobody is charged", evicts(&memory[0], 1) && nobodys.memory.usage == 1 && !uvm_rust_has_enough(&block));
+	block.is_hmm = true;
+	say("and ordinary memory gets all", !uvm_rust_has_enough(&block));
+	begin();
+	va_space.va_space_mm.mm = NULL;
+	full.memory.usage = 101 + IN_FLIGHT;
+	say("a VA space whose process keeps no memory for it gets no more, either", uvm_rust_has_enough(&block));
+	say("and no lock stays", !va_space.va_space_mm.lock);
+}
+
 /* The thread that services all processes' faults has no mm. */
 static void faults_wait_for_nothing(void)
 {
@@ -730,6 +778,7 @@ int main(void)
 	nobodys_mm();
 	removed_cgroup();
 	faults();
+	no_process();
 	faults_wait_for_nothing();
 	cannot_refuse();
 	cpu_faults();

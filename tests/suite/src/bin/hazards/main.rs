@@ -66,6 +66,8 @@ fn main() -> ExitCode {
             Some(Long("child-on-host")) => return charge::child_on_host(Process::new()),
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
+            Some(Long("child-leaves")) => return charge::child_leaves(Process::new()),
+            Some(Long("child-deserts")) => return charge::child_deserts(Process::new()),
             Some(Long("child-shares")) => return charge::child_overflows(Process::shared()),
             Some(Long("child-forks")) => {
                 let way = parser.value().and_then(|way| way.string());
