@@ -546,6 +546,41 @@ static void no_process(void)
 	say("and no lock stays", !va_space.va_space_mm.lock);
 }
 
+static void ends_slowly(void)
+{
+	begin();
+	full.memory.usage = 101 + IN_FLIGHT;
+	say("a process over the limit gets memory of the GPU", !uvm_rust_has_enough(&block));
+	signals[0].flags = SIGNAL_GROUP_EXIT;
+	say("and no more once it was killed, as it may not end", uvm_rust_has_enough(&block));
+	full.memory.usage--;
+	say("within the limit it does", !uvm_rust_has_enough(&block));
+	tasks[0].memcg = &other;
+	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + IN_FLIGHT };
+	say("which is that of its own cgroup", uvm_rust_has_enough(&block));
+}
+
+static void share_memory(void)
+{
+	begin();
+	tasks[1].mm = tasks[3].mm = &memory[0];
+	full.memory.usage = 101 + SLACK;
+	say("all processes are ended that have the memory, and no thread of the kernel's that is lent it",
+	    evicts(&memory[0], 1) && ends == 2 && signals[0].flags && signals[1].flags && !signals[2].flags && !signals[3].flags);
+	begin();
+	tasks[2].mm = &memory[0];
+	init = &tasks[2];
+	full.memory.usage = 101 + SLACK;
+	say("nor the first process of all", evicts(&memory[0], 1) && ends == 1 && signals[0].flags);
+	begin();
+	tasks[0].mm = NULL;
+	tasks[0].thread_node = &tasks[2];
+	tasks[2].mm = &memory[0];
+	full.memory.usage = 101 + SLACK;
+	evicts(&memory[0], 1);
+	say("a process is whose first thread has gone", signals[0].flags);
+}
+
 /* The thread that services all processes' faults has no mm. */
 static void faults_wait_for_nothing(void)
 {
@@ -779,6 +814,8 @@ int main(void)
 	removed_cgroup();
 	faults();
 	no_process();
+	ends_slowly();
+	share_memory();
 	faults_wait_for_nothing();
 	cannot_refuse();
 	cpu_faults();

@@ -22,6 +22,9 @@
  * itself it has nobody ended, neither of its own cgroup nor where a cgroup above has the limit. Nor has a GPU's fault that needs the
  * host's memory: it is refused that where Linux would end a process for the limit.
  *
+ * A process that was ended may stay for as long as it likes: who traces it may hold it on its way out, or a file system that does not
+ * answer. Its kernels go on meanwhile. So where it is over the limit it gets no more memory of a GPU, either.
+ *
  * A GPU that cannot cancel faults by address (Pascal) finds what to cancel by servicing faults again, and again for as long as that is
  * refused memory, with nobody else's faults serviced. A VA space with such a GPU is refused nothing: it is charged over the limit.
  *
@@ -41,6 +44,7 @@
 #include <linux/cgroup.h>
 #include <linux/cpumask.h>
 #include <linux/memcontrol.h>
+#include <linux/sched/signal.h>
 
 #include "uvm_gpu.h"
 #include "uvm_va_block.h"
@@ -143,8 +147,15 @@ static inline bool uvm_rust_has_owner(uvm_va_space_t *va_space)
 	return has;
 }
 
+/* Whether @process was killed, or ends by itself. It may take as long as it likes. */
+static inline bool uvm_rust_ends(const struct task_struct *process)
+{
+	return READ_ONCE(process->signal->flags) & SIGNAL_GROUP_EXIT;
+}
+
 /*
- * Whether a limit is used up beyond which @va_space gets no more memory of a GPU: that of who pays, where no process can be ended for it.
+ * Whether a limit is used up beyond which @va_space gets no more memory of a GPU. That of who pays, where no process can be ended for it; that of its
+ * process, where this one ends. Any other process is ended in time.
  */
 static inline bool uvm_rust_is_at_limit(uvm_va_space_t *va_space, long slack)
 {
@@ -156,6 +167,8 @@ static inline bool uvm_rust_is_at_limit(uvm_va_space_t *va_space, long slack)
 	owner = uvm_rust_owner(va_space);
 	if (!owner)
 		limit = uvm_rust_payer(va_space);
+	else if (uvm_rust_ends(owner))
+		limit = mem_cgroup_from_task(owner);
 	is_past = uvm_rust_past(limit, slack);
 	rcu_read_unlock();
 	return is_past;
@@ -245,7 +258,7 @@ static inline bool uvm_rust_may_refuse(uvm_va_space_t *va_space)
 	return true;
 }
 
-/* Whether @va_space gets no more memory of a GPU: its limit is used up, and nobody can be ended for it. Caller holds its lock. */
+/* Whether @va_space gets no more memory of a GPU: its limit is used up, and nobody can be ended for it, or was. Caller holds its lock. */
 static inline bool uvm_rust_gets_no_more(uvm_va_space_t *va_space)
 {
 	return uvm_rust_fix_charge && uvm_rust_is_at_limit(va_space, uvm_rust_in_flight()) && uvm_rust_may_refuse(va_space);
@@ -263,7 +276,7 @@ static inline bool uvm_rust_has_enough(uvm_va_block_t *block)
 }
 
 /*
- * Ends the process whose memory @mm is, as @past, to which it is charged, is more than @slack pages over its limit; unless another
+ * Ends the processes whose memory @mm is, as @past, to which it is charged, is more than @slack pages over its limit; unless another
  * that is charged to it is on its way. Caller holds @mm, and @past by what is charged.
  */
 void uvm_rust_charge_end(struct mm_struct *mm, struct mem_cgroup *past, long slack);

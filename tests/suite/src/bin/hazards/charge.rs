@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStdout, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use uvm_suite::{
     ensure, skip, this_program, Allowed, Failure, Group, Joined, Killed, Outcome, Pass, Suite,
@@ -74,6 +75,14 @@ pub(crate) fn run(suite: &mut Suite) {
         "charge: nor is one whose process keeps its memory from it",
         NONE,
         deserted_limit_is_one,
+    );
+    suite.test(
+        "charge: nor is one whose process was killed and does not end",
+        &[Allowed {
+            text: "is beyond its memory cgroup's limit",
+            times: 1,
+        }],
+        undead_limit_is_one,
     );
     suite.test(
         "charge: range groups that calls make without end count",
@@ -368,6 +377,88 @@ fn deserted_limit_is_one() -> Outcome {
     )?;
     ensure!(status.code() == Some(1), "the owner ended with {status}");
     Ok(Pass::Ok)
+}
+
+/// A process that is killed for the limit, and that a tracer holds on its way out, takes no more, though it has its
+/// files still.
+fn undead_limit_is_one() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    let undead = overflow(
+        &process,
+        &gpu,
+        &group,
+        "--child-overflows",
+        1,
+        |owner: Owner| {
+            let mut undead = Undead::trace(owner)?;
+            undead.0.tell()?;
+            undead.stops()?;
+            settles(&group)?;
+            Ok(undead)
+        },
+    )?;
+    let status = undead.ends()?;
+    ensure!(status.signal() == Some(9), "the owner ended with {status}");
+    Ok(Pass::Ok)
+}
+
+/// An owner that stops before it gives anything back, once it ends, and that goes on when this is dropped.
+struct Undead(Owner);
+
+impl Undead {
+    fn trace(owner: Owner) -> Result<Self, Failure> {
+        Self(owner).asks(libc::PTRACE_SEIZE, libc::PTRACE_O_TRACEEXIT)
+    }
+
+    /// Waits until it is on its way out.
+    fn stops(&self) -> Result<(), Failure> {
+        let mut status = 0;
+        // SAFETY: it is a child of this process that nobody else waits for.
+        let pid = unsafe { libc::waitpid(self.pid(), &mut status, 0) };
+        ensure!(
+            pid == self.pid() && status >> 8 == libc::SIGTRAP | libc::PTRACE_EVENT_EXIT << 8,
+            "{pid} did not stop at its end: {status:#x}"
+        );
+        Ok(())
+    }
+
+    /// Lets it go on, and waits for its end.
+    fn ends(self) -> Result<ExitStatus, Failure> {
+        let mut undead = self.asks(libc::PTRACE_CONT, 0)?;
+        Ok(undead.0.child.0.wait()?)
+    }
+
+    fn asks(self, what: libc::c_uint, data: libc::c_int) -> Result<Self, Failure> {
+        // SAFETY: `what` reads and writes no memory of this process' or the other one's.
+        let done = unsafe { libc::ptrace(what, self.pid(), 0usize, data as usize) };
+        ensure!(done == 0, "no trace: {}", io::Error::last_os_error());
+        Ok(self)
+    }
+
+    fn pid(&self) -> libc::pid_t {
+        self.0.child.0.id() as libc::pid_t
+    }
+}
+
+impl Drop for Undead {
+    fn drop(&mut self) {
+        // SAFETY: as above. It fails where the process has gone on.
+        unsafe { libc::ptrace(libc::PTRACE_CONT, self.pid(), 0usize, 0usize) };
+    }
+}
+
+/// Waits until what is charged to the group stays the same, as nothing is evicted any more.
+fn settles(group: &Group) -> Result<(), Failure> {
+    let mut before = group.charged()?;
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_secs(3));
+        let now = group.charged()?;
+        if now == before {
+            return Ok(());
+        }
+        before = now;
+    }
+    Err("what is charged to the group never stays the same".into())
 }
 
 /// What `end` gives, which tells the owner to go on, a child of this program in the group: its faults evict its own memory
