@@ -45,6 +45,7 @@ bugs=(
 	"context|context|60|fails|fails|native_discard=ok|memory with a page that somebody holds"
 	"charge|charge|300|fails|fails||charge: who evicts does not fail"
 	"copies_beyond|charge|300|fails|fails||copies beyond the end of a file"
+	"orphans|orphans|300|fails|fails||orphans: a VA space goes"
 	"files|files|300|skipped|fails||flash: a page of another one's file"
 	"files_copied|files|300|skipped|fails||flash: that a copy engine needs"
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"

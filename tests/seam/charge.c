@@ -157,9 +157,13 @@ static void begin(void)
 						 .comm = tasks[i].comm };
 	}
 	tasks[3].mm = NULL;
+	tasks[3].flags = PF_KTHREAD;
+	nobodys = (struct mem_cgroup){ .memory = none, .swap = none };
+	init = NULL;
 	tasks[3].memcg = &above;
-	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .has_mm = true };
+	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .has_mm = true, .va_space_mm.mm = &memory[0] };
 	block.resident = 1;
+	block.is_hmm = false;
 	for (int i = 0; i < 2; i++)
 		parents[i].cancels_by_address = true;
 	running = &tasks[3];
@@ -550,6 +554,85 @@ static void faults(void)
 	say("one whose process is there is charged as upstream does", populates(&memory[0], 1) && chosen == 1 && asked_plainly == 1);
 }
 
+/* UVM keeps memory of processes that have gone. */
+static void no_process(void)
+{
+	const uvm_va_block_context_t context = { &memory[0], { 0 } };
+
+	begin();
+	memory[0].owner = NULL;
+	say("memory that no process has is charged to the cgroup of who opened the VA space",
+	    evicts(&memory[0], 1) && full.memory.usage == 101 && full.css.references == 1 && !nobodys.css.references && !chosen);
+	full.memory.usage = 100 + IN_FLIGHT;
+	say("which gets memory of the GPU within the limit", !uvm_rust_has_enough(&block));
+	full.memory.usage++;
+	say("and beyond it no more", uvm_rust_has_enough(&block));
+	full.memory.usage = 101 + SLACK;
+	say("nor is anybody ended for it", evicts(&memory[0], 1) && !ends && !chosen);
+	full.memory.usage = 100;
+	say("a GPU's fault is refused the host's memory over it", !populates(&memory[0], 1) && !chosen);
+	full.memory.max = PAGE_COUNTER_MAX;
+	full.memory.high = 50;
+	running = &tasks[1];
+	say("who evicts it, and pays, waits later", evicts(&memory[0], 16) && tasks[1].memcg_nr_pages_over_high == 16);
+	begin();
+	memory[0].owner = NULL;
+	block.is_hmm = true;
+	full.memory.usage = 0;
+	say("ordinary memory gets nothing of a GPU then, as Linux charges it to nobody", uvm_rust_has_enough(&block));
+	set_active_memcg(&full);
+	say("nor is it charged here", uvm_rust_account(&block, &context, false) == UVM_CPU_CHUNK_ALLOC_FLAGS_NONE);
+	memory[0].owner = &tasks[0];
+	say("that of a process does", !uvm_rust_has_enough(&block));
+	begin();
+	memory[0].owner = NULL;
+	uvm_rust_fix_charge = false;
+	va_space.uvm_rust_payer = NULL;
+	say("without the mend nobody is charged", evicts(&memory[0], 1) && nobodys.memory.usage == 1 && !uvm_rust_has_enough(&block));
+	block.is_hmm = true;
+	say("and ordinary memory gets all", !uvm_rust_has_enough(&block));
+	begin();
+	va_space.va_space_mm.mm = NULL;
+	full.memory.usage = 101 + IN_FLIGHT;
+	say("a VA space whose process keeps no memory for it gets no more, either", uvm_rust_has_enough(&block));
+	say("and no lock stays", !va_space.va_space_mm.lock);
+}
+
+static void ends_slowly(void)
+{
+	begin();
+	full.memory.usage = 101 + IN_FLIGHT;
+	say("a process over the limit gets memory of the GPU", !uvm_rust_has_enough(&block));
+	signals[0].flags = SIGNAL_GROUP_EXIT;
+	say("and no more once it was killed, as it may not end", uvm_rust_has_enough(&block));
+	full.memory.usage--;
+	say("within the limit it does", !uvm_rust_has_enough(&block));
+	tasks[0].memcg = &other;
+	other.memory = (struct counter){ 100, PAGE_COUNTER_MAX, 101 + IN_FLIGHT };
+	say("which is that of its own cgroup", uvm_rust_has_enough(&block));
+}
+
+static void share_memory(void)
+{
+	begin();
+	tasks[1].mm = tasks[3].mm = &memory[0];
+	full.memory.usage = 101 + SLACK;
+	say("all processes are ended that have the memory, and no thread of the kernel's that is lent it",
+	    evicts(&memory[0], 1) && ends == 2 && signals[0].flags && signals[1].flags && !signals[2].flags && !signals[3].flags);
+	begin();
+	tasks[2].mm = &memory[0];
+	init = &tasks[2];
+	full.memory.usage = 101 + SLACK;
+	say("nor the first process of all", evicts(&memory[0], 1) && ends == 1 && signals[0].flags);
+	begin();
+	tasks[0].mm = NULL;
+	tasks[0].thread_node = &tasks[2];
+	tasks[2].mm = &memory[0];
+	full.memory.usage = 101 + SLACK;
+	evicts(&memory[0], 1);
+	say("a process is whose first thread has gone", signals[0].flags);
+}
+
 /* The thread that services all processes' faults has no mm. */
 static void faults_wait_for_nothing(void)
 {
@@ -842,6 +925,9 @@ int main(void)
 	nobodys_mm();
 	removed_cgroup();
 	faults();
+	no_process();
+	ends_slowly();
+	share_memory();
 	faults_wait_for_nothing();
 	cannot_refuse();
 	cpu_faults();

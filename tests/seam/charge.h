@@ -6,8 +6,9 @@
 #include <limits.h>
 #include <string.h>
 
-#define SEAM_VA_SPACE_FIELDS	int registered_gpus, lock; struct mem_cgroup *uvm_rust_payer; bool has_mm;
-#define SEAM_VA_BLOCK_FIELDS	int resident;
+#define SEAM_VA_SPACE_FIELDS	int registered_gpus, lock; struct mem_cgroup *uvm_rust_payer; bool has_mm; \
+				struct uvm_va_space_mm_struct { int lock; struct mm_struct *mm; } va_space_mm;
+#define SEAM_VA_BLOCK_FIELDS	int resident; bool is_hmm;
 #define task_struct		shim_task_struct
 #include "shim.h"
 #undef task_struct
@@ -24,6 +25,7 @@ enum { __GFP_HIGH = 1, __GFP_NORETRY = 2, __GFP_NOWARN = 4, __GFP_ACCOUNT = 8, _
 #define PAGE_SIZE		(1ul << PAGE_SHIFT)
 #define PAGE_COUNTER_MAX	((unsigned long)LONG_MAX / PAGE_SIZE)
 #define SIGNAL_GROUP_EXIT	1
+#define PF_KTHREAD		1
 #define SIGKILL			9
 #define HZ			100
 
@@ -46,7 +48,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct pid *pid;
 	struct task_struct *thread_node;
-	int exit_state;
+	int exit_state, flags;
 	const char *comm;
 };
 struct mm_struct { struct task_struct *owner; };
@@ -58,11 +60,13 @@ typedef struct { struct mem_cgroup *new_memcg, *old_memcg; } uvm_memcg_context_t
 
 /* The cgroup above both has no limit of its own until a test gives it one. */
 static struct mem_cgroup above, full, other;
+/* What Linux charges where a memory is no process'. */
+static struct mem_cgroup nobodys;
 static struct signal_struct signals[4];
 static struct pid pids[4];
 static struct mm_struct memory[4];
 static struct task_struct tasks[4] = { { .comm = "opener" }, { .comm = "elder" }, { .comm = "younger" }, { .comm = "kernel's" } };
-static struct task_struct *running;
+static struct task_struct *running, *init;
 /* Who was ended last, how often anybody was, and the time. */
 static struct task_struct *ended;
 static int ends;
@@ -77,6 +81,9 @@ static unsigned long jiffies;
 #define rcu_read_lock()
 #define rcu_read_unlock()
 #define rcu_dereference(p)		(p)
+#define rcu_access_pointer(p)		(p)
+#define for_each_process(process)	for ((process) = tasks; (process) < tasks + 4; (process)++)
+#define is_global_init(process)		((process) == init)
 #define time_before(a, b)		((long)((a) - (b)) < 0)
 #define task_tgid(task)			((task)->pid)
 #define task_tgid_nr(task)		0
@@ -162,10 +169,16 @@ typedef struct { const struct sized_gpu *gpu; } uvm_user_channel_t;
 #define for_each_gpu_id_in_mask(id, mask)	for_each_gpu_id(id) if (uvm_processor_mask_test(mask, id))
 #define uvm_va_block_get_va_space(block)	((block)->va_space)
 #define uvm_va_space_mm_enabled(space)		((space)->has_mm)
+typedef struct uvm_va_space_mm_struct uvm_va_space_mm_t;
+#define uvm_va_space_mm_alive(kept)		(container_of(kept, uvm_va_space_t, va_space_mm)->has_mm && (kept)->mm)
+#define uvm_spin_lock(taken)			((*(taken))++)
+#define uvm_spin_unlock(taken)			((*(taken))--)
+#define uvm_va_block_is_hmm(block)		((block)->is_hmm)
 
 static void uvm_memcg_context_start(uvm_memcg_context_t *context, struct mm_struct *mm)
 {
-	context->new_memcg = mm ? mm->owner->memcg : NULL;
+	context->new_memcg = mm ? mm->owner ? mm->owner->memcg : &nobodys : NULL;
+	nobodys.css.references += context->new_memcg == &nobodys;
 	if (mm)
 		context->old_memcg = set_active_memcg(context->new_memcg);
 }

@@ -20,6 +20,8 @@ NV_STATUS uvm_rust_notifier_init(void) { return NV_OK; }
 void uvm_rust_notifier_exit(void) { }
 NV_STATUS uvm_rust_files_init(void) { return NV_OK; }
 void uvm_rust_files_exit(void) { }
+NV_STATUS uvm_rust_orphans_init(void) { return NV_OK; }
+void uvm_rust_orphans_exit(void) { }
 void uvm_rust_nobodies_exit(void) { }
 void uvm_rust_charge_exit(void) { }
 __u32 uvm_rust_init(void) { return NV_OK; }

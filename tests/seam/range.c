@@ -11,6 +11,7 @@
 #define BITS_PER_LONG			64
 #define PAGES_PER_UVM_VA_BLOCK		512
 #define EBUSY				16
+#define ENOMEM				12
 #define HMM_PFN_VALID			(1ul << 63)
 #define HMM_PFN_WRITE			(1ul << 62)
 #define HMM_PFN_REQ_FAULT		HMM_PFN_VALID
@@ -20,9 +21,14 @@
 #define hmm_pfn_to_page(pfn)		(pfn)
 #define is_device_private_page(page)	((page) & ON_GPU)
 
-struct hmm_range { unsigned long start, end, *hmm_pfns; };
+struct mm_struct { bool is_owned; };
+struct notifier { struct mm_struct *mm; };
+struct hmm_range { unsigned long start, end, *hmm_pfns; struct notifier *notifier; };
 
-static bool uvm_rust_fix_forked = true;
+static bool uvm_rust_fix_forked = true, uvm_rust_fix_charge = true;
+static bool uvm_rust_is_owned(const struct mm_struct *mm) { return mm->is_owned; }
+static struct mm_struct memory = { true };
+static struct notifier notifier = { &memory };
 
 static void __set_bit(unsigned long bit, unsigned long *bits)
 {
@@ -92,7 +98,7 @@ static unsigned long pfns[PAGES_PER_UVM_VA_BLOCK];
 /* The last of three pages is as @last says, and asked for so. The others may be written to; the second is only read. */
 static int fault(unsigned long last, unsigned long as)
 {
-	struct hmm_range range = { .start = 0, .end = 3ul << PAGE_SHIFT, .hmm_pfns = pfns };
+	struct hmm_range range = { .start = 0, .end = 3ul << PAGE_SHIFT, .hmm_pfns = pfns, .notifier = &notifier };
 
 	calls = 0;
 	recursed = false;
@@ -129,6 +135,10 @@ int main(void)
 	of_file = true;
 	say("of files Linux is asked for nothing here", fault(0, write) == -115 && looks == 1 && !calls);
 	of_file = false;
+	memory.is_owned = false;
+	say("nor for memory that no process has, as it would charge nobody", fault(0, write) == -ENOMEM && !calls && pfns[2] == write);
+	uvm_rust_fix_charge = false;
+	say("without that mend it is", fault(0, write) == 0 && asked[2] == write);
 	uvm_rust_fix_forked = false;
 	say("without the mend Linux calls the driver", fault(HMM_PFN_VALID | ON_GPU, write) == 0 && calls == 1 && recursed);
 	printf("1..%d\n", number);

@@ -8,6 +8,8 @@
  * them, nor for one that takes longer than UVM_RUST_CHARGE_ENDS, nor where the excess is twice the bound.
  *
  * A process that ends for another reason, as by Linux for want of memory, makes room just as well: others are spared for it, too.
+ *
+ * Several processes may have the memory, and the files, of one (CLONE_VM, CLONE_FILES). They are ended together, as Linux does for want of memory.
  */
 #include <linux/memcontrol.h>
 #include <linux/pid.h>
@@ -120,6 +122,36 @@ static bool note(struct pid *pid, struct mem_cgroup *past, long slack, bool exit
 	return !exits;
 }
 
+/* Whether a thread of @process works in @mm. Caller is in an RCU reader. */
+static bool has_mm(struct task_struct *process, const struct mm_struct *mm)
+{
+	struct task_struct *thread;
+
+	/* Which may be lent a process' memory. */
+	if (process->flags & PF_KTHREAD)
+		return false;
+	/* The first thread may have gone alone. */
+	list_for_each_entry_rcu(thread, &process->signal->thread_head, thread_node) {
+		if (READ_ONCE(thread->mm) == mm)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Kills all processes that have @mm. One that comes meanwhile is behind the one that made it, which makes no other once it is killed. Caller is
+ * in an RCU reader.
+ */
+static void kill_all_of(const struct mm_struct *mm)
+{
+	struct task_struct *process;
+
+	for_each_process(process) {
+		if (has_mm(process, mm) && !is_global_init(process))
+			kill_pid(task_tgid(process), SIGKILL, 1);
+	}
+}
+
 void uvm_rust_charge_end(struct mm_struct *mm, struct mem_cgroup *past, long slack)
 {
 	struct task_struct *owner;
@@ -132,13 +164,13 @@ void uvm_rust_charge_end(struct mm_struct *mm, struct mem_cgroup *past, long sla
 	pid = owner ? task_tgid(owner) : NULL;
 	if (pid) {
 		spin_lock(&dying_lock);
-		ends = note(pid, past, slack, READ_ONCE(owner->signal->flags) & SIGNAL_GROUP_EXIT);
+		ends = note(pid, past, slack, uvm_rust_ends(owner));
 		spin_unlock(&dying_lock);
 	}
 	if (ends) {
 		pr_warn_ratelimited("process %d (%s) is ended: what is evicted from its GPUs is beyond its memory cgroup's limit by more than these hold\n",
 				    task_tgid_nr(owner), owner->comm);
-		kill_pid(pid, SIGKILL, 1);
+		kill_all_of(mm);
 	}
 	rcu_read_unlock();
 }

@@ -15,11 +15,15 @@
  * cgroup is within its limit, while all wait who need the thread that evicts. The eviction still gets its memory.
  *
  * A VA space without an mm, as of several processes (UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE), or one whose process has
- * gone, is charged to the cgroup of the process that opened it. Upstream charges it to nobody, and any process may ask for that.
+ * gone, is charged to the cgroup of the process that opened it. Upstream charges it to nobody, and any process may ask for that. Its process
+ * may have gone though it has an mm: an open file keeps that, which another process may have as well.
  * No process is ended for it, as none has it alone: whoever is ended, others may go on with it. Over the limit it gets no more
  * memory of a GPU, so that what it has over the limit is at most what its GPUs hold, which any process of the cgroup may be over it: by
  * itself it has nobody ended, neither of its own cgroup nor where a cgroup above has the limit. Nor has a GPU's fault that needs the
  * host's memory: it is refused that where Linux would end a process for the limit.
+ *
+ * A process that was ended may stay for as long as it likes: who traces it may hold it on its way out, or a file system that does not
+ * answer. Its kernels go on meanwhile. So where it is over the limit it gets no more memory of a GPU, either.
  *
  * A GPU that cannot cancel faults by address (Pascal) finds what to cancel by servicing faults again, and again for as long as that is
  * refused memory, with nobody else's faults serviced. A VA space with such a GPU is refused nothing: it is charged over the limit.
@@ -40,6 +44,7 @@
 #include <linux/cgroup.h>
 #include <linux/cpumask.h>
 #include <linux/memcontrol.h>
+#include <linux/sched/signal.h>
 
 #include "uvm_gpu.h"
 #include "uvm_va_block.h"
@@ -105,6 +110,70 @@ static inline struct mem_cgroup *uvm_rust_payer(uvm_va_space_t *va_space)
 	return memcg;
 }
 
+/*
+ * Whether @mm is some process', so that this one's cgroup is charged, and the process can be ended. Once no process has @mm none will have, though
+ * an open file of upstream's may keep it: Linux charges nobody then. Caller holds @mm, or it is NULL.
+ */
+static inline bool uvm_rust_is_owned(const struct mm_struct *mm)
+{
+	return mm && rcu_access_pointer(mm->owner);
+}
+
+/*
+ * A process that has the memory of @va_space; NULL where that has no mm, or none yet, or none any more, or one that is no process'.
+ * Caller is in an RCU reader.
+ */
+static inline struct task_struct *uvm_rust_owner(uvm_va_space_t *va_space)
+{
+	uvm_va_space_mm_t *va_space_mm = &va_space->va_space_mm;
+	struct task_struct *owner = NULL;
+
+	uvm_spin_lock(&va_space_mm->lock);
+	/* By its state the mm is kept. */
+	if (uvm_va_space_mm_alive(va_space_mm))
+		owner = rcu_dereference(va_space_mm->mm->owner);
+	uvm_spin_unlock(&va_space_mm->lock);
+	return owner;
+}
+
+/* Whether there is such a process. */
+static inline bool uvm_rust_has_owner(uvm_va_space_t *va_space)
+{
+	bool has;
+
+	rcu_read_lock();
+	has = uvm_rust_owner(va_space);
+	rcu_read_unlock();
+	return has;
+}
+
+/* Whether @process was killed, or ends by itself. It may take as long as it likes. */
+static inline bool uvm_rust_ends(const struct task_struct *process)
+{
+	return READ_ONCE(process->signal->flags) & SIGNAL_GROUP_EXIT;
+}
+
+/*
+ * Whether a limit is used up beyond which @va_space gets no more memory of a GPU. That of who pays, where no process can be ended for it; that of its
+ * process, where this one ends. Any other process is ended in time.
+ */
+static inline bool uvm_rust_is_at_limit(uvm_va_space_t *va_space, long slack)
+{
+	struct mem_cgroup *limit = NULL;
+	struct task_struct *owner;
+	bool is_past;
+
+	rcu_read_lock();
+	owner = uvm_rust_owner(va_space);
+	if (!owner)
+		limit = uvm_rust_payer(va_space);
+	else if (uvm_rust_ends(owner))
+		limit = mem_cgroup_from_task(owner);
+	is_past = uvm_rust_past(limit, slack);
+	rcu_read_unlock();
+	return is_past;
+}
+
 /* Whether the caller is in the cgroup that pays for @va_space. */
 static inline bool uvm_rust_pays(uvm_va_space_t *va_space)
 {
@@ -132,6 +201,9 @@ static inline bool uvm_rust_charge_high(void)
 static inline struct mem_cgroup *uvm_rust_charged_now(void) { return NULL; }
 static inline struct mem_cgroup *uvm_rust_past(struct mem_cgroup *memcg, long slack) { return NULL; }
 static inline struct mem_cgroup *uvm_rust_payer(uvm_va_space_t *va_space) { return NULL; }
+static inline bool uvm_rust_is_owned(const struct mm_struct *mm) { return mm; }
+static inline bool uvm_rust_has_owner(uvm_va_space_t *va_space) { return true; }
+static inline bool uvm_rust_is_at_limit(uvm_va_space_t *va_space, long slack) { return false; }
 static inline bool uvm_rust_pays(uvm_va_space_t *va_space) { return false; }
 static inline bool uvm_rust_charge_high(void) { return false; }
 #endif
@@ -160,7 +232,7 @@ static inline long uvm_rust_charge_slack(uvm_va_block_t *block)
 
 	for_each_gpu_id_in_mask(id, &block->resident) {
 		own = uvm_rust_gpu(va_space, id)->mem_info.size >> PAGE_SHIFT;
-		if (!uvm_va_space_mm_enabled(va_space))
+		if (!uvm_rust_has_owner(va_space))
 			WRITE_ONCE(without_mm[uvm_id_gpu_index(id)], own);
 	}
 	for_each_gpu_id(id) {
@@ -186,30 +258,37 @@ static inline bool uvm_rust_may_refuse(uvm_va_space_t *va_space)
 	return true;
 }
 
-/* Whether @va_space gets no more memory of a GPU: it has no mm, and its payer is over its limit. Caller holds its lock. */
+/* Whether @va_space gets no more memory of a GPU: its limit is used up, and nobody can be ended for it, or was. Caller holds its lock. */
 static inline bool uvm_rust_gets_no_more(uvm_va_space_t *va_space)
 {
-	return uvm_rust_fix_charge && !uvm_va_space_mm_enabled(va_space) &&
-	       uvm_rust_past(uvm_rust_payer(va_space), uvm_rust_in_flight()) && uvm_rust_may_refuse(va_space);
-}
-
-/* The same of the VA space of @block. */
-static inline bool uvm_rust_has_enough(uvm_va_block_t *block)
-{
-	return uvm_rust_gets_no_more(uvm_va_block_get_va_space(block));
+	return uvm_rust_fix_charge && uvm_rust_is_at_limit(va_space, uvm_rust_in_flight()) && uvm_rust_may_refuse(va_space);
 }
 
 /*
- * Ends the process whose memory @mm is, as @past, to which it is charged, is more than @slack pages over its limit; unless another
+ * The same of @block's VA space. Ordinary memory is charged by Linux, and so to nobody where it is no process' any more: it gets nothing then. Such
+ * a kernel ends as if the process had taken its files with it.
+ */
+static inline bool uvm_rust_has_enough(uvm_va_block_t *block)
+{
+	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
+
+	return (uvm_rust_fix_charge && uvm_va_block_is_hmm(block) && !uvm_rust_has_owner(va_space)) || uvm_rust_gets_no_more(va_space);
+}
+
+/*
+ * Ends the processes whose memory @mm is, as @past, to which it is charged, is more than @slack pages over its limit; unless another
  * that is charged to it is on its way. Caller holds @mm, and @past by what is charged.
  */
 void uvm_rust_charge_end(struct mm_struct *mm, struct mem_cgroup *past, long slack);
 
-/* Until uvm_memcg_context_end() the owner of @block is charged, whose memory is @mm. */
+/* Until uvm_memcg_context_end() the owner of @block is charged, whose memory is @mm, or who pays where that is no process'. */
 static inline void uvm_rust_memcg_context_start(uvm_memcg_context_t *context, uvm_va_block_t *block, struct mm_struct *mm)
 {
 #if UVM_CGROUP_ACCOUNTING_SUPPORTED() && defined(CONFIG_MEMCG)
-	struct mem_cgroup *payer = mm ? NULL : uvm_rust_payer(uvm_va_block_get_va_space(block));
+	struct mem_cgroup *payer = uvm_rust_is_owned(mm) ? NULL : uvm_rust_payer(uvm_va_block_get_va_space(block));
+
+	if (payer)
+		mm = NULL;
 #endif
 
 	uvm_memcg_context_start(context, mm);
@@ -225,7 +304,7 @@ static inline void uvm_rust_memcg_context_start(uvm_memcg_context_t *context, uv
 /* Whether who allocates for @block is its owner. */
 static inline bool uvm_rust_charge_is_own(uvm_va_block_t *block, const struct mm_struct *mm)
 {
-	return mm ? current->mm == mm : uvm_rust_pays(uvm_va_block_get_va_space(block));
+	return uvm_rust_is_owned(mm) ? current->mm == mm : uvm_rust_pays(uvm_va_block_get_va_space(block));
 }
 
 /*
@@ -239,12 +318,14 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 {
 	uvm_cpu_chunk_alloc_flags_t flags = UVM_CPU_CHUNK_ALLOC_FLAGS_ACCOUNT;
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
-	struct mem_cgroup *past = NULL;
+	struct mem_cgroup *payer = uvm_rust_payer(va_space), *past = NULL;
 	bool is_evicted;
 	long slack = 0;
 
-	if (!is_charged && (context->mm || !uvm_rust_payer(va_space) || !uvm_rust_charged_now()))
+	if (!is_charged && (context->mm || !payer || !uvm_rust_charged_now()))
 		return UVM_CPU_CHUNK_ALLOC_FLAGS_NONE;
+	if (!uvm_rust_is_owned(context->mm))
+		is_charged = false;
 	is_evicted = context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION;
 	if (!uvm_rust_fix_charge || (is_charged && !is_evicted))
 		return flags;

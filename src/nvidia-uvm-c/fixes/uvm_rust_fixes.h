@@ -39,6 +39,7 @@
 	fix(context, "UVM_MIGRATE sets what it works with; 0: it reads what the memory held")			\
 	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\
 	fix(files, "No GPU fault waits for another process' file; 0: all do while a page of one does not come")		\
+	fix(orphans, "A process' memory that nobody has any more is given back; 0: it may keep itself, and what it has of GPUs, for good")	\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 
@@ -57,6 +58,17 @@ UVM_RUST_FIXES(UVM_RUST_DECLARE_FIX)
 
 /* Forgets who was ended. */
 void uvm_rust_charge_exit(void);
+
+/* --- memory that UVM keeps of processes that have gone: uvm_rust_orphans.c ------------- */
+
+NV_STATUS uvm_rust_orphans_init(void);
+/* Once no VA space is left; also if the former failed, or was not called. */
+void uvm_rust_orphans_exit(void);
+
+/* Hook of uvm.c: from now on the memory of @va_space's process is kept, whose file is @uvm_file. Caller holds va_space_mm.lock. */
+void uvm_rust_orphans_keep(uvm_va_space_t *va_space, struct file *uvm_file);
+/* Hook of uvm.c, where that memory is to be given back: whether ours does, and the caller must not. */
+bool uvm_rust_orphans_taken(uvm_va_space_t *va_space);
 
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 
@@ -118,12 +130,13 @@ void uvm_rust_files_exit(void);
 /* Once va_block contexts can be allocated; the latter also if the former failed. */
 static inline NV_STATUS uvm_rust_fixes_init(void)
 {
-	return uvm_rust_notifier_init() ?: uvm_rust_files_init();
+	return uvm_rust_notifier_init() ?: uvm_rust_files_init() ?: uvm_rust_orphans_init();
 }
 
 /* Gives back what they keep, once nothing is evicted any more and before va_block contexts can no longer be allocated. */
 static inline void uvm_rust_fixes_exit(void)
 {
+	uvm_rust_orphans_exit();
 	uvm_rust_files_exit();
 	uvm_rust_notifier_exit();
 	uvm_rust_nobodies_exit();

@@ -17,6 +17,7 @@
 #include <linux/random.h>
 
 #include "uvm_rust_isolation.h"
+#include "uvm_rust_charge.h"
 #include "uvm_rust_files.h"
 
 /* Upstream's one table of this kind. Set before the first notifier that needs it. */
@@ -188,6 +189,9 @@ static int uvm_rust_range_fault(struct hmm_range *range)
 	bool is_unknown = false;
 	int ret;
 
+	/* Linux would charge that to nobody (uvm_rust_charge.h). */
+	if (uvm_rust_fix_charge && !uvm_rust_is_owned(range->notifier->mm))
+		return -ENOMEM;
 	if (pages > PAGES_PER_UVM_VA_BLOCK)
 		return hmm_range_fault(range);
 	if (uvm_rust_files_serves(range, uvm_rust_space_of_range(range)))

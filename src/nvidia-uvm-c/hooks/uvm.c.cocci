@@ -24,3 +24,31 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 + ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
   ...
 }
+
+// Who gives back a process' memory that UVM keeps: whoever closes the file, or ours (uvm_rust_orphans.c).
+@@
+identifier mm;
+@@
+uvm_api_mm_initialize(...)
+{
+<...
+  mm->state = UVM_VA_SPACE_MM_STATE_ALIVE;
++ uvm_rust_orphans_keep(va_space, uvm_file);
+...>
+}
+
+@@
+identifier release = {uvm_mm_release, uvm_release_mm};
+@@
+release(...)
+{
+  ...
++ if (uvm_rust_orphans_taken(va_space)) {
++ 	fput(uvm_file);
++ 	return;
++ }
+  if (uvm_va_space_mm_enabled(va_space)) {
+    uvm_va_space_mm_unregister(va_space);
+    ...
+  }
+}

@@ -8,5 +8,9 @@ struct uvm_va_space_struct {
 + struct uvm_va_block_struct *uvm_rust_nobody;
 + /* Of fixes/uvm_rust_va_space.h: whom host memory is charged to without an mm. */
 + struct mem_cgroup *uvm_rust_payer;
++ /* Of fixes/uvm_rust_orphans.c, under va_space_mm.lock: its own file while a process' memory is kept, what becomes of that, and by whom. */
++ struct file *uvm_rust_kept;
++ int uvm_rust_orphan;
++ struct work_struct uvm_rust_ends;
 ...
 };

@@ -99,6 +99,12 @@ impl Group {
         self.0.join("cgroup.procs")
     }
 
+    /// Takes a process out of the group it is in.
+    pub fn leave(process: u32) -> Result<(), Failure> {
+        let procs = format!("{}/cgroup.procs", Self::ROOT);
+        Ok(fs::write(procs, process.to_string())?)
+    }
+
     /// What `work` gives, which this process does in the group. It is not in it any more
     /// afterwards; a child that it has started is.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> Result<T, Failure> {

@@ -19,7 +19,7 @@ struct Files {
     uvm: File,
     /// Keeps UVM able to handle faults until the process has ended; without it
     /// there is no HMM.
-    _mm: Option<File>,
+    mm: Option<File>,
 }
 
 /// Opens minor `minor` of nvidia-uvm (0 the device, 1 the tools), and makes its
@@ -106,7 +106,7 @@ impl Process {
             NvStatus::NOTHING_TO_DO => None,
             status => check(uvm::MmInitialize::NAME, status).map(|()| Some(mm))?,
         };
-        Ok(Self(Arc::new(Files { uvm, _mm: mm })))
+        Ok(Self(Arc::new(Files { uvm, mm })))
     }
 
     /// The number behind `key` in /proc/self/fdinfo; `None` if it does not stand there.
@@ -121,6 +121,11 @@ impl Process {
     /// The open /dev/nvidia-uvm, which is this process to UVM.
     pub fn uvm_fd(&self) -> BorrowedFd<'_> {
         self.0.uvm.as_fd()
+    }
+
+    /// The file that keeps the memory of this process for UVM; a VA space that is shared has none.
+    pub fn mm_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.mm.as_ref().map(AsFd::as_fd)
     }
 
     /// Makes a call that `layout` describes; what it answers is in `params`.

@@ -2,16 +2,19 @@
 //! What is evicted is charged to the memory cgroup of its owner, which may be full. That is the
 //! owner's affair, and not that of those who need the GPU's memory.
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ChildStdout, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use uvm_suite::{
     ensure, skip, this_program, Allowed, Failure, Group, Joined, Killed, Outcome, Pass, Suite,
 };
 use vgpu_client::uvm::Uuid;
-use vgpu_client::{Buffer, Gpu, Process, BLOCK};
+use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
 
 use crate::migrate::holds;
 use crate::{gpu_writes, spared, start, NONE, WORDS};
@@ -22,6 +25,9 @@ const HEADROOM: u64 = 8 << 20;
 
 /// How much of the GPU's memory the owner writes that shall not have it.
 const TIMES: u64 = 4;
+
+/// What is said of a kernel that ends before it has written all.
+const REFUSED: &str = "refused";
 
 /// What the owner writes; the others' words are smaller.
 const OWNERS: u64 = 1 << 56;
@@ -64,6 +70,24 @@ pub(crate) fn run(suite: &mut Suite) {
         "charge: nor is a VA space that several processes may share",
         NONE,
         sharers_limit_is_one,
+    );
+    suite.test(
+        "charge: nor is one whose processes have all gone",
+        NONE,
+        orphans_limit_is_one,
+    );
+    suite.test(
+        "charge: nor is one whose process keeps its memory from it",
+        NONE,
+        deserted_limit_is_one,
+    );
+    suite.test(
+        "charge: nor is one whose process was killed and does not end",
+        &[Allowed {
+            text: "is beyond its memory cgroup's limit",
+            times: 1,
+        }],
+        undead_limit_is_one,
     );
     suite.test(
         "charge: range groups that calls make without end count",
@@ -124,6 +148,50 @@ pub(crate) fn child_overflows(process: vgpu_client::Result<Process>) -> ExitCode
     })
 }
 
+/// The same, but ends at once. A child that it forks keeps all of its files, and has the GPU write once it is told to.
+pub(crate) fn child_leaves(process: vgpu_client::Result<Process>) -> ExitCode {
+    child(|| {
+        let process = process?;
+        let gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() * TIMES))?;
+        told_to_go_on(buffer.bytes())?;
+        ensure!(
+            fs::read_dir("/proc/self/task")?.count() == 1,
+            "it has threads, of which a child would have one"
+        );
+        // SAFETY: this is the only thread, so that the child has all that it had.
+        let child = unsafe { libc::fork() };
+        ensure!(child >= 0, "no child: {}", io::Error::last_os_error());
+        if child == 0 {
+            io::stdin().read_line(&mut String::new())?;
+            let write = Op::write(&buffer).pattern(OWNERS, 1).warps(8);
+            let ended = gpu.launch(&Kernel::new().op(write))?.wait()?.ok();
+            println!("{}", if ended.is_ok() { "all" } else { REFUSED });
+            io::stdin().read_line(&mut String::new())?;
+        }
+        std::process::exit(0)
+    })
+}
+
+/// Run by `overflow`: closes the file that keeps its memory for UVM, and has UVM bring to the GPU `TIMES` what it holds.
+pub(crate) fn child_deserts(process: vgpu_client::Result<Process>) -> ExitCode {
+    child(|| {
+        let process = process?;
+        let gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() * TIMES))?;
+        told_to_go_on(buffer.bytes())?;
+        let mm = process.mm_fd().ok_or("it has no mm")?;
+        let null = File::open("/dev/null")?;
+        // SAFETY: both are open. Nobody uses the file by this number but to close it.
+        let closed = unsafe { libc::dup2(null.as_raw_fd(), mm.as_raw_fd()) };
+        ensure!(closed >= 0, "it stays: {}", io::Error::last_os_error());
+        (0..buffer.bytes())
+            .step_by(BLOCK as usize)
+            .try_for_each(|at| process.migrate(buffer.address() + at, BLOCK, gpu.uuid()))?;
+        Ok(())
+    })
+}
+
 fn child(work: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     match work() {
         Ok(()) => ExitCode::SUCCESS,
@@ -145,6 +213,7 @@ fn told_to_go_on(bytes: u64) -> Result<(), Failure> {
 /// A child in a cgroup, that waits for a line.
 struct Owner {
     child: Killed,
+    said: BufReader<ChildStdout>,
     /// The bytes of its buffer.
     bytes: u64,
 }
@@ -159,16 +228,22 @@ impl Owner {
         let mut child = Killed(group.within(|| command.spawn())??);
         let mut line = String::new();
         let said = child.0.stdout.take().ok_or("the owner has no output")?;
-        BufReader::new(said).read_line(&mut line)?;
+        let mut said = BufReader::new(said);
+        said.read_line(&mut line)?;
         let bytes = line.trim().parse().map_err(|_| "the owner has no GPU")?;
         ensure!(bytes >= 2 * HEADROOM, "{bytes} bytes fit the limit");
-        Ok(Self { child, bytes })
+        Ok(Self { child, said, bytes })
     }
 
-    /// Tells the owner to go on, and waits for its end.
-    fn end(mut self) -> Result<ExitStatus, Failure> {
+    /// Tells the owner to go on.
+    fn tell(&mut self) -> Result<(), Failure> {
         let tell = self.child.0.stdin.as_mut().ok_or("no input")?;
-        writeln!(tell)?;
+        Ok(writeln!(tell)?)
+    }
+
+    /// The same, and waits for its end.
+    fn end(mut self) -> Result<ExitStatus, Failure> {
+        self.tell()?;
         Ok(self.child.0.wait()?)
     }
 
@@ -284,7 +359,7 @@ fn call_waits_once() -> Outcome {
 /// it is ended. Another process of its cgroup lives on, and kernels of others go on.
 fn limit_is_one() -> Outcome {
     let (process, gpu, group) = start_with_group!();
-    let status = overflow(&process, &gpu, &group, "--child-overflows", 1)?;
+    let status = overflow(&process, &gpu, &group, "--child-overflows", 1, Owner::end)?;
     ensure!(status.signal() == Some(9), "the owner ended with {status}");
     Ok(Pass::Ok)
 }
@@ -293,7 +368,7 @@ fn limit_is_one() -> Outcome {
 /// memory, and its kernel ends.
 fn sharers_limit_is_one() -> Outcome {
     let (process, gpu, group) = start_with_group!();
-    let status = overflow(&process, &gpu, &group, "--child-shares", 0)?;
+    let status = overflow(&process, &gpu, &group, "--child-shares", 0, Owner::end)?;
     ensure!(
         status.code() == Some(1),
         "who shares its VA space ended with {status}"
@@ -301,22 +376,149 @@ fn sharers_limit_is_one() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// How the owner ends, a child of this program in the group: its faults evict its own memory beyond the group's limit, by `gpus`
-/// times what the GPU holds, and less than once more.
-fn overflow(
+/// One whose process has gone while another one keeps its files open has no mm that a process could be ended for, though UVM
+/// keeps that mm.
+fn orphans_limit_is_one() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    overflow(
+        &process,
+        &gpu,
+        &group,
+        "--child-leaves",
+        0,
+        |mut owner: Owner| {
+            let input = owner.child.0.stdin.take().ok_or("no input")?;
+            writeln!(&input)?;
+            let status = owner.child.0.wait()?;
+            ensure!(status.success(), "it ended with {status}");
+            writeln!(&input)?;
+            let mut line = String::new();
+            owner.said.read_line(&mut line)?;
+            ensure!(line.trim() == REFUSED, "its kernel wrote {line:?}");
+            Ok(input)
+        },
+    )?;
+    Ok(Pass::Ok)
+}
+
+/// One whose mm UVM has given back, as its process told it to, has nobody ended for it, either. By then that process is
+/// in no group, so that what its calls need besides is not charged to one.
+fn deserted_limit_is_one() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    let status = overflow(
+        &process,
+        &gpu,
+        &group,
+        "--child-deserts",
+        0,
+        |owner: Owner| {
+            Group::leave(owner.child.0.id())?;
+            owner.end()
+        },
+    )?;
+    ensure!(status.code() == Some(1), "the owner ended with {status}");
+    Ok(Pass::Ok)
+}
+
+/// A process that is killed for the limit, and that a tracer holds on its way out, takes no more, though it has its
+/// files still.
+fn undead_limit_is_one() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    let undead = overflow(
+        &process,
+        &gpu,
+        &group,
+        "--child-overflows",
+        1,
+        |owner: Owner| {
+            let mut undead = Undead::trace(owner)?;
+            undead.0.tell()?;
+            undead.stops()?;
+            settles(&group)?;
+            Ok(undead)
+        },
+    )?;
+    let status = undead.ends()?;
+    ensure!(status.signal() == Some(9), "the owner ended with {status}");
+    Ok(Pass::Ok)
+}
+
+/// An owner that stops before it gives anything back, once it ends, and that goes on when this is dropped.
+struct Undead(Owner);
+
+impl Undead {
+    fn trace(owner: Owner) -> Result<Self, Failure> {
+        Self(owner).asks(libc::PTRACE_SEIZE, libc::PTRACE_O_TRACEEXIT)
+    }
+
+    /// Waits until it is on its way out.
+    fn stops(&self) -> Result<(), Failure> {
+        let mut status = 0;
+        // SAFETY: it is a child of this process that nobody else waits for.
+        let pid = unsafe { libc::waitpid(self.pid(), &mut status, 0) };
+        ensure!(
+            pid == self.pid() && status >> 8 == libc::SIGTRAP | libc::PTRACE_EVENT_EXIT << 8,
+            "{pid} did not stop at its end: {status:#x}"
+        );
+        Ok(())
+    }
+
+    /// Lets it go on, and waits for its end.
+    fn ends(self) -> Result<ExitStatus, Failure> {
+        let mut undead = self.asks(libc::PTRACE_CONT, 0)?;
+        Ok(undead.0.child.0.wait()?)
+    }
+
+    fn asks(self, what: libc::c_uint, data: libc::c_int) -> Result<Self, Failure> {
+        // SAFETY: `what` reads and writes no memory of this process' or the other one's.
+        let done = unsafe { libc::ptrace(what, self.pid(), 0usize, data as usize) };
+        ensure!(done == 0, "no trace: {}", io::Error::last_os_error());
+        Ok(self)
+    }
+
+    fn pid(&self) -> libc::pid_t {
+        self.0.child.0.id() as libc::pid_t
+    }
+}
+
+impl Drop for Undead {
+    fn drop(&mut self) {
+        // SAFETY: as above. It fails where the process has gone on.
+        unsafe { libc::ptrace(libc::PTRACE_CONT, self.pid(), 0usize, 0usize) };
+    }
+}
+
+/// Waits until what is charged to the group stays the same, as nothing is evicted any more.
+fn settles(group: &Group) -> Result<(), Failure> {
+    let mut before = group.charged()?;
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_secs(3));
+        let now = group.charged()?;
+        if now == before {
+            return Ok(());
+        }
+        before = now;
+    }
+    Err("what is charged to the group never stays the same".into())
+}
+
+/// What `end` gives, which tells the owner to go on, a child of this program in the group: its faults evict its own memory
+/// beyond the group's limit, by `gpus` times what the GPU holds, and less than once more.
+fn overflow<T>(
     process: &Process,
     gpu: &Gpu,
     group: &Group,
     owner: &str,
     gpus: u64,
-) -> Result<ExitStatus, Failure> {
+    end: impl FnOnce(Owner) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut neighbour = Owner::start(group, "--child-evicted")?;
     let owner = Owner::start(group, owner)?;
     let limit = group.charged()? + HEADROOM;
     group.limit(&limit.to_string())?;
     let holds_at_once = gpu.info().usable_bytes();
     ensure!(owner.bytes >= TIMES * holds_at_once / 2, "too small");
-    let status = owner.end()?;
+    let ends = end(owner)?;
     let (ended, most) = (group.events("oom_kill")?, group.most_charged()?);
     println!("# {most} bytes at most, {limit} allowed, {holds_at_once} on the GPU");
     ensure!(ended == 0, "Linux has chosen {ended} processes");
@@ -337,7 +539,7 @@ fn overflow(
     let few = Buffer::<u64>::managed(process, WORDS)?;
     gpu_writes(gpu, &few, 1)?;
     holds(&few, 1)?;
-    Ok(status)
+    Ok(ends)
 }
 
 /// How many range groups are made, which cost their process nothing but a call.

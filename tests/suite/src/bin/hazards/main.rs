@@ -17,6 +17,7 @@ mod lazy;
 mod migrate;
 mod notifier;
 mod ordinary;
+mod orphans;
 mod signals;
 mod split;
 
@@ -73,6 +74,9 @@ fn main() -> ExitCode {
             }
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
+            Some(Long("child-leaves")) => return charge::child_leaves(Process::new()),
+            Some(Long("child-deserts")) => return charge::child_deserts(Process::new()),
+            Some(Long("child-hides")) => return orphans::child_hides(Process::new()),
             Some(Long("child-shares")) => return charge::child_overflows(Process::shared()),
             Some(Long("child-forks")) => {
                 let way = parser.value().and_then(|way| way.string());
@@ -106,6 +110,7 @@ fn main() -> ExitCode {
     lazy::run(&mut suite);
     charge::run(&mut suite);
     dirty::run(&mut suite);
+    orphans::run(&mut suite);
     forked::run(&mut suite);
     isolation::run(&mut suite);
     signals::run(&mut suite);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! A VA space that keeps its process' memory, which keeps the VA space: nobody is left to close a file.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use uvm_suite::{ensure, skip, Failure, Killed, Outcome, Pass, Suite};
+use vgpu_client::{Buffer, Process};
+
+use crate::{gpu_writes, spared, start, still_works, NONE, WORDS};
+
+pub(crate) fn run(suite: &mut Suite) {
+    suite.test(
+        "orphans: a VA space goes though only its process' memory refers to it",
+        NONE,
+        hidden_goes,
+    );
+}
+
+/// How the child ends where Linux has no io_uring, or forbids it.
+const NO_RING: u8 = 42;
+
+/// Run by the test below: hides the file that keeps its memory in that memory, with data on the GPU.
+pub(crate) fn child_hides(process: vgpu_client::Result<Process>) -> ExitCode {
+    let hide = || -> Result<bool, Failure> {
+        let process = process?;
+        let gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::managed(&process, 2 * WORDS)?;
+        gpu_writes(&gpu, &buffer, 1)?;
+        let mm = process.mm_fd().ok_or("it has no mm")?;
+        let Some(ring) = ring()? else {
+            return Ok(false);
+        };
+        register(&ring, mm)?;
+        std::process::exit(0)
+    };
+    match hide() {
+        Ok(_) => ExitCode::from(NO_RING),
+        Err(failure) => {
+            eprintln!("{failure:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A ring that is mapped; nothing where there are none.
+fn ring() -> Result<Option<OwnedFd>, Failure> {
+    // struct io_uring_params, with the offset of neither.
+    let mut params = [0u32; 30];
+    // SAFETY: `params` has the size of the structure that Linux writes.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
+    if ring < 0 {
+        return Ok(None);
+    }
+    // SAFETY: it was opened just now.
+    let ring = unsafe { OwnedFd::from_raw_fd(ring as i32) };
+    let (shared, access) = (libc::MAP_SHARED, libc::PROT_READ);
+    // SAFETY: Linux chooses a place that is free. Nobody reads there.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            access,
+            shared,
+            ring.as_raw_fd(),
+            0,
+        )
+    };
+    ensure!(
+        at != libc::MAP_FAILED,
+        "mmap: {}",
+        io::Error::last_os_error()
+    );
+    Ok(Some(ring))
+}
+
+/// Has the ring refer to the file.
+fn register(ring: &OwnedFd, file: BorrowedFd<'_>) -> Result<(), Failure> {
+    const REGISTER_FILES: libc::c_uint = 2;
+    let files = [file.as_raw_fd()];
+    let ring = ring.as_raw_fd();
+    // SAFETY: Linux reads as many numbers of files as are said to be there.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            ring,
+            REGISTER_FILES,
+            files.as_ptr(),
+            1,
+        )
+    };
+    ensure!(done == 0, "register: {}", io::Error::last_os_error());
+    Ok(())
+}
+
+fn hidden_goes() -> Outcome {
+    let (process, gpu) = start()?;
+    if spared(&process)? {
+        skip!("the unmodified driver keeps such a VA space for good, see docs/fixes.md");
+    }
+    let before = process.gpu_references(gpu.uuid())?;
+    let mut child = Killed::run("--child-hides")?;
+    let status = child.0.wait()?;
+    if status.code() == Some(NO_RING.into()) {
+        skip!("there is no io_uring");
+    }
+    ensure!(status.success(), "the child ended with {status}");
+    let start = Instant::now();
+    while process.gpu_references(gpu.uuid())? != before {
+        ensure!(
+            start.elapsed() < Duration::from_secs(60),
+            "its VA space is there still, a minute after the child has ended"
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    println!("# gone after {:.1} s", start.elapsed().as_secs_f64());
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
