@@ -233,9 +233,8 @@ impl Process {
             let mut more = false;
             self.for_each(|prefetcher| {
                 prefetcher.picks();
-                if let Some(mut turning) = Turning::new(self, prefetcher) {
-                    more |= prefetcher.worker.turn(&mut turning).is_more();
-                }
+                let mut turning = Turning::new(self, prefetcher);
+                more |= prefetcher.worker.turn(&mut turning).is_more();
             });
             more
         });
@@ -251,9 +250,7 @@ impl Process {
     pub(crate) fn end(&self) {
         wakes::end(self);
         self.for_each(|prefetcher| {
-            if let Some(turning) = Turning::new(self, prefetcher) {
-                turning.ending(|turning| prefetcher.leave(turning));
-            }
+            Turning::new(self, prefetcher).ending(|turning| prefetcher.leave(turning));
         });
     }
 

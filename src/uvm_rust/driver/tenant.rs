@@ -9,7 +9,7 @@
 
 use crate::ffi::seam;
 use crate::ffi::tenant::{registry, Charged, FlashOwner};
-use crate::mem::TryVec;
+use crate::mem::ProcessVec;
 use crate::policy::prefetch::Share;
 use crate::policy::tenants::{Tenants, Who};
 use kernel::prelude::*;
@@ -37,7 +37,7 @@ pub(crate) struct Tenant {
     charged: Charged,
     /// How many bytes the tenant's prefetch tables may take together, by the number of the GPU.
     #[pin]
-    shares: Mutex<TryVec<(u32, Arc<Share>)>>,
+    shares: Mutex<ProcessVec<(u32, Arc<Share>)>>,
 }
 
 impl Tenant {
@@ -47,7 +47,7 @@ impl Tenant {
                 who,
                 flash: FlashOwner::none(),
                 charged,
-                shares <- new_mutex!(TryVec::new()),
+                shares <- new_mutex!(ProcessVec::new()),
             }),
             GFP_KERNEL_ACCOUNT,
         )
