@@ -290,7 +290,8 @@ impl Machine for Turning<'_> {
         }
         // A writer of the VA space waits for this thread, and the fault service waits behind that writer: so this thread
         // waits for no memory.
-        let guess = (to == To::Gpu).then(evict::guess);
+        let tenant = self.prefetcher.tenant();
+        let guess = (to == To::Gpu).then(|| evict::guess(tenant));
         if matches!(guess, Some(None)) {
             return Migrated::NoRoom;
         }
