@@ -275,6 +275,74 @@ TEST_F(announce, tables_are_charged_to_who_announces)
 	EXPECT_EQ(0, uvm_group_remove(GROUPS, GROUP));
 }
 
+/* What the machine has free of its memory, in bytes. */
+static uint64_t free_memory(void)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long long kib = 0;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "MemFree: %llu kB", &kib) != 1)
+		;
+	if (f)
+		fclose(f);
+	return kib << 10;
+}
+
+/* Joins the group, and announces on many descriptors. Tells whether that takes memory which is not charged to the group. */
+static int pinned(const struct uuid *gpu)
+{
+	enum { DESCRIPTORS = 128 };
+	struct uvm_initialize init = { .flags = 2 };
+	struct uvm_rust_prefetch_stats stats;
+	uint64_t taken, charged;
+	int i, fds[DESCRIPTORS];
+
+	if (!uvm_put(GROUP "/cgroup.procs", "0"))
+		return 2;
+	for (i = 0; i < DESCRIPTORS; i++) {
+		fds[i] = uvm_open();
+		init.status = 0;
+		if (fds[i] < 0 || ioctl(fds[i], UVM_INITIALIZE, &init) || init.status || uvm_register_gpu(fds[i], gpu))
+			return 3;
+	}
+	taken = free_memory();
+	charged = number(GROUP "/memory.current");
+	for (i = 0; i < DESCRIPTORS; i++) {
+		if (announce(fds[i], gpu, 1))
+			return 4;
+		settle(fds[i], gpu, 1, &stats);
+	}
+	taken -= free_memory();
+	charged = number(GROUP "/memory.current") - charged;
+	printf("# %d descriptors took %lld bytes, and %lld are charged\n", DESCRIPTORS, (long long)taken, (long long)charged);
+	fflush(stdout);
+	/* Each has two queues of more than that, so that the group was asked at all. */
+	if ((int64_t)charged < DESCRIPTORS * (32 << 10))
+		return 5;
+	/* Memory comes in pages and slabs. */
+	return (int64_t)taken > (int64_t)charged + DESCRIPTORS * (8 << 10);
+}
+
+TEST_F(announce, what_announcements_pin_is_charged)
+{
+	int made, status = -1;
+	pid_t child;
+
+	if (geteuid())
+		SKIP(return, "only root makes a group");
+	made = uvm_group_make(GROUPS, GROUP);
+	if (made > 0)
+		SKIP(return, "no cgroup2: %s", strerror(made));
+	ASSERT_EQ(0, made);
+	child = fork();
+	if (!child)
+		_exit(pinned(&self->gpu));
+	EXPECT_EQ(child, waitpid(child, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(0, uvm_group_remove(GROUPS, GROUP));
+}
+
 /* Ends with work still queued. */
 TEST_F(announce, the_end_comes_in_the_middle)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The C seam of prefetching: the working memory of a VA space's worker, and the operations that the
+ * The C seam of prefetching: the working memory of a worker's turn, and the operations that the
  * worker calls. Rust decides which operation comes when (policy/prefetch/worker.rs), and keeps the
  * state of a VA space (driver/prefetch.rs). docs/prefetch.md describes the whole.
  *
@@ -19,9 +19,8 @@
 #include "uvm_rust_on_links.h"
 
 /*
- * The working memory of a VA space's worker, of upstream's types. Rust owns it from uvm_seam_prefetch_create() to
- * uvm_seam_prefetch_free(), and says how many copies it is for. One turn of the worker at a time uses it; at the end, the
- * thread that stops the worker does.
+ * The working memory of a worker's turn, of upstream's types, which upstream charges to nobody. Rust owns it from uvm_seam_prefetch_create()
+ * to uvm_seam_prefetch_free(), says how many copies it is for, and gives it to one turn after the other, of whichever VA space.
  */
 struct uvm_seam_prefetch {
 	uvm_rust_move_context_t *context;

@@ -15,8 +15,8 @@ struct uvm_seam_prefetch;	/* what the worker of a VA space works with */
 _Bool uvm_seam_gpu_numbers(struct uvm_gpu_struct *gpu, __u32 *number, __u32 *parent);
 
 /*
- * What the worker of a VA space moves blocks with, by so many @copies at a time; NULL if there is no memory. It is freed
- * before the VA space, with the same number.
+ * What a worker moves blocks with in a turn, by so many @copies at a time; NULL if there is no memory. It is freed before the module
+ * goes, with the same number.
  */
 struct uvm_seam_prefetch *uvm_seam_prefetch_create(__u32 copies);
 void uvm_seam_prefetch_free(struct uvm_seam_prefetch *call, __u32 copies);

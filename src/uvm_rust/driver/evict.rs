@@ -181,10 +181,11 @@ pub(crate) fn reclaim_of(gpu: u32) -> &'static Reclaim {
 #[cfg(not(uvm_native))]
 static GUESSES: Guesses = Guesses::new();
 
-/// What this thread allocates on a GPU is for a prefetch as long as the result lives; `None` if too many threads do so.
+/// What this thread allocates on a GPU is for a prefetch as long as the result lives; `None` if too many threads do so, or too
+/// many of this tenant's. Those that move blocks for requests have the number's complement, as they number tenants otherwise.
 #[cfg(not(uvm_native))]
-pub(crate) fn guess() -> Option<Guess<'static>> {
-    GUESSES.begin(seam::this_thread())
+pub(crate) fn guess(tenant: u64) -> Option<Guess<'static>> {
+    GUESSES.begin(seam::this_thread(), tenant)
 }
 
 /// Notes that the eviction of root chunk `chunk` ended with this status. Returns the status with which the evicting call

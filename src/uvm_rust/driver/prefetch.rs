@@ -179,7 +179,7 @@ impl Process {
     /// Makes the predictor for a GPU. The caller holds `announcing`.
     fn add(&self, tenant: &Tenant, gpu: u32, parent: u32) -> Result<Arc<Prefetcher>> {
         let share = tenant.share(gpu, (seam::prefetch_memory() as usize) << 20)?;
-        let added = Prefetcher::new(gpu, parent, share)?;
+        let added = Prefetcher::new(gpu, parent, share, tenant.number())?;
         // This is a statement of its own: within the next one, the lock would be held during its allocation.
         let known = self.gpus.lock().len();
         let mut gpus = KVec::with_capacity(known + 1, GFP_KERNEL_ACCOUNT)?;
@@ -233,9 +233,8 @@ impl Process {
             let mut more = false;
             self.for_each(|prefetcher| {
                 prefetcher.picks();
-                if let Some(mut turning) = Turning::new(self, prefetcher) {
-                    more |= prefetcher.worker.turn(&mut turning).is_more();
-                }
+                let mut turning = Turning::new(self, prefetcher);
+                more |= prefetcher.worker.turn(&mut turning).is_more();
             });
             more
         });
@@ -251,9 +250,7 @@ impl Process {
     pub(crate) fn end(&self) {
         wakes::end(self);
         self.for_each(|prefetcher| {
-            if let Some(turning) = Turning::new(self, prefetcher) {
-                turning.ending(|turning| prefetcher.leave(turning));
-            }
+            Turning::new(self, prefetcher).ending(|turning| prefetcher.leave(turning));
         });
     }
 
@@ -308,12 +305,12 @@ pub(crate) struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Makes the predictor for one GPU, which knows no kernel yet.
+    /// Makes the predictor for one GPU, which knows no kernel yet, of a process of the tenant with this number.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn new(gpu: u32, parent: u32, share: Arc<Share>) -> Result<Arc<Self>> {
+    fn new(gpu: u32, parent: u32, share: Arc<Share>, tenant: u64) -> Result<Arc<Self>> {
         // `Prefetch` clamps parameters that are out of range.
         let config = Config {
             shape: Shape {
@@ -330,6 +327,7 @@ impl Prefetcher {
         let worker = worker::Worker::new(Params {
             act: seam::prefetch(),
             watermark: seam::preevict(),
+            tenant,
         });
         Arc::pin_init(
             pin_init!(Self {
@@ -354,6 +352,11 @@ impl Prefetcher {
     /// The number of its parent GPU.
     pub(crate) fn parent(&self) -> u32 {
         self.parent
+    }
+
+    /// The number of the tenant whose process it is.
+    pub(crate) fn tenant(&self) -> u64 {
+        self.worker.tenant()
     }
 
     /// Ends the VA space's part: gives the bytes of its tables back to the share, and withdraws its marks.

@@ -9,9 +9,10 @@
 
 use crate::ffi::seam;
 use crate::ffi::tenant::{registry, Charged, FlashOwner};
-use crate::mem::TryVec;
+use crate::mem::ProcessVec;
 use crate::policy::prefetch::Share;
 use crate::policy::tenants::{Tenants, Who};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
@@ -31,23 +32,27 @@ pub(crate) fn new_registry() -> Result<Pin<KBox<Registry>>> {
 #[pin_data]
 pub(crate) struct Tenant {
     who: Who,
+    /// Which no other tenant has or had.
+    number: u64,
     /// The tenant's state in the SSD tier. It is dropped before the group that pays for it.
     flash: FlashOwner,
     /// Whom its memory is charged to.
     charged: Charged,
     /// How many bytes the tenant's prefetch tables may take together, by the number of the GPU.
     #[pin]
-    shares: Mutex<TryVec<(u32, Arc<Share>)>>,
+    shares: Mutex<ProcessVec<(u32, Arc<Share>)>>,
 }
 
 impl Tenant {
     fn new(who: Who, charged: Charged) -> Result<Arc<Self>> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Arc::pin_init(
             pin_init!(Self {
                 who,
+                number: LAST.fetch_add(1, Relaxed) + 1,
                 flash: FlashOwner::none(),
                 charged,
-                shares <- new_mutex!(TryVec::new()),
+                shares <- new_mutex!(ProcessVec::new()),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -56,6 +61,11 @@ impl Tenant {
     /// Whom its memory is charged to.
     pub(crate) fn charged(&self) -> &Charged {
         &self.charged
+    }
+
+    /// The tenant's number among all that there have been.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The tenant's state in the SSD tier.

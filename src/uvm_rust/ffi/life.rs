@@ -21,6 +21,7 @@ unsafe extern "C" fn uvm_rust_exit() {
     unsafe {
         flash::exit();
         prefetch::WORKERS.end();
+        prefetch::exit();
         alarm::RINGERS.end();
         tenant::exit();
     }

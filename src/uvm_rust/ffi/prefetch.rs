@@ -17,9 +17,15 @@ pub(crate) static WORKERS: WorkQueue = WorkQueue::none();
 /// The worker of a VA space, from the first announcement on.
 pub(crate) struct Worker(Slot<KBox<Made>>);
 
-/// Upstream's working memory for moves of va_blocks. Invariant: it came from `uvm_seam_prefetch_create`, for [`IN_FLIGHT`]
-/// copies, and dropping this value frees it.
+/// Upstream's working memory for moves of va_blocks, some 30 KB. Invariant: it came from `uvm_seam_prefetch_create`, for
+/// [`IN_FLIGHT`] copies, and dropping this value frees it.
 pub(crate) struct Migration(NonNull<bindings::uvm_seam_prefetch>);
+
+/// How much of it is kept for the next turn, whoever's. All VA spaces together have so much while no worker runs.
+const SPARES: usize = 4;
+
+/// What no turn has.
+static SPARE: [Lent<KBox<Migration>>; SPARES] = [const { Lent::empty() }; SPARES];
 
 impl Migration {
     /// Allocates the working memory; `None` if there is none.
@@ -28,8 +34,32 @@ impl Migration {
         NonNull::new(unsafe { bindings::uvm_seam_prefetch_create(IN_FLIGHT) }).map(Self)
     }
 
+    /// Gets the working memory for a turn, which [`Migration::give`]s it back; `None` if there is none. Upstream allocates it
+    /// for nobody. So a VA space has it for as long as it moves blocks: a process may open the driver as often as it likes.
+    pub(crate) fn take() -> Option<KBox<Self>> {
+        let spare = SPARE.iter().find_map(Lent::take);
+        // Neither is the box charged: it serves others afterwards.
+        spare.or_else(|| KBox::new(Self::new()?, GFP_KERNEL).ok())
+    }
+
+    /// Ends the use of what [`Migration::take`] gave.
+    pub(crate) fn give(this: KBox<Self>) {
+        let mut rest = Some(this);
+        for place in &SPARE {
+            rest = rest.and_then(|migration| place.offer(migration));
+        }
+        // Where all places were taken, it is freed here.
+    }
+
     pub(super) fn as_ptr(&self) -> *mut bindings::uvm_seam_prefetch {
         self.0.as_ptr()
+    }
+}
+
+/// The module ends: nobody prefetches any more.
+pub(super) fn exit() {
+    for place in &SPARE {
+        drop(place.take());
     }
 }
 
@@ -49,8 +79,6 @@ impl Drop for Migration {
 struct Made {
     /// The work item. It is dropped first, so that the worker has stopped before the parts that it uses are freed.
     work: Option<Work>,
-    /// The worker's memory for moves, while no turn has it.
-    migration: Lent<KBox<Migration>>,
     /// The memory cgroup that is charged for the allocations of the worker, a kernel thread. The group outlives it.
     group: *mut bindings::mem_cgroup,
 }
@@ -83,18 +111,6 @@ impl Worker {
         Self(Slot::empty())
     }
 
-    /// Takes the worker's memory for moves; `None` if another caller has it.
-    pub(crate) fn take(&self) -> Option<KBox<Migration>> {
-        self.0.get()?.migration.take()
-    }
-
-    /// Gives back what [`Worker::take`] gave.
-    pub(crate) fn give(&self, migration: KBox<Migration>) {
-        if let Some(made) = self.0.get() {
-            made.migration.put(migration);
-        }
-    }
-
     /// Whether the worker was made.
     pub(crate) fn is_made(&self) -> bool {
         self.0.get().is_some()
@@ -110,14 +126,10 @@ impl Worker {
         if self.is_made() {
             return Ok(());
         }
-        let migration = Migration::new().ok_or(ENOMEM)?;
         let mut made = Made {
             work: None,
-            migration: Lent::empty(),
             group: charged.group(),
         };
-        made.migration
-            .put(KBox::new(migration, GFP_KERNEL_ACCOUNT)?);
         let process = core::ptr::from_ref(process).cast_mut().cast();
         // SAFETY: a process stays where it is, and ends its worker before it goes (I-own).
         made.work = Some(unsafe { Work::new(Kind::Prefetch, work, process) }?);

@@ -82,6 +82,11 @@ impl<P: ForeignOwnable> Lent<P> {
 
     /// Puts it there, unless something is; then it is dropped. Returns whether it is there.
     pub(crate) fn put(&self, owner: P) -> bool {
-        self.0.fill(owner).is_ok()
+        self.offer(owner).is_none()
+    }
+
+    /// Puts it there, unless something is; then it comes back.
+    pub(crate) fn offer(&self, owner: P) -> Option<P> {
+        self.0.fill(owner).err()
     }
 }

@@ -50,7 +50,7 @@ pub use lows::PLACES;
 #[allow(unused_imports)]
 pub use policies::{spared, Choice, Policy, Standing, Used};
 #[allow(unused_imports)]
-pub use roots::{Owner, RootChunks, OWNERS};
+pub use roots::{Owner, RootChunks, Tenant, OWNERS};
 
 /// A root chunk of one GPU: its physical address divided by 2 MiB.
 pub type Chunk = u32;

@@ -79,7 +79,11 @@ fn outcome(
     };
     let driver = |watermark| {
         let act = true;
-        let params = Params { act, watermark };
+        let params = Params {
+            act,
+            watermark,
+            tenant: 1,
+        };
         let driver = Driver::new(ids.clone(), config, params).map_err(failed)?;
         Ok((go(&mut driver.keeping())?, 0))
     };

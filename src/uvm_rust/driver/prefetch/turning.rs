@@ -21,7 +21,7 @@ use kernel::prelude::*;
 pub(super) struct Turning<'a> {
     process: &'a Process,
     prefetcher: &'a Prefetcher,
-    /// The worker's memory for moves, while the VA space is not entered. This turn has borrowed it.
+    /// The memory for moves, from the first `enter` on, while the VA space is not entered.
     migration: Option<KBox<Migration>>,
     /// The VA space between `enter` and `leave`, or at its end. The GPU is registered there during that time.
     walk: Option<Walk<'a>>,
@@ -38,24 +38,23 @@ impl Drop for Turning<'_> {
     fn drop(&mut self) {
         self.leave();
         if let Some(migration) = self.migration.take() {
-            self.process.worker().give(migration);
+            Migration::give(migration);
         }
     }
 }
 
 impl<'a> Turning<'a> {
-    /// Begins a turn of `process` on the GPU of `prefetcher`; `None` if the process has no worker, or its worker is in
-    /// another turn.
-    pub(super) fn new(process: &'a Process, prefetcher: &'a Prefetcher) -> Option<Self> {
-        Some(Self {
-            migration: Some(process.worker().take()?),
+    /// Begins a turn of `process` on the GPU of `prefetcher`. One thread at a time does so.
+    pub(super) fn new(process: &'a Process, prefetcher: &'a Prefetcher) -> Self {
+        Self {
             process,
             prefetcher,
+            migration: None,
             walk: None,
             pm: None,
             noted: None,
             to: None,
-        })
+        }
     }
 
     fn entered(&self) -> bool {
@@ -67,8 +66,10 @@ impl<'a> Turning<'a> {
         let space = self.process.home().space().lock();
         let gpu = space.gpu_by_number(self.prefetcher.gpu(), ending);
         if gpu.is_some() {
-            let migration = self.migration.take();
-            self.walk = migration.map(|migration| Walk::to_move(space, migration));
+            self.walk = Some(match self.migration.take() {
+                Some(migration) => Walk::to_move(space, migration),
+                None => Walk::new(space),
+            });
         }
         self.walk.is_some()
     }
@@ -151,8 +152,10 @@ impl Machine for Turning<'_> {
 
     fn enter(&mut self) -> bool {
         if self.walk.is_none() && !self.is_stopping() {
+            // It is had before the locks are. Without memory for moves nothing can be moved now.
+            self.migration = self.migration.take().or_else(Migration::take);
             let pm = PmLock::try_read();
-            if pm.is_some() && seam::healthy() && self.visit(false) {
+            if self.migration.is_some() && pm.is_some() && seam::healthy() && self.visit(false) {
                 self.pm = pm;
             }
         }
@@ -287,7 +290,8 @@ impl Machine for Turning<'_> {
         }
         // A writer of the VA space waits for this thread, and the fault service waits behind that writer: so this thread
         // waits for no memory.
-        let guess = (to == To::Gpu).then(evict::guess);
+        let tenant = self.prefetcher.tenant();
+        let guess = (to == To::Gpu).then(|| evict::guess(tenant));
         if matches!(guess, Some(None)) {
             return Migrated::NoRoom;
         }

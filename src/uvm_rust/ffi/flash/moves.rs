@@ -432,7 +432,7 @@ impl Machine for Moving<'_> {
         // A call waits for memory as a fault does. A worker takes what there is (Q-room of `policy/flash/queue.rs`).
         let is_guess = !self.home && matches!(self.by, By::Worker(_));
         // Too many others guess right now, which does not mean that memory is short.
-        let guess = || evict::guess().ok_or(Failed::Again);
+        let guess = || evict::guess(!self.owner.key()).ok_or(Failed::Again);
         let _guess = is_guess.then(guess).transpose()?;
         let (call, block, gpu) = (copies.as_ptr(), self.block, self.gpu);
         let map = match gpu.is_null() {

@@ -126,9 +126,21 @@ const GUESSES: usize = 64;
 /// others wait for. So such a thread takes what can be had at once, and waits neither for chunks that are held nor for
 /// what others evict.
 ///
+/// A tenant can have as many such threads as it likes. So it takes a place only while it has fewer than are free. Alone it has
+/// half of them. Of *n* tenants that want all of them each has one part of *n* + 1, and so many are free. One that has none finds
+/// a place unless 64 others have one each.
+///
 /// Locking: none. A thread notes and asks for itself.
 #[derive(Debug)]
-pub struct Guesses([AtomicU64; GUESSES]);
+pub struct Guesses([Place; GUESSES]);
+
+#[derive(Debug)]
+struct Place {
+    /// The thread that has the place; 0 for none.
+    thread: AtomicU64,
+    /// Whose thread that is, or was; a moment later than that it is there.
+    tenant: AtomicU64,
+}
 
 /// A thread allocates for a guess as long as this value lives.
 #[derive(Debug)]
@@ -137,22 +149,45 @@ pub struct Guess<'a>(&'a AtomicU64);
 impl Guesses {
     /// No thread allocates for a guess.
     pub const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; GUESSES])
+        Self(
+            [const {
+                Place {
+                    thread: AtomicU64::new(0),
+                    tenant: AtomicU64::new(0),
+                }
+            }; GUESSES],
+        )
     }
 
-    /// Notes that `thread` allocates for a guess; `None` if too many threads do.
-    pub fn begin(&self, thread: Thread) -> Option<Guess<'_>> {
-        let take = |place: &&AtomicU64| {
+    /// Notes that `thread` allocates for a guess of `tenant`, by any number; `None` if too many threads do, or too many of the tenant's.
+    pub fn begin(&self, thread: Thread, tenant: u64) -> Option<Guess<'_>> {
+        let (mut free, mut own) = (0, 0);
+        for place in &self.0 {
+            if place.thread.load(Ordering::Relaxed) == 0 {
+                free += 1;
+            } else if place.tenant.load(Ordering::Relaxed) == tenant {
+                own += 1;
+            }
+        }
+        if own >= free {
+            return None;
+        }
+        let take = |place: &&Place| {
             place
+                .thread
                 .compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
-        self.0.iter().find(take).map(Guess)
+        let place = self.0.iter().find(take)?;
+        place.tenant.store(tenant, Ordering::Relaxed);
+        Some(Guess(&place.thread))
     }
 
     /// Whether `thread`, which is the caller, allocates for a guess.
     pub fn has(&self, thread: Thread) -> bool {
-        self.0.iter().any(|of| of.load(Ordering::Relaxed) == thread)
+        self.0
+            .iter()
+            .any(|of| of.thread.load(Ordering::Relaxed) == thread)
     }
 }
 
@@ -332,13 +367,38 @@ mod tests {
     fn a_thread_guesses_from_its_begin_to_its_end() {
         let guesses = Guesses::default();
         assert!(!guesses.has(ME));
-        let mine = guesses.begin(ME).unwrap();
-        let others: Vec<_> = (OTHER..).map_while(|n| guesses.begin(n)).collect();
+        let mine = guesses.begin(ME, 0).unwrap();
+        let others: Vec<_> = (OTHER..).map_while(|n| guesses.begin(n, n)).collect();
         assert_eq!(others.len(), GUESSES - 1);
         assert!(guesses.has(ME) && guesses.has(OTHER));
         drop(mine);
         assert!(!guesses.has(ME) && guesses.has(OTHER));
-        assert!(guesses.begin(ME).is_some(), "there is a place again");
+        assert!(guesses.begin(ME, 0).is_some(), "there is a place again");
+    }
+
+    /// Begins as many guesses of the tenant as it may have.
+    fn all_of(guesses: &Guesses, tenant: u64) -> Vec<Guess<'_>> {
+        let threads = 1000 * tenant + 1..;
+        threads.map_while(|n| guesses.begin(n, tenant)).collect()
+    }
+
+    #[test]
+    fn a_tenant_leaves_places_to_others() {
+        let guesses = Guesses::new();
+        let loud = all_of(&guesses, 1);
+        assert_eq!(loud.len(), 32, "as many as are free");
+        let second = all_of(&guesses, 2);
+        assert_eq!(second.len(), 16);
+        assert!(guesses.begin(ME, 1).is_none(), "it has more than its part");
+        drop(loud);
+        assert_eq!(all_of(&guesses, 1).len(), 24);
+        drop(second);
+        assert_eq!(all_of(&guesses, 2).len(), 32, "what is over does not count");
+        // Of as many tenants as there may be each has one, whoever came first.
+        let all: Vec<_> = (1..=GUESSES as u64)
+            .map(|tenant| (tenant, guesses.begin(tenant, tenant)))
+            .collect();
+        assert!(all.iter().all(|(_, guess)| guess.is_some()));
     }
 
     /// The row is the GPU's, and no thread's.

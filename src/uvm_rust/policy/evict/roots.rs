@@ -30,7 +30,7 @@ use super::stats::held::Contents;
 use super::{Chunk, NoSuchChunk, Queue, Queues, Victim};
 use crate::mem::{OutOfMemory, TryVec};
 use owners::Present;
-pub use owners::{Owner, OWNERS};
+pub use owners::{Owner, Tenant, OWNERS};
 use root::{Asked, Mark};
 pub(super) use root::{Leaving, Root};
 

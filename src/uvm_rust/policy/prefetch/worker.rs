@@ -66,7 +66,7 @@ mod run;
 use self::part::Part;
 use self::run::Run;
 use super::{Correlator, Feed, Share};
-use crate::policy::evict::{Chunk, Holder, Owner, RootChunks};
+use crate::policy::evict::{Chunk, Holder, Owner, RootChunks, Tenant};
 pub use crate::policy::flash::wants::Stored;
 use crate::policy::mask::PageMask;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -95,6 +95,8 @@ pub struct Params {
     pub act: bool,
     /// How many chunks that can be had without a copy are enough, so that nothing is pushed out; 0: no pre-eviction.
     pub watermark: u32,
+    /// Whose places it takes among those that mark chunks ([`RootChunks::add_owner_of`]).
+    pub tenant: Tenant,
 }
 
 /// What keeps a va_block where it is.
@@ -353,6 +355,11 @@ impl Worker {
         }
     }
 
+    /// Whose places it takes.
+    pub fn tenant(&self) -> Tenant {
+        self.params.tenant
+    }
+
     /// Says whether it prefetches in the turns that follow, if it may by its parameters; otherwise it only learns. Before this
     /// is called, it does.
     pub fn set_acts(&self, acts: bool) {
@@ -392,7 +399,7 @@ impl Worker {
         let owner = self.owner_in(generation);
         // The process has no number yet, or lost it: the GPU was away, or another process took its place.
         if !what(roots, owner) && !self.lacks(Part::ComesAgain) || owner == 0 {
-            let owner = roots.add_owner(holder);
+            let owner = roots.add_owner_of(holder, self.params.tenant);
             self.set_owner(owner, generation);
             what(roots, owner);
         }

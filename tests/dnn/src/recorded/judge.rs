@@ -232,6 +232,7 @@ fn learning(
     let params = Params {
         act: true,
         watermark: with.ready,
+        tenant: 1,
     };
     let config = Config {
         ahead: with.ahead,

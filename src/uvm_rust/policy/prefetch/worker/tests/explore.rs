@@ -77,6 +77,7 @@ pub(super) fn explore(seed: u64, lack: Option<Part>) -> Result<Seen, String> {
     let mut worker = Worker::new(Params {
         act: true,
         watermark,
+        tenant: OURS as u64,
     });
     worker.take_out(lack);
     let w = World::new(seed, chunks, worker);

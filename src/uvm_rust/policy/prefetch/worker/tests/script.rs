@@ -17,8 +17,15 @@ use std::rc::Rc;
 use std::vec;
 use std::vec::Vec;
 
+/// The tenant whose process the worker's is, which is no process's number.
+const TENANT: u64 = 70;
+
 fn worker(act: bool, watermark: u32, lack: Option<Part>) -> Worker {
-    let mut worker = Worker::new(Params { act, watermark });
+    let mut worker = Worker::new(Params {
+        act,
+        watermark,
+        tenant: TENANT,
+    });
     worker.take_out(lack);
     worker
 }
@@ -573,11 +580,13 @@ fn numbers_are_of_their_queues(lack: Option<Part>) {
     let roots = s.roots.as_mut().unwrap();
     assert_eq!(roots.needed_in(1), Some(5), "its kernel is not ours");
     assert!(roots.needed_in(2).is_some());
-    // As many others as there is room for.
-    for _ in 0..OWNERS {
-        roots.add_owner(THEIRS);
+    // Another tenant that takes all room leaves ours where it is, and our own tenant does not.
+    for (tenant, is_gone) in [(THEIRS + 1, false), (TENANT, true)] {
+        for _ in 0..OWNERS {
+            roots.add_owner_of(THEIRS + 1, tenant);
+        }
+        assert_eq!(roots.needed_in(2).is_none(), is_gone);
     }
-    assert_eq!(roots.needed_in(2), None);
     s.kernel(3, false);
     w.turn(&mut s);
     let roots = s.roots.as_mut().unwrap();
