@@ -64,6 +64,7 @@ fn main() -> ExitCode {
             Some(Long("channel-sanity")) => return channel_sanity(),
             Some(Long("child-evicted")) => return charge::child_evicted(Process::new()),
             Some(Long("child-on-host")) => return charge::child_on_host(Process::new()),
+            Some(Long("child-touches")) => return charge::child_touches(Process::new()),
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-shares")) => return charge::child_overflows(Process::shared()),
