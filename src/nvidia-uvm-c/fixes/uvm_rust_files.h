@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Pages of files that a GPU's fault needs. For uvm_rust_hmm.h; uvm_rust_files.c has the rest.
+ * Pages of files that a GPU's fault needs, and others whose memory cgroup is full. For uvm_rust_hmm.h; uvm_rust_files.c and
+ * uvm_rust_room.c have the rest.
  */
 #ifndef UVM_RUST_FILES_H
 #define UVM_RUST_FILES_H
@@ -23,7 +24,7 @@
 #define UVM_RUST_NOT_HERE	(-EINPROGRESS)
 
 /*
- * In place of hmm_range_fault() for pages of files, in a thread that services faults of all processes. It only looks: of pages that
+ * In place of hmm_range_fault() for such pages, in a thread that services faults of all processes. It only looks: of pages that
  * are not mapped for the access it tells a thread of their own to have Linux map them, and returns UVM_RUST_NOT_HERE; the fault
  * is to come again. Called as hmm_range_fault(), for some pages of one va_block, all of which are asked for. Does not sleep for them.
  */
@@ -56,7 +57,13 @@ static inline bool uvm_rust_puts_off(uvm_va_space_t *va_space)
 	return true;
 }
 
-/* Whether @range is to be looked at by uvm_rust_files_look(). */
+/*
+ * Whether the cgroup of the process whose memory @mm is, or one above it, may have no room for so many @pages more: Linux would reclaim
+ * its memory to charge them, and end processes of it.
+ */
+bool uvm_rust_lacks_room(struct mm_struct *mm, unsigned long pages);
+
+/* Whether @range is to be looked at by uvm_rust_files_look(): where Linux might wait for a file system, or for room in a cgroup. */
 static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_space_t *va_space)
 {
 	const struct vm_area_struct *vma;
@@ -64,7 +71,8 @@ static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_s
 	if (!uvm_rust_puts_off(va_space))
 		return false;
 	vma = find_vma(range->notifier->mm, range->start);
-	return vma && uvm_rust_is_file(vma);
+	return vma && (uvm_rust_is_file(vma) ||
+		       uvm_rust_lacks_room(range->notifier->mm, (range->end - range->start) >> PAGE_SHIFT));
 }
 
 /* In place of errno_to_nv_status() in uvm_hmm.c: a fault whose page has yet to come is put off, as where that comes from an SSD. */

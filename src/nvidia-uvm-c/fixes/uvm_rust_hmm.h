@@ -286,6 +286,53 @@ static inline NV_STATUS uvm_rust_migrate_shared(NV_STATUS status)
 	return status == NV_OK || status == NV_WARN_MORE_PROCESSING_REQUIRED ? uvm_rust_migrate_anew() : status;
 }
 
+/* --- pages that nobody has touched, where the cgroup is full ------------------------------- */
+
+/*
+ * To move to a GPU a page that nobody has touched Linux charges it (migrate_vma_insert_page()). Whether @args, which Linux has isolated, have
+ * more of these than the cgroup has room for, in a thread that services faults of all processes.
+ */
+static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va_block_t *va_block)
+{
+	unsigned long pages = 0;
+
+	if (!uvm_rust_puts_off(va_block->hmm.va_space))
+		return false;
+	for (unsigned long i = 0; i < args->npages; i++)
+		pages += (args->src[i] & (MIGRATE_PFN_MIGRATE | MIGRATE_PFN_VALID)) == MIGRATE_PFN_MIGRATE;
+	return pages && uvm_rust_lacks_room(args->vma->vm_mm, pages);
+}
+
+/*
+ * Gives back what @args, which begin with @region, have isolated, and has a work item touch the pages. The fault comes again, and moves
+ * them then, for which nothing more is charged. A page of memory that is for reading only is Linux's one of zeros then, and is as new to a
+ * GPU as before: the try that is in place maps it where it is.
+ */
+static NV_STATUS uvm_rust_touch_first(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry, uvm_rust_hmm_context_t *context,
+				      uvm_va_block_region_t region, struct migrate_vma *args)
+{
+	struct vm_area_struct *vma = args->vma;
+
+	migrate_vma_finalize(args);
+	uvm_rust_free_ahead(va_block, retry);
+	return uvm_rust_fault_shared(uvm_rust_make_resident_cpu(va_block, retry, vma,
+								uvm_rust_hmm_block_context(context)->hmm.src_pfns, region));
+}
+
+/*
+ * In place of migrate_vma_pages() after that: what others have taken meanwhile is charged over the limit, by no more than
+ * the pages of a va_block.
+ */
+static inline void uvm_rust_migrate_pages(struct migrate_vma *args, uvm_va_block_t *va_block)
+{
+	bool is_forced = uvm_rust_fix_charge && uvm_rust_puts_off(va_block->hmm.va_space);
+	unsigned int flags = is_forced ? memalloc_noreclaim_save() : 0;
+
+	migrate_vma_pages(args);
+	if (is_forced)
+		memalloc_noreclaim_restore(flags);
+}
+
 /* --- va_blocks that others have locked -------------------------------------------------- */
 
 static inline bool uvm_rust_gave_up(const struct migrate_vma *args)

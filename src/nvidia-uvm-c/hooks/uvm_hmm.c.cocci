@@ -69,6 +69,21 @@ ret = migrate_vma_setup_locked(args, block);
 UVM_ASSERT(!ret);
 + if (uvm_rust_has_shared(args))
 +	return uvm_rust_fault_shared(uvm_rust_unshare(block, va_block_retry, uvm_rust_hmm_context(service_context), region, args));
++ if (uvm_rust_finds_no_room(args, block))
++	return uvm_rust_touch_first(block, va_block_retry, uvm_rust_hmm_context(service_context), region, args);
+...>
+}
+
+// Nobody waits for room in its cgroup, or ends a process for that, in a thread that services all faults.
+@ charged_fault @
+typedef uvm_processor_id_t;
+identifier args, block, p, r;
+@@
+uvm_hmm_va_block_service_locked(uvm_processor_id_t p, uvm_processor_id_t r, uvm_va_block_t *block, ...)
+{
+<...
+- migrate_vma_pages(args);
++ uvm_rust_migrate_pages(args, block);
 ...>
 }
 

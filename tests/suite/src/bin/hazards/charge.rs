@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use uvm_suite::{
-    ensure, skip, this_program, Allowed, Failure, Group, Joined, Killed, Outcome, Pass, Suite,
+    ensure, skip, this_program, Allowed, Failure, Group, Joined, KernelLog, Killed, Outcome, Pass,
+    Suite,
 };
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
@@ -22,6 +23,9 @@ use crate::{gpu_writes, spared, start, NONE, WORDS};
 /// What the owner may have of host memory, beyond what it has when all of its data is on the GPU:
 /// enough for all but that data.
 const HEADROOM: u64 = 8 << 20;
+
+/// Bytes of ordinary memory that a GPU touches first.
+const TOUCHED: u64 = 4 * HEADROOM;
 
 /// How much of the GPU's memory the owner writes that shall not have it.
 const TIMES: u64 = 4;
@@ -57,6 +61,14 @@ pub(crate) fn run(suite: &mut Suite) {
         "charge: a call waits for its own once it is over",
         NONE,
         call_waits_once,
+    );
+    suite.test(
+        "charge: who services all faults asks Linux to end nobody for ordinary memory",
+        &[Allowed {
+            text: "Memory cgroup out of memory: Killed process",
+            times: 1,
+        }],
+        touched_is_full,
     );
     suite.test(
         "charge: the GPU is no way around a memory limit",
@@ -134,6 +146,18 @@ pub(crate) fn child_migrates(process: vgpu_client::Result<Process>, bytes: u64) 
         let buffer = Buffer::<u64>::managed(&process, words(bytes))?;
         told_to_go_on(buffer.bytes())?;
         Ok(process.migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?)
+    })
+}
+
+/// Run by tests below: has the GPU write ordinary memory that nobody has touched, once it is told to.
+pub(crate) fn child_touches(process: vgpu_client::Result<Process>) -> ExitCode {
+    child(|| {
+        let process = process?;
+        let gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::ordinary(words(TOUCHED))?;
+        buffer.huge_pages(false)?;
+        told_to_go_on(buffer.bytes())?;
+        gpu_writes(&gpu, &buffer, OWNERS)
     })
 }
 
@@ -352,6 +376,39 @@ fn call_waits_once() -> Outcome {
     println!("# {little} waits for {LITTLE} bytes, {much} for {MUCH}");
     ensure!(little > 0, "there was nothing to wait for");
     ensure!(2 * much < 3 * little, "{much} waits instead of {little}");
+    Ok(Pass::Ok)
+}
+
+/// A GPU touches more ordinary memory than the cgroup of its process has room for. Linux ends that process, for a thread that nobody else
+/// waits for: others' faults go on meanwhile.
+fn touched_is_full() -> Outcome {
+    let (process, gpu, group) = start_with_group!();
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let mut log = KernelLog::open()?;
+    let owner = Owner::start(&group, "--child-touches")?;
+    group.limit(&(group.charged()? + HEADROOM).to_string())?;
+    let few = Buffer::<u64>::managed(&process, WORDS)?;
+    let over = AtomicBool::new(false);
+    let (status, rounds) = std::thread::scope(|scope| {
+        let by = scope.spawn(|| goes_on(&process, &gpu, &few, &over));
+        let status = owner.end();
+        over.store(true, Ordering::Relaxed);
+        by.joined()?.and_then(|rounds| Ok((status?, rounds)))
+    })?;
+    let ended = group.events("oom_kill")?;
+    let lines = log.lines().into_iter().map(|(_, line)| line);
+    let who: Vec<_> = lines
+        .filter(|line| line.contains("invoked oom-killer"))
+        .collect();
+    println!("# {rounds} turns of others, {ended} processes ended, by {who:?}");
+    holds(&few, rounds)?;
+    ensure!(status.signal() == Some(9), "the owner ended with {status}");
+    ensure!(ended == 1, "{ended} processes were ended");
+    ensure!(!who.is_empty(), "nobody has asked Linux for that");
+    // Upstream's threads have names that begin so.
+    ensure!(!who.iter().any(|line| line.starts_with("UVM")), "{who:?}");
     Ok(Pass::Ok)
 }
 

@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             Some(Long("child-migrates-much")) => {
                 return charge::child_migrates(Process::new(), charge::MUCH)
             }
+            Some(Long("child-touches")) => return charge::child_touches(Process::new()),
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-leaves")) => return charge::child_leaves(Process::new()),

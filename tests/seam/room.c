@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Who services all faults takes ordinary memory for a GPU only where the cgroup of its process has room: uvm_rust_room.c as it is, and from
+ * uvm_rust_hmm.h what asks it, which is not compiled here but for that. Linux's cgroups and pages, and upstream's migration, are made up.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CONFIG_MEMCG		1
+#define MIGRATE_PFN_VALID	1ul
+#define MIGRATE_PFN_MIGRATE	2ul
+#define READ_ONCE(what)		(what)
+#define PAGES			8
+#define CPUS			2
+#define ROOM			(CPUS * 64)
+#define NV_OK			0
+#define NV_ERR_NOT_READY	1
+#define NV_WARN_MORE_PROCESSING_REQUIRED	2
+
+typedef int NV_STATUS;
+typedef struct { unsigned long first, outer; } uvm_va_block_region_t;
+typedef struct { int unused; } uvm_va_block_retry_t;
+typedef struct { struct { unsigned long *src_pfns; } hmm; } uvm_rust_hmm_context_t;
+typedef struct { struct { void *va_space; } hmm; } uvm_va_block_t;
+struct page_counter { unsigned long usage, max; };
+struct mem_cgroup { struct page_counter memory; struct mem_cgroup *parent; };
+struct mm_struct { struct mem_cgroup *memcg; };
+struct vm_area_struct { struct mm_struct *vm_mm; };
+struct migrate_vma { struct vm_area_struct *vma; unsigned long *src, npages; };
+
+static bool uvm_rust_fix_charge, puts_off, reclaims = true;
+static int held, given_back, touched, moved_in_reserve, moved;
+static NV_STATUS touching;
+
+static unsigned int num_online_cpus(void)
+{
+	return CPUS;
+}
+
+static unsigned long page_counter_read(const struct page_counter *counter)
+{
+	return counter->usage;
+}
+
+static struct mem_cgroup *parent_mem_cgroup(struct mem_cgroup *memcg)
+{
+	return memcg->parent;
+}
+
+static struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm)
+{
+	held += !!mm->memcg;
+	return mm->memcg;
+}
+
+static void mem_cgroup_put(struct mem_cgroup *memcg)
+{
+	held -= !!memcg;
+}
+
+static bool uvm_rust_puts_off(void *va_space)
+{
+	return va_space && puts_off;
+}
+
+static void migrate_vma_finalize(struct migrate_vma *args)
+{
+	given_back += args->npages;
+}
+
+static unsigned int memalloc_noreclaim_save(void)
+{
+	unsigned int before = !reclaims;
+
+	reclaims = false;
+	return before;
+}
+
+static void memalloc_noreclaim_restore(unsigned int before)
+{
+	reclaims = !before;
+}
+
+static void migrate_vma_pages(struct migrate_vma *args)
+{
+	moved += args->npages;
+	moved_in_reserve += !reclaims;
+}
+
+#define uvm_rust_free_ahead(va_block, retry)	((void)0)
+#define uvm_rust_hmm_block_context(context)	(context)
+#define uvm_rust_make_resident_cpu(va_block, retry, vma, pfns, region)	\
+	((void)(vma), (void)(pfns), touched += (region).outer - (region).first, touching)
+
+static inline NV_STATUS uvm_rust_fault_shared(NV_STATUS status)
+{
+	return status == NV_OK ? NV_WARN_MORE_PROCESSING_REQUIRED : status;
+}
+
+#include "room.h"
+
+static int failed, number;
+/* Whether all that was expected since the last line is so. */
+static bool holds = true;
+
+#define expect(what)							\
+	do {								\
+		if (!(what)) {						\
+			printf("# room.c:%d: not %s\n", __LINE__, #what);	\
+			holds = false;					\
+		}							\
+	} while (0)
+
+static void say(const char *name)
+{
+	printf("%s %d - room: %s\n", holds ? "ok" : "not ok", ++number, name);
+	failed += !holds;
+	holds = true;
+}
+
+static struct mem_cgroup above, own = { .parent = &above };
+static struct mm_struct mm = { &own };
+static struct vm_area_struct vma = { &mm };
+static uvm_va_block_t block = { { &block } };
+static unsigned long src[PAGES];
+
+/* A cgroup with so many pages free, below one with so many; all of the pages were touched. */
+static struct migrate_vma begin(unsigned long free, unsigned long free_above)
+{
+	own.memory = (struct page_counter){ 1000, 1000 + free };
+	above.memory = (struct page_counter){ 5000, 5000 + free_above };
+	mm.memcg = &own;
+	uvm_rust_fix_charge = puts_off = true;
+	for (int i = 0; i < PAGES; i++)
+		src[i] = MIGRATE_PFN_VALID | MIGRATE_PFN_MIGRATE;
+	return (struct migrate_vma){ &vma, src, PAGES };
+}
+
+static void asks_for_what_is_new(void)
+{
+	struct migrate_vma args = begin(0, 0);
+
+	expect(!uvm_rust_finds_no_room(&args, &block));
+	src[2] = MIGRATE_PFN_VALID;
+	src[3] = 0;
+	expect(!uvm_rust_finds_no_room(&args, &block));
+	src[4] = MIGRATE_PFN_MIGRATE;
+	expect(uvm_rust_finds_no_room(&args, &block));
+	puts_off = false;
+	expect(!uvm_rust_finds_no_room(&args, &block));
+	puts_off = true;
+	uvm_rust_fix_charge = false;
+	expect(!uvm_rust_finds_no_room(&args, &block));
+}
+
+static void counts_all_cgroups(void)
+{
+	for (unsigned long new = 1; new <= 2; new++) {
+		for (int which = 0; which < 2; which++) {
+			for (unsigned long lacks = 0; lacks < 2; lacks++) {
+				unsigned long free = ROOM + new - lacks;
+				struct migrate_vma args = begin(which ? 9999 : free, which ? free : 9999);
+
+				memset(src, 0, sizeof(src));
+				src[0] = src[new - 1] = MIGRATE_PFN_MIGRATE;
+				expect(uvm_rust_finds_no_room(&args, &block) == lacks);
+				expect(!held);
+			}
+		}
+	}
+	begin(0, 0);
+	mm.memcg = NULL;
+	expect(!uvm_rust_lacks_room(&mm, PAGES));
+}
+
+static void gives_back_and_touches(void)
+{
+	static const NV_STATUS said[] = { NV_OK, NV_ERR_NOT_READY }, told[] = { NV_WARN_MORE_PROCESSING_REQUIRED, NV_ERR_NOT_READY };
+	uvm_rust_hmm_context_t context = { { src } };
+
+	for (int i = 0; i < 2; i++) {
+		struct migrate_vma args = begin(0, 0);
+
+		given_back = touched = 0;
+		touching = said[i];
+		expect(uvm_rust_touch_first(&block, NULL, &context, (uvm_va_block_region_t){ 3, 3 + PAGES }, &args) == told[i]);
+		expect(given_back == PAGES && touched == PAGES);
+	}
+}
+
+static void nobody_reclaims_for_a_race(void)
+{
+	struct migrate_vma args = begin(0, 0);
+
+	uvm_rust_migrate_pages(&args, &block);
+	expect(moved == PAGES && moved_in_reserve == 1 && reclaims);
+	puts_off = false;
+	uvm_rust_migrate_pages(&args, &block);
+	puts_off = true;
+	uvm_rust_fix_charge = false;
+	uvm_rust_migrate_pages(&args, &block);
+	expect(moved == 3 * PAGES && moved_in_reserve == 1 && reclaims);
+}
+
+int main(void)
+{
+	printf("TAP version 13\n");
+	asks_for_what_is_new();
+	say("who services all faults asks where pages are new that move");
+	counts_all_cgroups();
+	say("there is room if each cgroup has it, beside what Linux charges ahead");
+	gives_back_and_touches();
+	say("where there is none the pages are given back and touched, and the fault comes again");
+	nobody_reclaims_for_a_race();
+	say("what others took since then is not reclaimed, in this thread");
+	printf("1..%d\n", number);
+	return !!failed;
+}
