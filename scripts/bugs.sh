@@ -45,6 +45,7 @@ bugs=(
 	"copies_beyond|charge|300|fails|fails||copies beyond the end of a file"
 	"files|files|300|skipped|fails||flash: a page of another one's file"
 	"files_copied|files|300|skipped|fails||flash: that a copy engine needs"
+	"files_shared|files|300|skipped|fails||flash: memory that is being taken away"
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"
 	"signals|signals|120|fails|fails||beside those of a handler"
 	"signals_stop|signals|120|fails|fails||beside those of a stop, and goes on"
