@@ -8,6 +8,12 @@
  * mapped, and never asks for more; but for an atomic Linux itself does (docs/fault.md). A work item belongs to the memory of a
  * process: it keeps that, and nothing of UVM's. So no VA space, GPU, suspend or other process waits for a work item that never ends. A
  * process that is killed has ended before, but its memory is freed once the work item is done.
+ *
+ * Shared memory (tmpfs, memfd) is such a file, too, though it comes from memory. While fallocate() takes pages of it away, each fault
+ * on those waits until the call ends, whatever flags it has. Anybody may call from a thread that hardly ever runs: SCHED_IDLE, beside a thread that
+ * spins. To map such pages in place while nobody changes the file (inode_trylock_shared()) would not be enough. A fault waits for
+ * a page's own lock as well, and who reads the file, or clears a huge page of it, has that lock without the file's. So a page
+ * that is in memory, but not mapped, also costs a work item.
  */
 #include <linux/bitmap.h>
 #include <linux/cpumask.h>

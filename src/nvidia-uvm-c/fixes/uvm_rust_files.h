@@ -9,7 +9,6 @@
 #include <linux/fs.h>
 #include <linux/hmm.h>
 #include <linux/hugetlb.h>
-#include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 
@@ -31,13 +30,13 @@
 int uvm_rust_files_look(struct hmm_range *range);
 
 /*
- * Whether a page of @vma may have to come from a file system, for which Linux waits without an end. Those of tmpfs, which are
- * memfd's and shared memory's too, and of hugetlbfs come from memory or swap, as ordinary memory does. A block device's name is
- * in a tmpfs, and its pages are not.
+ * Whether Linux may have to wait for others before it maps a page of @vma: for a file system that does not answer, or for a thread
+ * that changes the file and hardly ever runs. Shared memory is no exception (uvm_rust_files.c). Pages of hugetlbfs are one: there who
+ * only looks waits as well, for a lock that Linux has for each mapping of theirs.
  */
 static inline bool uvm_rust_is_file(const struct vm_area_struct *vma)
 {
-	return vma->vm_file && !is_vm_hugetlb_page(vma) && vma->vm_file->f_mapping->host->i_sb->s_magic != TMPFS_MAGIC;
+	return vma->vm_file && !is_vm_hugetlb_page(vma);
 }
 
 /*

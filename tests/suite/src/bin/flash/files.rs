@@ -5,15 +5,18 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, until_it_dies, Failure, Joined, Outcome, Pass, Suite};
+use uvm_suite::{
+    ensure, file_in_memory, skip, until_it_dies, Failure, Joined, Outcome, Pass, Suite,
+};
 use vgpu_client::vgpu::OP_READ;
 use vgpu_client::{Buffer, Gpu, Kernel, Launch, Op, Outcome as Ended, Process, BLOCK, PAGE};
 
@@ -47,6 +50,11 @@ pub(crate) fn run(suite: &mut Suite) {
         frozen,
     );
     suite.test(
+        "nobody's faults wait for a page of shared memory that is being taken away",
+        NONE,
+        punched,
+    );
+    suite.test(
         "no suspend waits for a page of a file that a GPU needs",
         SILENT,
         slept,
@@ -67,6 +75,7 @@ pub(crate) fn run(suite: &mut Suite) {
         beyond,
     );
     suite.test("a GPU reads a large file", NONE, large);
+    suite.test("a GPU reads much shared memory", NONE, shared);
 }
 
 /// What a page begins with.
@@ -298,6 +307,90 @@ fn frozen() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// The bytes of a file in memory, none of which has been written: so many that to take them away takes several turns of a thread
+/// that runs for a few milliseconds at a time.
+const MUCH: u64 = 256 << 20;
+
+/// Calls Linux's function for the first [`MUCH`] bytes of a file.
+fn allocate(file: &File, mode: i32) -> Done {
+    // SAFETY: the function takes numbers only, and the descriptor is open as long as `file` is.
+    let ret = unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, MUCH as i64) };
+    ensure!(ret == 0, "fallocate: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Has the calling thread run on the first CPU only, under this policy of Linux's.
+fn run_on_one_cpu(policy: i32) -> Done {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a set of CPUs is numbers only. Both structures are there for the calls, which change no memory of this process.
+    let ret = unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut cpus);
+        let on_one = libc::sched_setaffinity(0, size_of_val(&cpus), &cpus);
+        on_one | libc::sched_setscheduler(0, policy, &none)
+    };
+    ensure!(ret == 0, "{}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// While `work` runs, a thread takes the pages of the file away. It gets what a busy thread leaves of a CPU, a few milliseconds in a
+/// second. `work` may ask whether it still does.
+fn while_it_is_punched(file: &File, work: impl FnOnce(&dyn Fn() -> bool) -> Done) -> Done {
+    let (is_enough, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    scope(|scope| {
+        let busy = scope.spawn(|| -> Done {
+            run_on_one_cpu(libc::SCHED_OTHER)?;
+            while !is_enough.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        });
+        let punches = scope.spawn(|| -> Done {
+            run_on_one_cpu(libc::SCHED_IDLE)?;
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let punched = allocate(file, mode);
+            has_ended.store(true, Relaxed);
+            punched
+        });
+        let worked = work(&|| !has_ended.load(Relaxed));
+        is_enough.store(true, Relaxed);
+        busy.joined()??;
+        punches.joined()??;
+        worked
+    })
+}
+
+/// A fault on a page of shared memory waits in Linux while a call takes the pages around it away, however long the thread that
+/// called takes for that. Anybody may have such a thread run as good as never.
+fn punched() -> Outcome {
+    let Some(setting) = setting()? else {
+        skip!("{NO_SETTING}");
+    };
+    let file = file_in_memory(c"punched")?;
+    allocate(&file, 0)?;
+    let shared = Buffer::<u64>::of_file(file.as_fd(), 0, WORDS_OF_PAGE)?;
+    let all = file.metadata()?.blocks();
+    let mut another = Other::ready("--child-faults")?;
+    let op = Op::write(&shared).pattern(29, 1);
+    let mut launch = None;
+    while_it_is_punched(&file, |goes_on| {
+        let start = Instant::now();
+        while file.metadata()?.blocks() == all {
+            ensure!(start.elapsed() < PATIENCE, "no page is taken away");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let launch = launch.insert(setting.gpu.launch(&Kernel::new().op(op))?);
+        std::thread::sleep(Duration::from_millis(300));
+        ensure!(another.ends()?, "another process' faults are not serviced");
+        ensure!(goes_on(), "the pages were gone too soon");
+        waits(launch)
+    })?;
+    another.succeeds()?;
+    launch.ok_or("no kernel")?.wait_for(SOON)?.ok()?;
+    check(&shared, 29)?;
+    Ok(Pass::Ok)
+}
+
 /// A kernel's fault and a copy engine's are on their way when the system sleeps.
 fn slept() -> Outcome {
     let Some(setting) = setting()? else {
@@ -442,9 +535,35 @@ fn beyond() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// Blocks of a large file.
+const BLOCKS: usize = 16;
+
+/// Writes to a file what [`reads_all`] reads, from its second block on.
+fn write_all(file: &File) -> Done {
+    let words: Vec<u8> = (0..(BLOCKS * WORDS) as u64)
+        .flat_map(|word| (17 + word).to_le_bytes())
+        .collect();
+    file.write_all_at(&words, BLOCK)?;
+    Ok(())
+}
+
+/// A GPU reads a file, which is first not mapped, and then mapped. `what` says what of, and where it is.
+fn reads_all(gpu: &Gpu, file: &File, what: &str) -> Done {
+    let mapped = Buffer::<u64>::of_file(file.as_fd(), BLOCK, BLOCKS * WORDS)?;
+    for how in ["not mapped", "mapped"] {
+        let start = Instant::now();
+        let op = Op::check(&mapped).pattern(17, 1).warps(8);
+        gpu.launch(&Kernel::new().op(op))?
+            .wait_for(PATIENCE)?
+            .ok()?;
+        let took = start.elapsed();
+        println!("# {BLOCKS} blocks of {what}, {how}: {took:?}");
+    }
+    Ok(())
+}
+
 /// First it has to be read, then it is in memory but not mapped, and then it is mapped.
 fn large() -> Outcome {
-    const BLOCKS: usize = 16;
     let Some(setting) = setting()? else {
         skip!("{NO_SETTING}");
     };
@@ -452,25 +571,24 @@ fn large() -> Outcome {
         .read(true)
         .write(true)
         .open(&setting.device.0)?;
-    let words: Vec<u8> = (0..(BLOCKS * WORDS) as u64)
-        .flat_map(|word| (17 + word).to_le_bytes())
-        .collect();
-    file.write_all_at(&words, BLOCK)?;
+    write_all(&file)?;
     file.sync_all()?;
-    drop(words);
     std::fs::write("/proc/sys/vm/drop_caches", "1")?;
-    for what in ["not in memory", "in memory"] {
-        let mapped = Buffer::<u64>::of_file(file.as_fd(), BLOCK, BLOCKS * WORDS)?;
-        for how in ["not mapped", "mapped"] {
-            let start = Instant::now();
-            let op = Op::check(&mapped).pattern(17, 1).warps(8);
-            let launch = setting.gpu.launch(&Kernel::new().op(op))?;
-            launch.wait_for(PATIENCE)?.ok()?;
-            println!(
-                "# {BLOCKS} blocks of a file, {what}, {how}: {:?}",
-                start.elapsed()
-            );
-        }
+    for what in ["a file, not in memory", "a file, in memory"] {
+        reads_all(&setting.gpu, &file, what)?;
+    }
+    Ok(Pass::Ok)
+}
+
+/// It is in memory, and nobody has mapped it.
+fn shared() -> Outcome {
+    let Some(setting) = setting()? else {
+        skip!("{NO_SETTING}");
+    };
+    let file = file_in_memory(c"shared")?;
+    write_all(&file)?;
+    for _ in 0..2 {
+        reads_all(&setting.gpu, &file, "shared memory")?;
     }
     Ok(Pass::Ok)
 }
