@@ -3,7 +3,10 @@
 //! The replayable fault buffer: a ring of 32-byte entries in memory that UVM
 //! reads, with GET and PUT in the registers.
 //!
-//! A full buffer takes nothing; the access is held back, as on hardware.
+//! The fault that meets a full buffer is dropped, as on hardware, and so are all others until UVM has made room and
+//! then written that the overflow is over. What was dropped comes again with a replay.
+
+use core::sync::atomic::Ordering;
 
 use super::gpu::reg;
 use super::machine::BadAddress;
@@ -19,8 +22,10 @@ use crate::mem::TryVec;
 
 /// Bytes of an entry.
 pub(super) const ENTRY_BYTES: u64 = 32;
-/// GET and PUT count in their low 20 bits; UVM sets others to clear conditions.
+/// GET and PUT count in their low 20 bits; UVM sets others of GET to clear conditions.
 const INDEX_MASK: u32 = 0xf_ffff;
+/// In PUT: faults are dropped. In GET: UVM wants this to end.
+const OVERFLOW: u32 = 1 << 31;
 /// Slots of the set of outstanding pages: at least twice what µTLBs may have
 /// outstanding together.
 const SET: usize = 16384;
@@ -59,7 +64,9 @@ pub(super) enum Put {
         /// Its page had an entry already since the last replay.
         duplicate: bool,
     },
-    /// The buffer is full.
+    /// The buffer is full, or was and UVM has not said that it knows: the fault is lost.
+    Dropped,
+    /// The buffer was found full because somebody asked for it: nothing in it would bring a replay.
     Full,
 }
 
@@ -70,6 +77,8 @@ pub(super) struct FaultBuffer {
     entries: Slot,
     count: u32,
     put: u32,
+    /// Nothing is taken until UVM clears this.
+    overflow: bool,
     /// Faults each µTLB waits for, since the last replay.
     outstanding: [u32; UTLBS as usize],
     /// Pages faulted on since the last replay: hash table with linear probing of
@@ -96,6 +105,7 @@ impl FaultBuffer {
             entries,
             count,
             put: 0,
+            overflow: false,
             outstanding: [0; UTLBS as usize],
             pages,
             round: 1,
@@ -112,6 +122,7 @@ impl FaultBuffer {
     /// Empties the buffer, before UVM takes it over.
     pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
         self.put = 0;
+        self.overflow = false;
         self.late.clear();
         m.fill(
             Loc::buffer(self.entries, 0),
@@ -140,7 +151,29 @@ impl FaultBuffer {
         }
     }
 
-    /// Writes an entry, or says that there is no room. A `late` one is written once it arrives.
+    /// Takes note of the bits that UVM has written to GET since the last look, which read as 0 from then on. Gives the index.
+    pub(super) fn look<M: Machine>(&mut self, m: &M) -> Result<u32, BadAddress> {
+        let get = m.word32(Loc::buffer(self.registers, reg::FAULT_GET))?;
+        let seen = get.load(Ordering::Acquire);
+        if seen & !INDEX_MASK == 0 {
+            return Ok(seen);
+        }
+        // One swap takes the bits and the index that they came with; UVM may write both meanwhile.
+        let seen = get.fetch_and(INDEX_MASK, Ordering::AcqRel);
+        if self.overflow && seen & OVERFLOW != 0 {
+            self.overflow = false;
+            self.show_put(m)?;
+        }
+        Ok(seen & INDEX_MASK)
+    }
+
+    fn show_put<M: Machine>(&self, m: &M) -> Result<(), BadAddress> {
+        let overflow = if self.overflow { OVERFLOW } else { 0 };
+        let put = Loc::buffer(self.registers, reg::FAULT_PUT);
+        m.store32(put, self.put | overflow)
+    }
+
+    /// Writes an entry, or says why not. A `late` one is written once it arrives.
     pub(super) fn write<M: Machine>(
         &mut self,
         m: &M,
@@ -159,9 +192,14 @@ impl FaultBuffer {
         } else {
             0
         };
-        let get = m.load32(Loc::buffer(self.registers, reg::FAULT_GET))? & INDEX_MASK;
+        let get = self.look(m)?;
+        if self.overflow {
+            return Ok(Put::Dropped);
+        }
         if next == get {
-            return Ok(Put::Full);
+            self.overflow = true;
+            self.show_put(m)?;
+            return Ok(Put::Dropped);
         }
         let entry = encode(fault, chip, m.now_ns());
         if late && self.late.len() < LATE {
@@ -170,8 +208,8 @@ impl FaultBuffer {
         } else {
             self.write_entry(m, self.put, &entry)?;
         }
-        m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), next)?;
         self.put = next;
+        self.show_put(m)?;
         self.outstanding[fault.utlb as usize] += 1;
         Ok(Put::Written {
             duplicate: self.remember(fault),

@@ -365,6 +365,7 @@ impl<M: Machine> Gpu<M> {
     pub fn run(&mut self) -> Progress {
         let now = self.hw.m.now_ns();
         self.hw.set_time(now);
+        self.hw.look();
         let mut any = if self.schedule.is_none() {
             self.run_in_turn()
         } else {
@@ -405,6 +406,7 @@ impl<M: Machine> Gpu<M> {
             }
             Injection::Preempt(yes) => {
                 self.preempted = yes;
+                self.hw.look();
                 self.hw.all_arrive();
             }
             Injection::UvmChannelError(id) => {
@@ -418,6 +420,15 @@ impl<M: Machine> Gpu<M> {
 }
 
 impl<M: Machine> Hw<M> {
+    /// Takes note of what UVM has written to registers.
+    fn look(&mut self) {
+        if let Err(bad) = self.faults.look(&self.m) {
+            let index = self.index;
+            self.m
+                .report(format_args!("vgpu{index}: no register at {}", bad.0));
+        }
+    }
+
     pub(super) fn find_space(&self, id: SpaceId) -> Result<usize, Error> {
         self.spaces
             .iter()

@@ -3,6 +3,8 @@
 //! Methods of the host engine: semaphores, membars, TLB invalidates with their
 //! replays and cancels, access counter clears.
 
+use core::sync::atomic::Ordering;
+
 use super::bits::bit32;
 use super::bits::field32;
 use super::bits::join;
@@ -417,17 +419,15 @@ fn levels(level: u32, mmu: Mmu) -> Result<usize, Trouble> {
 impl<M: Machine> Hw<M> {
     /// Shows `now` in the time registers.
     pub(super) fn set_time(&self, now: u64) {
-        let low = self
-            .m
-            .store32(Loc::buffer(self.registers, reg::TIME_LOW), now as u32);
-        let high = self.m.store32(
-            Loc::buffer(self.registers, reg::TIME_HIGH),
-            (now >> 32) as u32,
-        );
-        if low.is_err() || high.is_err() {
-            self.m
-                .report(format_args!("vgpu{}: no time registers", self.index));
-        }
+        let low = Loc::buffer(self.registers, reg::TIME_LOW);
+        let Some([low, high]) = self.m.words32(low, 2) else {
+            let index = self.index;
+            return self
+                .m
+                .report(format_args!("vgpu{index}: no time registers"));
+        };
+        low.store(now as u32, Ordering::Release);
+        high.store((now >> 32) as u32, Ordering::Release);
     }
 }
 

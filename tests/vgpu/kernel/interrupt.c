@@ -15,25 +15,20 @@
 
 #include "uapi/vgpu.h"
 
-/* The index in GET; above it are bits that UVM writes to clear something. */
-#define FAULT_GET_INDEX 0xfffffU
+/* The index in GET and PUT; above it are bits about an overflow, of which the core takes note. */
+#define FAULT_INDEX 0xfffffU
 
 /* Guards uvm: held while UVM's top half runs, so that UVM cannot go meanwhile. */
 static DEFINE_MUTEX(ops_lock);
 static struct vgpu_uvm uvm;
 
-/*
- * Bits of GET that are written to clear something read as 0, once the GPU has looked. What UVM writes meanwhile
- * stays. Returns the index.
- */
-static u32 forget_written_bits(struct vgpu *g)
+/* Whether there is an entry of a fault that UVM has not taken. */
+static bool has_faults(struct vgpu *g)
 {
-	u32 *get = vgpu_register(g, VGPU_REG_FAULT_GET);
-	u32 written = READ_ONCE(*get);
+	u32 get = READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_GET));
+	u32 put = READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT));
 
-	if (written & ~FAULT_GET_INDEX)
-		cmpxchg(get, written, written & FAULT_GET_INDEX);
-	return written & FAULT_GET_INDEX;
+	return (get ^ put) & FAULT_INDEX;
 }
 
 /* Takes note of what UVM has written to a pair of registers since the last look. With intr_lock. */
@@ -59,7 +54,6 @@ u32 vgpu_copy_faults(struct vgpu *g)
 
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
-	u32 get = forget_written_bits(g);
 	bool faults, counters;
 
 	spin_lock(&g->intr_lock);
@@ -67,7 +61,7 @@ bool vgpu_interrupt_pending(struct vgpu *g)
 	counters = is_enabled(g, VGPU_SINK_COUNTER_EN_SET, VGPU_SINK_COUNTER_EN_CLEAR,
 			      &g->counters_on);
 	spin_unlock(&g->intr_lock);
-	return vgpu_copy_faults(g) || (faults && get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT))) ||
+	return vgpu_copy_faults(g) || (faults && has_faults(g)) ||
 	       (counters && READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
 			    READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT)));
 }
@@ -169,9 +163,8 @@ int vgpu_suspend(unsigned int ms, u32 *status)
 		*status = uvm.suspend();
 		if (*status == NV_OK) {
 			msleep(ms);
-			/* UVM reads GET as it is resumed. */
-			for (unsigned int i = 0; i < vgpu_count; i++)
-				forget_written_bits(vgpu_gpus[i]);
+			/* UVM reads GET as it is resumed, which must be without bits that were written to clear something. */
+			preempt(true);
 			*status = uvm.resume();
 		}
 		lockdep_on();
