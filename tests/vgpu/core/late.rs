@@ -61,6 +61,8 @@ struct Store {
     who: Who,
     /// Of a kernel's: the address that it was made through.
     through: Option<(SpaceId, u64)>,
+    /// Of a kernel's: what somebody read before, and an atomic added to.
+    is_sum: bool,
     to: Loc,
     data: [u8; LINE],
     /// Bytes of `data` that count.
@@ -142,13 +144,14 @@ impl<M: Machine> Hw<M> {
         }
     }
 
-    /// Holds a store of at most [`LINE`] bytes back: what `data` writes.
+    /// Holds a store of at most [`LINE`] bytes back: what `data` writes. A kernel's was made `through` an address, and may be
+    /// a sum.
     #[cold]
     #[inline(never)]
     pub(super) fn hold(
         &mut self,
         who: Who,
-        through: Option<(SpaceId, u64)>,
+        through: Option<(SpaceId, u64, bool)>,
         to: Loc,
         bytes: u64,
         data: impl FnOnce(&M, &mut [u8]),
@@ -165,7 +168,8 @@ impl<M: Machine> Hw<M> {
         let bytes = (bytes as usize).min(LINE);
         let mut store = Store {
             who,
-            through,
+            through: through.map(|(space, va, _)| (space, va)),
+            is_sum: through.is_some_and(|(.., is_sum)| is_sum),
             to,
             data: [0; LINE],
             bytes,
@@ -191,6 +195,14 @@ impl<M: Machine> Hw<M> {
     #[inline(never)]
     fn settle_now(&mut self, who: Who, at: Loc, bytes: u64) {
         self.land_where(|s| s.overlaps(at, bytes) && s.is_seen_by(who));
+    }
+
+    /// Before an SM reads what it adds to: lands the late sums of this GPU's there, whoever's they are, as its atomics are atomic to each
+    /// other.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle_sums(&mut self, at: Loc, bytes: u64) {
+        self.land_where(|s| s.is_sum && s.overlaps(at, bytes));
     }
 
     /// All stores of a kernel are over, or its channel's have to be.

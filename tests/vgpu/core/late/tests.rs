@@ -684,6 +684,7 @@ fn stores_overlap_where_they_have_bytes_in_common() {
     let store = Store {
         who: Who::User(0),
         through: None,
+        is_sum: false,
         to: Loc::vidmem(0x1000),
         data: [0; LINE],
         bytes: 8,

@@ -72,6 +72,9 @@ impl<M: Machine> Hw<M> {
         let value = plan.first_value(number);
         if self.late.is_some() || is_apart {
             self.settle(Who::User(by.instance), at, u64::from(plan.width));
+            if is_apart {
+                self.settle_sums(at, u64::from(plan.width));
+            }
             if plan.kind == Kind::Write || is_apart {
                 return self.write_late(by, plan, value, va, at);
             }
@@ -136,7 +139,7 @@ impl<M: Machine> Hw<M> {
         if self.m.bytes(at, width as usize).is_none() {
             return Err(BadAddress(at));
         }
-        let through = Some((by.space, va));
+        let through = Some((by.space, va, plan.kind == Kind::AtomicAdd));
         self.hold(
             Who::User(by.instance),
             through,
