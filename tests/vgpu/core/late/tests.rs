@@ -25,6 +25,7 @@ use crate::emu::Personality;
 use crate::emu::State;
 use crate::fake::Size;
 use crate::fake::Tables;
+use crate::fake::READ_ONLY;
 use crate::fake::SYSMEM;
 
 const SEEDS: u64 = 60;
@@ -581,6 +582,48 @@ fn a_kernel_sees_its_own_stores() {
             let n = 4096 / width.max(8);
             let last = b.gpu.machine().get(Loc::sysmem(SYSMEM + 4088));
             width == 4 || last == VALUE + 3 * (n * width.max(8) / 8 - 1)
+        });
+    }
+}
+
+/// What a kernel and the CPU add to a word of system memory. The kernel waits for another page, and has not ended.
+fn added_with_the_cpu(b: &mut Bench, first: &[Method], width: u32) -> bool {
+    let page = Loc::sysmem(SYSMEM);
+    b.user.map(b.gpu.machine(), VA, Size::Small, page, 0);
+    let add = Op {
+        width,
+        ..access(2, VA, 1)
+    };
+    let channels = [b.h_channel, b.another_channel()];
+    for channel in channels {
+        b.launch_on(channel, &[add, access(0, VA + 4096, 0)]);
+    }
+    b.run();
+    if !first.is_empty() {
+        b.user
+            .map(b.gpu.machine(), VA, Size::Small, page, READ_ONLY);
+        b.execute(first);
+    }
+    let (m, word) = (b.gpu.machine(), Loc::sysmem(SYSMEM));
+    m.set(word, m.get(word) + 1);
+    b.gpu.machine().pass(LINGER_NS);
+    b.run();
+    b.gpu.machine().get(word) == 3
+}
+
+/// A GPU has no native atomics to system memory, as `has_native_atomics` of the driver says for all but coherent ones. So nobody else
+/// may write there meanwhile. Two channels of the GPU's lose nothing.
+#[test]
+fn an_atomic_to_system_memory_is_one_for_its_gpu_alone() {
+    for width in [4, 8] {
+        check("taken first", &["not taken"], |b, how| {
+            let taken = [Tlbi::ALL.methods(), membar_sys()].concat();
+            let first = if how == "taken first" {
+                &taken[..]
+            } else {
+                &[]
+            };
+            added_with_the_cpu(b, first, width)
         });
     }
 }

@@ -43,19 +43,22 @@ impl<M: Machine> Hw<M> {
             if self.counters.count(&self.m, self.chip, &remote, 1)? {
                 self.stats.access_notifications += 1;
             }
+            if plan.kind == Kind::AtomicAdd && self.late.is_some() {
+                return self.add_apart(by, plan, number, va, at);
+            }
         } else if at.space == Space::Vidmem {
             self.stats.local_accesses += 1;
         } else {
             self.stats.peer_accesses += 1;
-            let is_apart = self.adds_apart(plan, at);
-            return self.touch(by, plan, number, va, at, outcome, is_apart);
+            if self.adds_apart(plan, at) {
+                return self.add_apart(by, plan, number, va, at);
+            }
         }
-        self.touch(by, plan, number, va, at, outcome, false)
+        self.touch(by, plan, number, va, at, outcome)
     }
 
-    /// Makes an access that is counted. An atomic that `is_apart` is none.
+    /// Makes an access that is counted.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // They are an access.
     fn touch(
         &mut self,
         by: &By,
@@ -64,18 +67,14 @@ impl<M: Machine> Hw<M> {
         va: u64,
         at: Loc,
         outcome: &mut Outcome,
-        is_apart: bool,
     ) -> Result<(), BadAddress> {
         if matches!(plan.kind, Kind::Write | Kind::AtomicAdd) {
             self.mark_dirty(at, u64::from(plan.width));
         }
         let value = plan.first_value(number);
-        if self.late.is_some() || is_apart {
+        if self.late.is_some() {
             self.settle(Who::User(by.instance), at, u64::from(plan.width));
-            if is_apart {
-                self.settle_sums(at, u64::from(plan.width));
-            }
-            if plan.kind == Kind::Write || is_apart {
+            if plan.kind == Kind::Write {
                 return self.write_late(by, plan, value, va, at);
             }
         }
@@ -88,6 +87,24 @@ impl<M: Machine> Hw<M> {
             .ok_or(BadAddress(at))?;
         access64(words, plan, va, value, outcome);
         Ok(())
+    }
+
+    /// Makes an atomic that is none to anybody but this GPU, as over PCIe, where it reads, adds and writes.
+    #[cold]
+    #[inline(never)]
+    fn add_apart(
+        &mut self,
+        by: &By,
+        plan: &Plan,
+        number: u64,
+        va: u64,
+        at: Loc,
+    ) -> Result<(), BadAddress> {
+        let bytes = u64::from(plan.width);
+        self.mark_dirty(at, bytes);
+        self.settle(Who::User(by.instance), at, bytes);
+        self.settle_sums(at, bytes);
+        self.write_late(by, plan, plan.first_value(number), va, at)
     }
 
     /// Whether an atomic there is none: over PCIe a GPU reads, adds and writes. So a driver lets nobody else write meanwhile.
