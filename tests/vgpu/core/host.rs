@@ -338,7 +338,7 @@ impl Channel {
         if scoped && !matches!(field32(a, 7, 6), 0 | 2) {
             return Err(Trouble::NotEmulated("scope of an invalidate"));
         }
-        if field32(c, 11, 10) == 1 {
+        if matches!(field32(c, 11, 10), 1 | 3) {
             return Err(Trouble::NotEmulated("aperture of the page directory"));
         }
         if replay != 0 && bit32(c, 1) {

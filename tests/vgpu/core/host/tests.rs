@@ -453,7 +453,7 @@ fn copies_between_all_apertures_are_counted_by_direction() {
         (0x300, physical),
     ]);
     b.ce(&[
-        (0x264, 2),
+        (0x264, 1),
         (0x404, other),
         (0x408, sys_high),
         (0x40c, 0x4000),
@@ -557,7 +557,11 @@ fn launches_that_are_not_emulated_are_errors() {
         b.ce(&[(0x418, 4), (0x300, launch)]);
         assert!(b.error().1.contains(what), "{:?}", b.error());
     }
-    let mut b = bench();
-    b.ce(&[(0x260, 3), (0x418, 4), (0x300, COPY | FROM_PHYSICAL)]);
-    assert!(b.error().1.contains("peer"));
+    for (target, what) in [(2, "not coherent"), (3, "peer")] {
+        for (mode, physical) in [(0x260, FROM_PHYSICAL), (0x264, TO_PHYSICAL)] {
+            let mut b = bench();
+            b.ce(&[(mode, target), (0x418, 4), (0x300, COPY | physical)]);
+            assert!(b.error().1.contains(what), "{:?}", b.error());
+        }
+    }
 }
