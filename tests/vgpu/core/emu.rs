@@ -17,6 +17,7 @@ mod ce;
 mod channel;
 mod copies;
 mod counters;
+mod entries;
 mod fault;
 mod gpu;
 mod host;

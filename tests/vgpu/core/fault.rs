@@ -8,6 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::entries::Entries;
 use super::gpu::reg;
 use super::machine::BadAddress;
 use super::machine::Loc;
@@ -20,8 +21,6 @@ use super::walk::FaultType;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
-/// Bytes of an entry.
-pub(super) const ENTRY_BYTES: u64 = 32;
 /// GET and PUT count in their low 20 bits; UVM sets others of GET to clear conditions.
 const INDEX_MASK: u32 = 0xf_ffff;
 /// In PUT: faults are dropped. In GET: UVM wants this to end.
@@ -31,9 +30,6 @@ const OVERFLOW: u32 = 1 << 31;
 const SET: usize = 16384;
 /// Most outstanding faults of a µTLB; see [`SET`].
 pub(super) const UTLB_FAULTS_MAX: u32 = 512;
-
-/// Most entries that are written later than PUT says.
-const LATE: usize = 16;
 
 /// How the faulting access wanted its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,19 +70,18 @@ pub(super) enum Put {
 #[derive(Debug)]
 pub(super) struct FaultBuffer {
     registers: Slot,
-    entries: Slot,
+    pub(super) entries: Entries,
     count: u32,
     put: u32,
     /// Nothing is taken until UVM clears this.
     overflow: bool,
-    /// Faults each µTLB waits for, since the last replay.
-    outstanding: [u32; UTLBS as usize],
+    /// Faults each µTLB waits for, since the last replay: at most [`UTLB_FAULTS_MAX`]. The GPU is put together on the kernel's stack, which
+    /// is small.
+    outstanding: [u16; UTLBS as usize],
     /// Pages faulted on since the last replay: hash table with linear probing of
     /// (round, instance + page); entries of other rounds are free.
     pages: TryVec<(u32, u64)>,
     round: u32,
-    /// Entries before PUT that are not written yet: where, and what. Never more than there is room for.
-    late: TryVec<(u32, [u32; 8])>,
     /// Injected: so many times to be found full.
     pub(super) pretend_full: u64,
 }
@@ -98,8 +93,7 @@ impl FaultBuffer {
         count: u32,
     ) -> Result<Self, OutOfMemory> {
         let pages = TryVec::filled(SET, (0, 0))?;
-        let late = TryVec::with_capacity(LATE)?;
-        let entries = m.alloc(u64::from(count) * ENTRY_BYTES)?;
+        let entries = Entries::new(m, count)?;
         Ok(Self {
             registers,
             entries,
@@ -109,27 +103,20 @@ impl FaultBuffer {
             outstanding: [0; UTLBS as usize],
             pages,
             round: 1,
-            late,
             pretend_full: 0,
         })
     }
 
     /// The buffer of entries.
     pub(super) fn slot(&self) -> Slot {
-        self.entries
+        self.entries.slot()
     }
 
     /// Empties the buffer, before UVM takes it over.
     pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
         self.put = 0;
         self.overflow = false;
-        self.late.clear();
-        m.fill(
-            Loc::buffer(self.entries, 0),
-            u64::from(self.count) * ENTRY_BYTES,
-            &[0],
-            0,
-        )?;
+        self.entries.reset(m, self.count)?;
         m.store32(Loc::buffer(self.registers, reg::FAULT_GET), 0)?;
         m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), 0)?;
         self.replay();
@@ -138,7 +125,7 @@ impl FaultBuffer {
 
     /// How many faults `utlb` waits for.
     pub(super) fn outstanding(&self, utlb: u32) -> u32 {
-        self.outstanding[utlb as usize]
+        self.outstanding[utlb as usize].into()
     }
 
     /// Everything that waited tries again: forgets who waits.
@@ -202,53 +189,13 @@ impl FaultBuffer {
             return Ok(Put::Dropped);
         }
         let entry = encode(fault, chip, m.now_ns());
-        if late && self.late.len() < LATE {
-            // There is room.
-            let _ = self.late.push((self.put, entry));
-        } else {
-            self.write_entry(m, self.put, &entry)?;
-        }
+        self.entries.write(m, self.put, entry, late)?;
         self.put = next;
         self.show_put(m)?;
         self.outstanding[fault.utlb as usize] += 1;
         Ok(Put::Written {
             duplicate: self.remember(fault),
         })
-    }
-
-    fn write_entry<M: Machine>(
-        &self,
-        m: &M,
-        index: u32,
-        entry: &[u32; 8],
-    ) -> Result<(), BadAddress> {
-        let at = Loc::buffer(self.entries, u64::from(index) * ENTRY_BYTES);
-        for (i, word) in entry.iter().enumerate() {
-            // The last word holds the valid bit; UVM may look at it before PUT.
-            m.store32(at.plus(4 * i as u64), *word)?;
-        }
-        Ok(())
-    }
-
-    /// How many entries are not written yet.
-    pub(super) fn on_their_way(&self) -> usize {
-        self.late.len()
-    }
-
-    /// Writes the entry that is number `i` of those that are not yet.
-    pub(super) fn arrive<M: Machine>(&mut self, m: &M, i: usize) {
-        if let Some((index, entry)) = self.late.swap_remove(i) {
-            if let Err(bad) = self.write_entry(m, index, &entry) {
-                m.report(format_args!("vgpu: no fault buffer at {}", bad.0));
-            }
-        }
-    }
-
-    /// Writes all entries that are not written yet.
-    pub(super) fn all_arrive<M: Machine>(&mut self, m: &M) {
-        while !self.late.is_empty() {
-            self.arrive(m, 0);
-        }
     }
 
     /// Adds the fault's page to those of this round; true if it was among them.

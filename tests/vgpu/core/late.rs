@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What takes effect late, in the adversarial order: stores, invalidates, fault buffer entries.
+//! What takes effect late, in the adversarial order: stores, invalidates, entries of the fault buffer and of notifications.
 //!
 //! Hardware promises when each of them is over by the latest. Until then a seed decides. What is
 //! still on its way when nobody can go on arrives after [`LINGER_NS`], so that the CPU may look
@@ -117,6 +117,13 @@ impl Late {
             0 => 0,
             _ => bytes.min(LINE as u64),
         }
+    }
+
+    /// Whether an entry that UVM reads comes later than PUT says.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn is_entry_late(&mut self) -> bool {
+        self.decide() & 1 == 0
     }
 
     fn decide(&mut self) -> u64 {
@@ -355,12 +362,13 @@ impl<M: Machine> Hw<M> {
 impl<M: Machine> Hw<M> {
     /// Whether an entry of the fault buffer comes later than PUT says.
     pub(super) fn is_entry_late(&mut self) -> bool {
-        self.late.as_mut().is_some_and(|l| l.decide() & 1 == 0)
+        self.late.as_mut().is_some_and(Late::is_entry_late)
     }
 
     /// After a step: lets some of what is on its way arrive.
     pub(super) fn arrive(&mut self) {
-        let entries = self.faults.on_their_way();
+        let faults = self.faults.entries.on_their_way();
+        let entries = faults + self.counters.entries.on_their_way();
         let Some(late) = &mut self.late else {
             return;
         };
@@ -380,7 +388,10 @@ impl<M: Machine> Hw<M> {
             }
         }
         if let Some(i) = pick.checked_rem(entries).filter(|_| (n >> 6) % 4 == 0) {
-            self.faults.arrive(&self.m, i);
+            match i.checked_sub(faults) {
+                None => self.faults.entries.arrive(&self.m, i),
+                Some(i) => self.counters.entries.arrive(&self.m, i),
+            }
         }
     }
 
@@ -400,7 +411,8 @@ impl<M: Machine> Hw<M> {
     pub(super) fn all_arrive(&mut self) {
         self.land_where(|_| true);
         self.finish_invalidates();
-        self.faults.all_arrive(&self.m);
+        self.faults.entries.all_arrive(&self.m);
+        self.counters.entries.all_arrive(&self.m);
     }
 }
 

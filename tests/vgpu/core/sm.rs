@@ -384,7 +384,7 @@ impl<M: Machine> Hw<M> {
     /// A replay: every waiting access of every channel tries again.
     pub(super) fn replay(&mut self) {
         self.finish_invalidates();
-        self.faults.all_arrive(&self.m);
+        self.faults.entries.all_arrive(&self.m);
         self.faults.replay();
         for u in self.users.iter_mut() {
             u.replay();

@@ -557,6 +557,61 @@ fn put_is_ahead_of_the_valid_bit() {
     }
 }
 
+/// Notifications of access counters are as late as faults are, and nothing that UVM pushes is waited for.
+#[test]
+fn put_is_ahead_of_a_notifications_valid_bit() {
+    check("waits", &["believes PUT"], |b, how| {
+        b.gpu.enable_counters(1, 1);
+        let pages = 4;
+        for i in 0..pages {
+            let page = Loc::sysmem(SYSMEM + (i << 16));
+            let va = VA + (i << 16);
+            b.user.map(b.gpu.machine(), va, Size::Small, page, 0);
+        }
+        b.launch(Op {
+            stride: 1 << 16,
+            count: pages,
+            ..access(0, VA, 0)
+        });
+        b.run();
+        if how == "waits" {
+            b.gpu.machine().pass(LINGER_NS);
+            b.run();
+        }
+        let m = b.gpu.machine();
+        let put = Loc::buffer(b.gpu.registers(), reg::COUNTER_PUT);
+        assert_eq!(m.load32(put), Ok(pages as u32));
+        let last = |i| Loc::buffer(b.gpu.counter_buffer(), i * 32 + 28);
+        (0..pages).all(|i| m.load32(last(i)).unwrap() >> 31 == 1)
+    });
+}
+
+/// Entries of both rings arrive while there is something else to do.
+#[test]
+fn late_entries_arrive_one_by_one() {
+    let arrive = |seed| {
+        let mut b = Bench::new(Order::Adversarial { seed }, &Personality::VOLTA);
+        let entry = [1 << 31; 8];
+        let hw = &mut b.gpu.hw;
+        for i in 0..8 {
+            hw.faults.entries.write(&hw.m, i, entry, true).unwrap();
+            hw.counters.entries.write(&hw.m, i, entry, true).unwrap();
+        }
+        let mut steps = 0;
+        while hw.faults.entries.on_their_way() + hw.counters.entries.on_their_way() > 0 {
+            hw.arrive();
+            steps += 1;
+            assert!(steps < 1000);
+        }
+        let m = b.gpu.machine();
+        for slot in [b.gpu.fault_buffer(), b.gpu.counter_buffer()] {
+            let last = |i: u64| Loc::buffer(slot, i * 32 + 28);
+            assert!((0..8).all(|i| m.load32(last(i)) == Ok(1 << 31)));
+        }
+    };
+    (0..10).for_each(arrive);
+}
+
 /// A kernel sees what it wrote, as do its later phases, and the CPU once it is over.
 #[test]
 fn a_kernel_sees_its_own_stores() {

@@ -11,6 +11,7 @@ use crate::emu::gpu::Hw;
 use crate::emu::kernel::Kind;
 use crate::emu::kernel::Outcome;
 use crate::emu::kernel::Plan;
+use crate::emu::late::Late;
 use crate::emu::late::Who;
 use crate::emu::machine::load64;
 use crate::emu::machine::BadAddress;
@@ -40,7 +41,10 @@ impl<M: Machine> Hw<M> {
                 va,
                 physical: at.at,
             };
-            if self.counters.count(&self.m, self.chip, &remote, 1)? {
+            let late = &mut self.late;
+            let is_late = || late.as_mut().is_some_and(Late::is_entry_late);
+            let counters = &mut self.counters;
+            if counters.count(&self.m, self.chip, &remote, 1, is_late)? {
                 self.stats.access_notifications += 1;
             }
             if plan.kind == Kind::AtomicAdd && self.late.is_some() {
