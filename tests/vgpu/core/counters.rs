@@ -5,6 +5,7 @@
 
 use super::entries::Entries;
 use super::gpu::reg;
+use super::interrupt::Line;
 use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
@@ -45,6 +46,7 @@ pub(super) struct AccessCounters {
     registers: Slot,
     pub(super) entries: Entries,
     put: u32,
+    pub(super) line: Line,
     on: bool,
     threshold: u32,
     /// log2 of a region's bytes.
@@ -60,6 +62,7 @@ impl AccessCounters {
             registers,
             entries,
             put: 0,
+            line: Line::default(),
             on: false,
             threshold: 256,
             shift: 21,
@@ -112,6 +115,11 @@ impl AccessCounters {
         }
     }
 
+    /// Where the next notification goes.
+    pub(super) fn put(&self) -> u32 {
+        self.put
+    }
+
     /// Counts `n` accesses; true if UVM is told, by an entry that may be late.
     pub(super) fn count<M: Machine>(
         &mut self,
@@ -155,6 +163,7 @@ impl AccessCounters {
         self.entries.write(m, self.put, entry, is_late())?;
         m.store32(Loc::buffer(self.registers, reg::COUNTER_PUT), next)?;
         self.put = next;
+        self.line.stir();
         self.counters[tag].notified = true;
         Ok(true)
     }

@@ -21,6 +21,7 @@ mod entries;
 mod fault;
 mod gpu;
 mod host;
+mod interrupt;
 mod kernel;
 mod late;
 mod machine;

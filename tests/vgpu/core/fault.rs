@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 
 use super::entries::Entries;
 use super::gpu::reg;
+use super::interrupt::Line;
 use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
@@ -75,6 +76,7 @@ pub(super) struct FaultBuffer {
     put: u32,
     /// Nothing is taken until UVM clears this.
     overflow: bool,
+    pub(super) line: Line,
     /// Faults each µTLB waits for, since the last replay: at most [`UTLB_FAULTS_MAX`]. The GPU is put together on the kernel's stack, which
     /// is small.
     outstanding: [u16; UTLBS as usize],
@@ -100,6 +102,7 @@ impl FaultBuffer {
             count,
             put: 0,
             overflow: false,
+            line: Line::default(),
             outstanding: [0; UTLBS as usize],
             pages,
             round: 1,
@@ -121,6 +124,11 @@ impl FaultBuffer {
         m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), 0)?;
         self.replay();
         Ok(())
+    }
+
+    /// Where the next entry goes.
+    pub(super) fn put(&self) -> u32 {
+        self.put
     }
 
     /// How many faults `utlb` waits for.
@@ -147,6 +155,7 @@ impl FaultBuffer {
         }
         // One swap takes the bits and the index that they came with; UVM may write both meanwhile.
         let seen = get.fetch_and(INDEX_MASK, Ordering::AcqRel);
+        self.line.stir();
         if self.overflow && seen & OVERFLOW != 0 {
             self.overflow = false;
             self.show_put(m)?;
@@ -191,6 +200,7 @@ impl FaultBuffer {
         let entry = encode(fault, chip, m.now_ns());
         self.entries.write(m, self.put, entry, late)?;
         self.put = next;
+        self.line.stir();
         self.show_put(m)?;
         self.outstanding[fault.utlb as usize] += 1;
         Ok(Put::Written {

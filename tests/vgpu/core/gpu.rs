@@ -62,8 +62,10 @@ pub mod reg {
     pub const COPY_FAULT_GET: u64 = 0xd0;
     /// Written up to here.
     pub const COPY_FAULT_PUT: u64 = 0xd4;
-    /// Registers that UVM writes and nothing reads (interrupts, prefetch control,
-    /// runlists) start here.
+    /// In the adversarial order: which interrupts are pending, of the fault buffer (bit 0) and of notifications (bit 1). For RM, who
+    /// clears it as it tells UVM.
+    pub const PENDING: u64 = 0xd8;
+    /// Registers that UVM writes, of which nothing but the interrupts' is read (prefetch control, runlists), start here.
     pub const SINK: u64 = 0x100;
     /// The entries of RM's ring of copies' faults start here.
     pub const COPY_FAULTS: u64 = 0x800;
@@ -374,6 +376,7 @@ impl<M: Machine> Gpu<M> {
         if !self.preempted {
             any |= self.hw.run_copies();
         }
+        self.hw.show_interrupts();
         Progress {
             any,
             finished: core::mem::take(&mut self.hw.finished),

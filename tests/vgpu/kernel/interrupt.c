@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Interrupts: while the fault buffer, the access counters' buffer or RM's ring of copies' faults holds
- * something, UVM's top half is called, again and again; in the adversarial order
- * only as long as UVM has the interrupt enabled, so that it has to enable it again.
- * Registers are memory: two writes between two looks have no order, and then UVM
- * is taken to have enabled the interrupt last. Its own lock makes surplus calls
- * harmless, as all of them are in the kind order.
+ * something, UVM's top half is called, again and again. In the adversarial order the core says whether
+ * an interrupt of the first two is pending, at the end of each turn (core/interrupt.rs). UVM's own lock
+ * makes surplus calls harmless, as all of them are in the kind order.
  */
 #include "vgpu.h"
 
@@ -31,20 +29,6 @@ static bool has_faults(struct vgpu *g)
 	return (get ^ put) & FAULT_INDEX;
 }
 
-/* Takes note of what UVM has written to a pair of registers since the last look. With intr_lock. */
-static bool is_enabled(struct vgpu *g, unsigned int set, unsigned int clear, bool *on)
-{
-	u32 *sink = vgpu_register(g, VGPU_REG_SINK);
-
-	if (!vgpu_adversarial)
-		return true;
-	if (xchg(&sink[clear], 0))
-		*on = false;
-	if (xchg(&sink[set], 0))
-		*on = true;
-	return *on;
-}
-
 /* How many faults of users' copies RM has for UVM. Any context. */
 u32 vgpu_copy_faults(struct vgpu *g)
 {
@@ -54,24 +38,12 @@ u32 vgpu_copy_faults(struct vgpu *g)
 
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
-	bool faults, counters;
-
-	spin_lock(&g->intr_lock);
-	faults = is_enabled(g, VGPU_SINK_FAULT_EN_SET, VGPU_SINK_FAULT_EN_CLEAR, &g->faults_on);
-	counters = is_enabled(g, VGPU_SINK_COUNTER_EN_SET, VGPU_SINK_COUNTER_EN_CLEAR,
-			      &g->counters_on);
-	spin_unlock(&g->intr_lock);
-	return vgpu_copy_faults(g) || (faults && has_faults(g)) ||
-	       (counters && READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
-			    READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT)));
-}
-
-/* RM hands a buffer over with its interrupt enabled: @on is one of the two of @g. */
-void vgpu_interrupt_hand_over(struct vgpu *g, bool *on)
-{
-	spin_lock(&g->intr_lock);
-	*on = true;
-	spin_unlock(&g->intr_lock);
+	if (vgpu_copy_faults(g))
+		return true;
+	if (vgpu_adversarial)
+		return READ_ONCE(*vgpu_register(g, VGPU_REG_PENDING));
+	return has_faults(g) || READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
+				READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT));
 }
 
 static void isr_work(struct irq_work *work)
@@ -106,6 +78,8 @@ static int isr(void *arg)
 					 kthread_should_stop() || vgpu_interrupt_pending(g));
 		if (kthread_should_stop())
 			break;
+		/* The emulator's next turn says whether it is pending still, once UVM has done something about it. */
+		WRITE_ONCE(*vgpu_register(g, VGPU_REG_PENDING), 0);
 		top_half(g);
 		usleep_range(100, 200);
 	}
