@@ -153,8 +153,7 @@ impl Bench {
             let place = self.places[channel];
             let m = self.gpu.machine();
             m.set(Loc::buffer(place.ring, 0), entry);
-            let put = Loc::buffer(place.control, reg::CHANNEL_PUT);
-            m.store32(put, 1).unwrap();
+            m.submit(place, 1);
             self.puts[channel] = 1;
         }
         self.run();
@@ -192,8 +191,7 @@ impl Bench {
         let entry = va | (2 * methods.len() as u64) << 42;
         m.set(Loc::buffer(place.ring, u64::from(*put) * 8), entry);
         *put = (*put + 1) % ENTRIES;
-        m.store32(Loc::buffer(place.control, reg::CHANNEL_PUT), *put)
-            .unwrap();
+        m.submit(place, *put);
     }
 
     pub(crate) fn is_done(&self, channel: usize) -> bool {

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
+use crate::emu::reg;
+use crate::emu::ChannelPlace;
 use crate::emu::Loc;
 use crate::emu::Machine;
 use crate::emu::PeerId;
@@ -105,6 +107,14 @@ impl Fake {
     /// Buffers allocated and not freed.
     pub(crate) fn live(&self) -> usize {
         self.buffers.iter().skip(MAX_PEERS).flatten().count()
+    }
+
+    /// A driver's part: writes a channel's PUT, and rings the doorbell.
+    pub(crate) fn submit(&self, place: ChannelPlace, put: u32) {
+        let control = |at| Loc::buffer(place.control, at);
+        self.store32(control(reg::CHANNEL_PUT), put).unwrap();
+        let bell = control(reg::CHANNEL_DOORBELL);
+        self.store32(bell, place.token).unwrap();
     }
 
     /// Moves the clock on by so many nanoseconds.

@@ -48,8 +48,6 @@ pub mod reg {
     pub const TIME_LOW: u64 = 0x00;
     /// Time in ns, the upper 32 bits of it.
     pub const TIME_HIGH: u64 = 0x04;
-    /// Written by UVM after PUT. Nobody listens: the emulator polls PUT.
-    pub const DOORBELL: u64 = 0x40;
     /// Replayable fault buffer: read up to here, by UVM.
     pub const FAULT_GET: u64 = 0x80;
     /// Written up to here.
@@ -78,6 +76,8 @@ pub mod reg {
     pub const CHANNEL_PUT: u64 = crate::emu::channel::PUT;
     /// In a channel's control page: GET, the entry that is read next.
     pub const CHANNEL_GET: u64 = crate::emu::channel::GET;
+    /// In a channel's control page: the doorbell, rung with the channel's token.
+    pub const CHANNEL_DOORBELL: u64 = crate::emu::channel::DOORBELL;
     /// In a channel's control page: the error notifier.
     pub const CHANNEL_NOTIFIER: u64 = crate::emu::channel::NOTIFIER;
 }

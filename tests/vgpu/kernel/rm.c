@@ -410,8 +410,8 @@ NV_STATUS nvUvmInterfaceChannelAllocate(const uvmGpuTsgHandle tsg,
 	channelInfo->channelClassNum = g->chip.host_class;
 	channelInfo->hwRunlistId = t->engine;
 	channelInfo->hwChannelId = id;
-	channelInfo->workSubmissionOffset = vgpu_register(g, VGPU_REG_DOORBELL);
-	channelInfo->workSubmissionToken = id;
+	channelInfo->workSubmissionOffset = control + VGPU_CHANNEL_DOORBELL;
+	channelInfo->workSubmissionToken = VGPU_CHANNEL_TOKEN | id;
 	*channel = (void *)o;
 	return NV_OK;
 }

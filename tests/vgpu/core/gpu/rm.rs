@@ -162,8 +162,13 @@ impl<M: Machine> Gpu<M> {
             .alloc(4096)
             .map_err(Error::from)
             .and_then(|control| {
-                let place = ChannelPlace { ring, control };
                 let id = ChannelId(self.next_channel);
+                let token = id.token();
+                let place = ChannelPlace {
+                    ring,
+                    control,
+                    token,
+                };
                 let pushed = self
                     .channels
                     .push(Channel::new(id, space, engine, entries, place));

@@ -1377,8 +1377,7 @@ fn clears_of_momc_counters_leave_mimc_alone() {
             m.store32(at, *word).unwrap();
         }
         m.set(Loc::buffer(place.ring, 0), va | (words.len() as u64) << 42);
-        m.store32(Loc::buffer(place.control, reg::CHANNEL_PUT), 1)
-            .unwrap();
+        m.submit(place, 1);
         b.run();
         let s = b.gpu.stats();
         assert_eq!((s.access_clears, s.channel_errors), (1, 0));
