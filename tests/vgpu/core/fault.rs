@@ -146,11 +146,16 @@ impl FaultBuffer {
         }
     }
 
+    /// Whether there is something to take note of in GET.
+    pub(super) fn has_bits(get: u32) -> bool {
+        get & !INDEX_MASK != 0
+    }
+
     /// Takes note of the bits that UVM has written to GET since the last look, which read as 0 from then on. Gives the index.
     pub(super) fn look<M: Machine>(&mut self, m: &M) -> Result<u32, BadAddress> {
         let get = m.word32(Loc::buffer(self.registers, reg::FAULT_GET))?;
         let seen = get.load(Ordering::Acquire);
-        if seen & !INDEX_MASK == 0 {
+        if !Self::has_bits(seen) {
             return Ok(seen);
         }
         // One swap takes the bits and the index that they came with; UVM may write both meanwhile.

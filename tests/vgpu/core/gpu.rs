@@ -3,10 +3,13 @@
 //! The GPU as a whole: what UVM asks of RM, what users ask of /dev/vgpu, and the
 //! emulator's turn.
 
+use core::sync::atomic::Ordering;
+
 use super::channel::Channel;
 use super::channel::Trouble;
 use super::counters::AccessCounters;
 use super::fault::FaultBuffer;
+use super::host::show_time;
 use super::kernel::MAX_WARPS;
 use super::late::Late;
 use super::machine::Loc;
@@ -366,8 +369,7 @@ impl<M: Machine> Gpu<M> {
     /// The emulator's turn: executes a bounded amount of what is queued.
     pub fn run(&mut self) -> Progress {
         let now = self.hw.m.now_ns();
-        self.hw.set_time(now);
-        self.hw.look();
+        self.hw.begin_turn(now);
         let mut any = if self.schedule.is_none() {
             self.run_in_turn()
         } else {
@@ -423,7 +425,23 @@ impl<M: Machine> Gpu<M> {
 }
 
 impl<M: Machine> Hw<M> {
+    /// Shows the time, and looks at what UVM has written to GET, if it has.
+    fn begin_turn(&mut self, now: u64) {
+        const GET: usize = (reg::FAULT_GET / 4) as usize;
+        let get = match self.m.words32(Loc::buffer(self.registers, 0), GET + 1) {
+            Some(words) => {
+                show_time(words, now);
+                words[GET].load(Ordering::Relaxed)
+            }
+            None => u32::MAX,
+        };
+        if FaultBuffer::has_bits(get) {
+            self.look();
+        }
+    }
+
     /// Takes note of what UVM has written to registers.
+    #[inline(never)]
     fn look(&mut self) {
         if let Err(bad) = self.faults.look(&self.m) {
             let index = self.index;

@@ -3,6 +3,7 @@
 //! Methods of the host engine: semaphores, membars, TLB invalidates with their
 //! replays and cancels, access counter clears.
 
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering;
 
 use super::bits::bit32;
@@ -416,18 +417,27 @@ fn levels(level: u32, mmu: Mmu) -> Result<usize, Trouble> {
     }
 }
 
+/// Words of the register page up to the end of the time.
+const TIME_WORDS: usize = (reg::TIME_HIGH / 4 + 1) as usize;
+
+/// Shows `now` in the time registers, which are among the first words of the register page.
+#[inline(always)]
+pub(super) fn show_time(words: &[AtomicU32], now: u64) {
+    words[(reg::TIME_LOW / 4) as usize].store(now as u32, Ordering::Release);
+    words[(reg::TIME_HIGH / 4) as usize].store((now >> 32) as u32, Ordering::Release);
+}
+
 impl<M: Machine> Hw<M> {
     /// Shows `now` in the time registers.
     pub(super) fn set_time(&self, now: u64) {
-        let low = Loc::buffer(self.registers, reg::TIME_LOW);
-        let Some([low, high]) = self.m.words32(low, 2) else {
-            let index = self.index;
-            return self
-                .m
-                .report(format_args!("vgpu{index}: no time registers"));
-        };
-        low.store(now as u32, Ordering::Release);
-        high.store((now >> 32) as u32, Ordering::Release);
+        match self.m.words32(Loc::buffer(self.registers, 0), TIME_WORDS) {
+            Some(words) => show_time(words, now),
+            None => {
+                let index = self.index;
+                self.m
+                    .report(format_args!("vgpu{index}: no time registers"));
+            }
+        }
     }
 }
 

@@ -34,7 +34,9 @@ impl<M: Machine> Hw<M> {
         if plan.kind == Kind::Prefetch {
             return Ok(());
         }
-        if at.space == Space::Sysmem {
+        if at.space == Space::Vidmem {
+            self.stats.local_accesses += 1;
+        } else if at.space == Space::Sysmem {
             self.stats.remote_accesses += 1;
             let remote = Remote {
                 instance: by.instance,
@@ -50,8 +52,6 @@ impl<M: Machine> Hw<M> {
             if plan.kind == Kind::AtomicAdd && self.late.is_some() {
                 return self.add_apart(by, plan, number, va, at);
             }
-        } else if at.space == Space::Vidmem {
-            self.stats.local_accesses += 1;
         } else {
             self.stats.peer_accesses += 1;
             if self.adds_apart(plan, at) {
