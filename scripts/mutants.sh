@@ -24,13 +24,14 @@ declare -A program=(
 	[contend]="target/release/contend --rounds 2"
 	[random]="target/release/random --ops 300 --seed 7 --no-read-duplication"
 	[ladder]="target/release/ladder"
+	[drain]="target/release/ladder --only DRAIN"
 	[fatal]="target/release/hazards --only fatal"
 	[hmm]="target/release/hazards --only 'migrate:'"
 	[loops]="target/release/loops --storms 30 --seed 7 --record /dev/null"
 	[storms]="target/release/storms --times 3"
 	[discard]="target/release/discard"
 )
-declare -A limit=([contend]=400 [random]=60 [ladder]=300 [fatal]=150 [hmm]=200 [loops]=200 [storms]=300 [discard]=200)
+declare -A limit=([contend]=400 [random]=60 [ladder]=300 [drain]=150 [fatal]=150 [hmm]=200 [loops]=200 [storms]=300 [discard]=200)
 
 names() { sed -n 's/^\([a-z_0-9]\+\) *|.*/\1/p' "$table" | awk '!seen[$0]++'; }
 # number NAME: by which the module knows it; 0 is none.

@@ -53,6 +53,7 @@ pub(crate) struct Bench {
     buffer: Slot,
     va: u64,
     pub(crate) h_channel: u32,
+    h_vaspace: u32,
     space: SpaceId,
 }
 
@@ -135,6 +136,7 @@ impl Bench {
             buffer,
             va,
             h_channel,
+            h_vaspace,
             space,
         }
         .with_segments()
@@ -151,8 +153,7 @@ impl Bench {
             let place = self.places[channel];
             let m = self.gpu.machine();
             m.set(Loc::buffer(place.ring, 0), entry);
-            let put = Loc::buffer(place.control, reg::CHANNEL_PUT);
-            m.store32(put, 1).unwrap();
+            m.submit(place, 1);
             self.puts[channel] = 1;
         }
         self.run();
@@ -190,8 +191,7 @@ impl Bench {
         let entry = va | (2 * methods.len() as u64) << 42;
         m.set(Loc::buffer(place.ring, u64::from(*put) * 8), entry);
         *put = (*put + 1) % ENTRIES;
-        m.store32(Loc::buffer(place.control, reg::CHANNEL_PUT), *put)
-            .unwrap();
+        m.submit(place, *put);
     }
 
     pub(crate) fn is_done(&self, channel: usize) -> bool {
@@ -218,12 +218,30 @@ impl Bench {
     }
 
     pub(crate) fn launch_all(&mut self, ops: &[Op]) -> u64 {
-        let launch = Launch::new(ops, 0).unwrap();
-        self.gpu.submit(CLIENT, self.h_channel, launch).unwrap()
+        self.launch_on(self.h_channel, ops)
     }
 
     pub(crate) fn launch(&mut self, op: Op) -> u64 {
         self.launch_all(&[op])
+    }
+
+    /// One more channel of the user's, which can go on beside the first one.
+    pub(crate) fn another_channel(&mut self) -> u32 {
+        let channel = UserChannel::new().unwrap();
+        let made = self
+            .gpu
+            .add_user_channel(channel, CLIENT, self.h_vaspace, Owner::Admin);
+        let h_channel = made.unwrap();
+        self.gpu
+            .retain_channel(self.space, CLIENT, h_channel)
+            .unwrap();
+        h_channel
+    }
+
+    /// Launches a kernel on a channel of the user's.
+    pub(crate) fn launch_on(&mut self, h_channel: u32, ops: &[Op]) -> u64 {
+        let launch = Launch::new(ops, 0).unwrap();
+        self.gpu.submit(CLIENT, h_channel, launch).unwrap()
     }
 
     pub(crate) fn stop_user(&mut self) {

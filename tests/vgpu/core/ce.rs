@@ -174,7 +174,8 @@ fn side(
     }
     Ok(Side::Physical(match field32(mode, 1, 0) {
         0 => Loc::vidmem(address),
-        1 | 2 => Loc::sysmem(address),
+        1 => Loc::sysmem(address),
+        2 => return Err(Trouble::NotEmulated("system memory that is not coherent")),
         _ if chip.peer_targets != 0 => Loc::peer(PeerId::of(field32(mode, 8, 6).into()), address),
         _ => return Err(Trouble::NotEmulated("peer memory")),
     }))

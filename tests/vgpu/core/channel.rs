@@ -8,6 +8,7 @@
 //! error notifier, people in the log.
 
 use core::fmt;
+use core::sync::atomic::Ordering;
 
 use super::bits::bit32;
 use super::bits::field32;
@@ -29,23 +30,38 @@ use super::space::SpaceId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelId(pub u32);
 
+impl ChannelId {
+    /// What UVM rings the doorbell with.
+    pub(super) fn token(self) -> u32 {
+        TOKEN | self.0
+    }
+}
+
 /// Where a channel's memory is, for UVM to write to.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelPlace {
     /// The ring, 8 bytes an entry.
     pub ring: Slot,
-    /// PUT, GET and the error notifier; see [`super::reg`].
+    /// PUT, GET, the error notifier and the doorbell; see [`super::reg`].
     pub control: Slot,
+    /// What the doorbell is rung with.
+    pub token: u32,
 }
 
 /// In the control page: what UVM wrote last.
 pub(super) const PUT: u64 = 0;
 /// In the control page: what was executed last.
 pub(super) const GET: u64 = 4;
+/// In the control page: the doorbell, which UVM rings after PUT. On hardware all channels have one, by a token; but of two rings of one
+/// word of memory the first would be lost.
+pub(super) const DOORBELL: u64 = 128;
 /// In the control page: RM's notification, whose status is its last 16 bits.
 pub(super) const NOTIFIER: u64 = 64;
 const NOTIFIER_STATUS: u64 = NOTIFIER + 12;
 const STATUS_ERROR: u32 = 0xffff << 16;
+
+/// Makes a channel's token of its number, and is in none that is 0. The C side knows it too.
+const TOKEN: u32 = 1 << 31;
 
 /// The second word of an entry without a segment: what it is for.
 const NO_OPERATION: u32 = 0;
@@ -81,6 +97,8 @@ pub(super) enum Trouble {
     NotMemory(&'static str, Loc),
     /// PUT is no entry of the ring.
     BadPut(u32),
+    /// The doorbell was rung with what is not the channel's token.
+    WrongToken(u32),
     /// Asked for by [`super::Gpu::inject`].
     Injected,
 }
@@ -95,6 +113,9 @@ impl fmt::Display for Trouble {
             Self::Lost(what, va, lost) => write!(f, "{what} at {va:#x}: {lost:?}"),
             Self::NotMemory(what, at) => write!(f, "{what} at {at}, where there is no memory"),
             Self::BadPut(put) => write!(f, "PUT is {put:#x}, beyond the ring"),
+            Self::WrongToken(token) => {
+                write!(f, "the doorbell was rung with {token:#x}, another token")
+            }
             Self::Injected => write!(f, "error injected"),
         }
     }
@@ -157,6 +178,8 @@ pub(super) struct Channel {
     entries: u32,
     pub(super) place: ChannelPlace,
     get: u32,
+    /// What PUT was when the doorbell was rung last.
+    put: u32,
     /// The upper bits of segments' addresses.
     segments: u64,
     push: Option<Push>,
@@ -181,6 +204,7 @@ impl Channel {
             entries,
             place,
             get: 0,
+            put: 0,
             segments: 0,
             push: None,
             stopped: false,
@@ -192,8 +216,8 @@ impl Channel {
 
     /// Whether there is an entry to execute, or the rest of one.
     pub(super) fn is_busy<M: Machine>(&self, m: &M) -> bool {
-        let put = || m.load32(Loc::buffer(self.place.control, PUT));
-        !self.stopped && (self.push.is_some() || put() != Ok(self.get))
+        let bell = || m.load32(Loc::buffer(self.place.control, DOORBELL));
+        !self.stopped && (self.push.is_some() || self.put != self.get || bell() != Ok(0))
     }
 
     /// Takes up to `entries` entries off the ring and executes their segments. True if
@@ -262,14 +286,13 @@ impl Channel {
     /// Takes the next entry off the ring.
     #[inline(always)]
     fn fetch<M: Machine>(&mut self, hw: &mut Hw<M>) -> Result<Next, Trouble> {
-        let control = Loc::buffer(self.place.control, PUT);
-        let put = hw.m.load32(control).map_err(Trouble::at("PUT"))?;
-        if put == self.get {
-            return Ok(Next::Nothing);
+        let bell = Loc::buffer(self.place.control, DOORBELL);
+        let bell = hw.m.word32(bell).map_err(Trouble::at("doorbell"))?;
+        if bell.load(Ordering::Acquire) != 0 {
+            self.answer(&hw.m, bell.swap(0, Ordering::AcqRel))?;
         }
-        // GET never gets there: it would go round the ring for ever.
-        if put >= self.entries {
-            return Err(Trouble::BadPut(put));
+        if self.put == self.get {
+            return Ok(Next::Nothing);
         }
         let entry = Loc::buffer(self.place.ring, u64::from(self.get) * 8);
         let entry = load64(&hw.m, entry).map_err(Trouble::at("GPFIFO entry"))?;
@@ -281,6 +304,22 @@ impl Channel {
         }
         self.segment(hw, low, high)?;
         Ok(Next::Segment)
+    }
+
+    /// The doorbell was rung: PUT counts as it is now.
+    #[inline(never)]
+    fn answer<M: Machine>(&mut self, m: &M, token: u32) -> Result<(), Trouble> {
+        if token != self.place.token {
+            return Err(Trouble::WrongToken(token));
+        }
+        let put = Loc::buffer(self.place.control, PUT);
+        let put = m.load32(put).map_err(Trouble::at("PUT"))?;
+        // GET never gets there: it would go round the ring for ever.
+        if put >= self.entries {
+            return Err(Trouble::BadPut(put));
+        }
+        self.put = put;
+        Ok(())
     }
 
     /// Begins with an entry's segment.
@@ -481,7 +520,10 @@ impl Channel {
                 hw.stats.unknown_methods += 1;
             }
             Trouble::Lost(..) | Trouble::NotMemory(..) => hw.stats.bad_addresses += 1,
-            Trouble::BadHeader(_) | Trouble::BadPut(_) | Trouble::Injected => {}
+            Trouble::BadHeader(_)
+            | Trouble::BadPut(_)
+            | Trouble::WrongToken(_)
+            | Trouble::Injected => {}
         }
         let (method, subchannel, value) = match self.push {
             Some(p) => {

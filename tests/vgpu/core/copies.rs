@@ -7,8 +7,8 @@
 //! faulted bit. Kernels of the channel go on: they are another engine's.
 
 use super::bits::field32;
+use super::entries::ENTRY_BYTES;
 use super::fault::encode_copy;
-use super::fault::ENTRY_BYTES;
 use super::gpu::reg;
 use super::gpu::Error;
 use super::gpu::Gpu;

@@ -3,7 +3,9 @@
 //! Access counters: SM accesses to system memory, counted by region; a region
 //! that reaches the threshold is notified once, until UVM clears its counter.
 
+use super::entries::Entries;
 use super::gpu::reg;
+use super::interrupt::Line;
 use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
@@ -13,9 +15,8 @@ use super::personality::Personality;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
-/// Notification entries, and their bytes.
+/// How many notifications the buffer has room for, less one.
 pub(super) const ENTRIES: u32 = 256;
-const ENTRY_BYTES: u64 = 32;
 /// Counters. Two regions on one share it badly: the later takes it over.
 const COUNTERS: usize = 256;
 const APERTURE_SYSMEM: u32 = 2;
@@ -43,8 +44,9 @@ pub(super) struct Remote {
 #[derive(Debug)]
 pub(super) struct AccessCounters {
     registers: Slot,
-    entries: Slot,
+    pub(super) entries: Entries,
     put: u32,
+    pub(super) line: Line,
     on: bool,
     threshold: u32,
     /// log2 of a region's bytes.
@@ -55,11 +57,12 @@ pub(super) struct AccessCounters {
 impl AccessCounters {
     pub(super) fn new<M: Machine>(m: &mut M, registers: Slot) -> Result<Self, OutOfMemory> {
         let counters = TryVec::filled(COUNTERS, Counter::default())?;
-        let entries = m.alloc(u64::from(ENTRIES) * ENTRY_BYTES)?;
+        let entries = Entries::new(m, ENTRIES)?;
         Ok(Self {
             registers,
             entries,
             put: 0,
+            line: Line::default(),
             on: false,
             threshold: 256,
             shift: 21,
@@ -69,19 +72,14 @@ impl AccessCounters {
 
     /// The buffer of notifications.
     pub(super) fn slot(&self) -> Slot {
-        self.entries
+        self.entries.slot()
     }
 
     /// Empties the buffer, before UVM takes it over.
     pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
         self.put = 0;
         self.on = false;
-        m.fill(
-            Loc::buffer(self.entries, 0),
-            u64::from(ENTRIES) * ENTRY_BYTES,
-            &[0],
-            0,
-        )?;
+        self.entries.reset(m, ENTRIES)?;
         m.store32(Loc::buffer(self.registers, reg::COUNTER_GET), 0)?;
         m.store32(Loc::buffer(self.registers, reg::COUNTER_PUT), 0)
     }
@@ -117,13 +115,19 @@ impl AccessCounters {
         }
     }
 
-    /// Counts `n` accesses; true if UVM is to be told.
+    /// Where the next notification goes.
+    pub(super) fn put(&self) -> u32 {
+        self.put
+    }
+
+    /// Counts `n` accesses; true if UVM is told, by an entry that may be late.
     pub(super) fn count<M: Machine>(
         &mut self,
         m: &M,
         chip: &Personality,
         access: &Remote,
         n: u32,
+        is_late: impl FnOnce() -> bool,
     ) -> Result<bool, BadAddress> {
         if !self.on {
             return Ok(false);
@@ -155,15 +159,11 @@ impl AccessCounters {
         if next == m.load32(Loc::buffer(self.registers, reg::COUNTER_GET))? {
             return Ok(false);
         }
-        let entry = Loc::buffer(self.entries, u64::from(self.put) * ENTRY_BYTES);
-        for (i, word) in encode(chip, access, address, &counter, tag)
-            .into_iter()
-            .enumerate()
-        {
-            m.store32(entry.plus(4 * i as u64), word)?;
-        }
+        let entry = encode(chip, access, address, &counter, tag);
+        self.entries.write(m, self.put, entry, is_late())?;
         m.store32(Loc::buffer(self.registers, reg::COUNTER_PUT), next)?;
         self.put = next;
+        self.line.stir();
         self.counters[tag].notified = true;
         Ok(true)
     }

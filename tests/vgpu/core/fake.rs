@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
+use crate::emu::reg;
+use crate::emu::ChannelPlace;
 use crate::emu::Loc;
 use crate::emu::Machine;
 use crate::emu::PeerId;
@@ -105,6 +107,14 @@ impl Fake {
     /// Buffers allocated and not freed.
     pub(crate) fn live(&self) -> usize {
         self.buffers.iter().skip(MAX_PEERS).flatten().count()
+    }
+
+    /// A driver's part: writes a channel's PUT, and rings the doorbell.
+    pub(crate) fn submit(&self, place: ChannelPlace, put: u32) {
+        let control = |at| Loc::buffer(place.control, at);
+        self.store32(control(reg::CHANNEL_PUT), put).unwrap();
+        let bell = control(reg::CHANNEL_DOORBELL);
+        self.store32(bell, place.token).unwrap();
     }
 
     /// Moves the clock on by so many nanoseconds.
@@ -218,6 +228,8 @@ pub(crate) enum Size {
 pub(crate) const VALID: u64 = 1;
 pub(crate) const READ_ONLY: u64 = 1 << 6;
 pub(crate) const NO_ATOMICS: u64 = 1 << 7;
+/// Of an entry of either version: the L2 does not keep it, as UVM says of all that is not the GPU's own.
+pub(crate) const UNCACHED: u64 = 1 << 3;
 
 /// Builds page tables from a pool of zeroed memory. The tables may be in vidmem
 /// or system memory, by turns if `mixed`.
@@ -278,8 +290,7 @@ impl Tables {
         let table = self.table();
         let aperture = if table.space == Space::Vidmem { 1 } else { 2 };
         // UVM says of directories that they are not cached.
-        let uncached = u64::from(self.is_version_3) << 3;
-        m.set(entry, table.at >> unit << low | aperture << 1 | uncached);
+        m.set(entry, table.at >> unit << low | aperture << 1 | UNCACHED);
         table
     }
 
@@ -307,16 +318,16 @@ impl Tables {
     /// Makes the page table entry for a page, and the tables above it.
     pub(crate) fn map(&mut self, m: &Fake, va: u64, size: Size, to: Loc, flags: u64) {
         let entry = self.entry(m, va, size);
-        let (aperture, peer) = match to.space {
-            Space::Vidmem => (0, 0),
-            Space::Sysmem => (2, 0),
-            Space::Buffer(slot) => (1, slot.0.into()),
+        let (aperture, peer, uncached) = match to.space {
+            Space::Vidmem => (0, 0, 0),
+            Space::Sysmem => (2, 0, UNCACHED),
+            Space::Buffer(slot) => (1, slot.0.into(), UNCACHED),
         };
         let rest = match self.is_version_3 {
             // The flags are a bit lower, and the kind is that of ordinary memory.
             true => peer << 61 | to.at >> 12 << 12 | 6 << 8 | flags >> 1,
             false => peer << 33 | to.at >> 12 << 8 | flags,
         };
-        m.set(entry, rest | aperture << 1 | VALID);
+        m.set(entry, rest | aperture << 1 | uncached | VALID);
     }
 }

@@ -3,9 +3,14 @@
 //! The replayable fault buffer: a ring of 32-byte entries in memory that UVM
 //! reads, with GET and PUT in the registers.
 //!
-//! A full buffer takes nothing; the access is held back, as on hardware.
+//! The fault that meets a full buffer is dropped, as on hardware, and so are all others until UVM has made room and
+//! then written that the overflow is over. What was dropped comes again with a replay.
 
+use core::sync::atomic::Ordering;
+
+use super::entries::Entries;
 use super::gpu::reg;
+use super::interrupt::Line;
 use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
@@ -17,18 +22,15 @@ use super::walk::FaultType;
 use crate::mem::OutOfMemory;
 use crate::mem::TryVec;
 
-/// Bytes of an entry.
-pub(super) const ENTRY_BYTES: u64 = 32;
-/// GET and PUT count in their low 20 bits; UVM sets others to clear conditions.
+/// GET and PUT count in their low 20 bits; UVM sets others of GET to clear conditions.
 const INDEX_MASK: u32 = 0xf_ffff;
+/// In PUT: faults are dropped. In GET: UVM wants this to end.
+const OVERFLOW: u32 = 1 << 31;
 /// Slots of the set of outstanding pages: at least twice what µTLBs may have
 /// outstanding together.
 const SET: usize = 16384;
 /// Most outstanding faults of a µTLB; see [`SET`].
 pub(super) const UTLB_FAULTS_MAX: u32 = 512;
-
-/// Most entries that are written later than PUT says.
-const LATE: usize = 16;
 
 /// How the faulting access wanted its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,9 @@ pub(super) enum Put {
         /// Its page had an entry already since the last replay.
         duplicate: bool,
     },
-    /// The buffer is full.
+    /// The buffer is full, or was and UVM has not said that it knows: the fault is lost.
+    Dropped,
+    /// The buffer was found full because somebody asked for it: nothing in it would bring a replay.
     Full,
 }
 
@@ -67,17 +71,19 @@ pub(super) enum Put {
 #[derive(Debug)]
 pub(super) struct FaultBuffer {
     registers: Slot,
-    entries: Slot,
+    pub(super) entries: Entries,
     count: u32,
     put: u32,
-    /// Faults each µTLB waits for, since the last replay.
-    outstanding: [u32; UTLBS as usize],
+    /// Nothing is taken until UVM clears this.
+    overflow: bool,
+    pub(super) line: Line,
+    /// Faults each µTLB waits for, since the last replay: at most [`UTLB_FAULTS_MAX`]. The GPU is put together on the kernel's stack, which
+    /// is small.
+    outstanding: [u16; UTLBS as usize],
     /// Pages faulted on since the last replay: hash table with linear probing of
     /// (round, instance + page); entries of other rounds are free.
     pages: TryVec<(u32, u64)>,
     round: u32,
-    /// Entries before PUT that are not written yet: where, and what. Never more than there is room for.
-    late: TryVec<(u32, [u32; 8])>,
     /// Injected: so many times to be found full.
     pub(super) pretend_full: u64,
 }
@@ -89,45 +95,45 @@ impl FaultBuffer {
         count: u32,
     ) -> Result<Self, OutOfMemory> {
         let pages = TryVec::filled(SET, (0, 0))?;
-        let late = TryVec::with_capacity(LATE)?;
-        let entries = m.alloc(u64::from(count) * ENTRY_BYTES)?;
+        let entries = Entries::new(m, count)?;
         Ok(Self {
             registers,
             entries,
             count,
             put: 0,
+            overflow: false,
+            line: Line::default(),
             outstanding: [0; UTLBS as usize],
             pages,
             round: 1,
-            late,
             pretend_full: 0,
         })
     }
 
     /// The buffer of entries.
     pub(super) fn slot(&self) -> Slot {
-        self.entries
+        self.entries.slot()
     }
 
     /// Empties the buffer, before UVM takes it over.
     pub(super) fn reset<M: Machine>(&mut self, m: &M) -> Result<(), BadAddress> {
         self.put = 0;
-        self.late.clear();
-        m.fill(
-            Loc::buffer(self.entries, 0),
-            u64::from(self.count) * ENTRY_BYTES,
-            &[0],
-            0,
-        )?;
+        self.overflow = false;
+        self.entries.reset(m, self.count)?;
         m.store32(Loc::buffer(self.registers, reg::FAULT_GET), 0)?;
         m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), 0)?;
         self.replay();
         Ok(())
     }
 
+    /// Where the next entry goes.
+    pub(super) fn put(&self) -> u32 {
+        self.put
+    }
+
     /// How many faults `utlb` waits for.
     pub(super) fn outstanding(&self, utlb: u32) -> u32 {
-        self.outstanding[utlb as usize]
+        self.outstanding[utlb as usize].into()
     }
 
     /// Everything that waited tries again: forgets who waits.
@@ -140,7 +146,35 @@ impl FaultBuffer {
         }
     }
 
-    /// Writes an entry, or says that there is no room. A `late` one is written once it arrives.
+    /// Whether there is something to take note of in GET.
+    pub(super) fn has_bits(get: u32) -> bool {
+        get & !INDEX_MASK != 0
+    }
+
+    /// Takes note of the bits that UVM has written to GET since the last look, which read as 0 from then on. Gives the index.
+    pub(super) fn look<M: Machine>(&mut self, m: &M) -> Result<u32, BadAddress> {
+        let get = m.word32(Loc::buffer(self.registers, reg::FAULT_GET))?;
+        let seen = get.load(Ordering::Acquire);
+        if !Self::has_bits(seen) {
+            return Ok(seen);
+        }
+        // One swap takes the bits and the index that they came with; UVM may write both meanwhile.
+        let seen = get.fetch_and(INDEX_MASK, Ordering::AcqRel);
+        self.line.stir();
+        if self.overflow && seen & OVERFLOW != 0 {
+            self.overflow = false;
+            self.show_put(m)?;
+        }
+        Ok(seen & INDEX_MASK)
+    }
+
+    fn show_put<M: Machine>(&self, m: &M) -> Result<(), BadAddress> {
+        let overflow = if self.overflow { OVERFLOW } else { 0 };
+        let put = Loc::buffer(self.registers, reg::FAULT_PUT);
+        m.store32(put, self.put | overflow)
+    }
+
+    /// Writes an entry, or says why not. A `late` one is written once it arrives.
     pub(super) fn write<M: Machine>(
         &mut self,
         m: &M,
@@ -159,58 +193,24 @@ impl FaultBuffer {
         } else {
             0
         };
-        let get = m.load32(Loc::buffer(self.registers, reg::FAULT_GET))? & INDEX_MASK;
+        let get = self.look(m)?;
+        if self.overflow {
+            return Ok(Put::Dropped);
+        }
         if next == get {
-            return Ok(Put::Full);
+            self.overflow = true;
+            self.show_put(m)?;
+            return Ok(Put::Dropped);
         }
         let entry = encode(fault, chip, m.now_ns());
-        if late && self.late.len() < LATE {
-            // There is room.
-            let _ = self.late.push((self.put, entry));
-        } else {
-            self.write_entry(m, self.put, &entry)?;
-        }
-        m.store32(Loc::buffer(self.registers, reg::FAULT_PUT), next)?;
+        self.entries.write(m, self.put, entry, late)?;
         self.put = next;
+        self.line.stir();
+        self.show_put(m)?;
         self.outstanding[fault.utlb as usize] += 1;
         Ok(Put::Written {
             duplicate: self.remember(fault),
         })
-    }
-
-    fn write_entry<M: Machine>(
-        &self,
-        m: &M,
-        index: u32,
-        entry: &[u32; 8],
-    ) -> Result<(), BadAddress> {
-        let at = Loc::buffer(self.entries, u64::from(index) * ENTRY_BYTES);
-        for (i, word) in entry.iter().enumerate() {
-            // The last word holds the valid bit; UVM may look at it before PUT.
-            m.store32(at.plus(4 * i as u64), *word)?;
-        }
-        Ok(())
-    }
-
-    /// How many entries are not written yet.
-    pub(super) fn on_their_way(&self) -> usize {
-        self.late.len()
-    }
-
-    /// Writes the entry that is number `i` of those that are not yet.
-    pub(super) fn arrive<M: Machine>(&mut self, m: &M, i: usize) {
-        if let Some((index, entry)) = self.late.swap_remove(i) {
-            if let Err(bad) = self.write_entry(m, index, &entry) {
-                m.report(format_args!("vgpu: no fault buffer at {}", bad.0));
-            }
-        }
-    }
-
-    /// Writes all entries that are not written yet.
-    pub(super) fn all_arrive<M: Machine>(&mut self, m: &M) {
-        while !self.late.is_empty() {
-            self.arrive(m, 0);
-        }
     }
 
     /// Adds the fault's page to those of this round; true if it was among them.

@@ -3,10 +3,13 @@
 //! The GPU as a whole: what UVM asks of RM, what users ask of /dev/vgpu, and the
 //! emulator's turn.
 
+use core::sync::atomic::Ordering;
+
 use super::channel::Channel;
 use super::channel::Trouble;
 use super::counters::AccessCounters;
 use super::fault::FaultBuffer;
+use super::host::show_time;
 use super::kernel::MAX_WARPS;
 use super::late::Late;
 use super::machine::Loc;
@@ -48,8 +51,6 @@ pub mod reg {
     pub const TIME_LOW: u64 = 0x00;
     /// Time in ns, the upper 32 bits of it.
     pub const TIME_HIGH: u64 = 0x04;
-    /// Written by UVM after PUT. Nobody listens: the emulator polls PUT.
-    pub const DOORBELL: u64 = 0x40;
     /// Replayable fault buffer: read up to here, by UVM.
     pub const FAULT_GET: u64 = 0x80;
     /// Written up to here.
@@ -62,8 +63,10 @@ pub mod reg {
     pub const COPY_FAULT_GET: u64 = 0xd0;
     /// Written up to here.
     pub const COPY_FAULT_PUT: u64 = 0xd4;
-    /// Registers that UVM writes and nothing reads (interrupts, prefetch control,
-    /// runlists) start here.
+    /// In the adversarial order: which interrupts are pending, of the fault buffer (bit 0) and of notifications (bit 1). For RM, who
+    /// clears it as it tells UVM.
+    pub const PENDING: u64 = 0xd8;
+    /// Registers that UVM writes, of which nothing but the interrupts' is read (prefetch control, runlists), start here.
     pub const SINK: u64 = 0x100;
     /// The entries of RM's ring of copies' faults start here.
     pub const COPY_FAULTS: u64 = 0x800;
@@ -76,6 +79,8 @@ pub mod reg {
     pub const CHANNEL_PUT: u64 = crate::emu::channel::PUT;
     /// In a channel's control page: GET, the entry that is read next.
     pub const CHANNEL_GET: u64 = crate::emu::channel::GET;
+    /// In a channel's control page: the doorbell, rung with the channel's token.
+    pub const CHANNEL_DOORBELL: u64 = crate::emu::channel::DOORBELL;
     /// In a channel's control page: the error notifier.
     pub const CHANNEL_NOTIFIER: u64 = crate::emu::channel::NOTIFIER;
 }
@@ -364,7 +369,7 @@ impl<M: Machine> Gpu<M> {
     /// The emulator's turn: executes a bounded amount of what is queued.
     pub fn run(&mut self) -> Progress {
         let now = self.hw.m.now_ns();
-        self.hw.set_time(now);
+        self.hw.begin_turn(now);
         let mut any = if self.schedule.is_none() {
             self.run_in_turn()
         } else {
@@ -373,6 +378,7 @@ impl<M: Machine> Gpu<M> {
         if !self.preempted {
             any |= self.hw.run_copies();
         }
+        self.hw.show_interrupts();
         Progress {
             any,
             finished: core::mem::take(&mut self.hw.finished),
@@ -405,6 +411,7 @@ impl<M: Machine> Gpu<M> {
             }
             Injection::Preempt(yes) => {
                 self.preempted = yes;
+                self.hw.look();
                 self.hw.all_arrive();
             }
             Injection::UvmChannelError(id) => {
@@ -418,6 +425,31 @@ impl<M: Machine> Gpu<M> {
 }
 
 impl<M: Machine> Hw<M> {
+    /// Shows the time, and looks at what UVM has written to GET, if it has.
+    fn begin_turn(&mut self, now: u64) {
+        const GET: usize = (reg::FAULT_GET / 4) as usize;
+        let get = match self.m.words32(Loc::buffer(self.registers, 0), GET + 1) {
+            Some(words) => {
+                show_time(words, now);
+                words[GET].load(Ordering::Relaxed)
+            }
+            None => u32::MAX,
+        };
+        if FaultBuffer::has_bits(get) {
+            self.look();
+        }
+    }
+
+    /// Takes note of what UVM has written to registers.
+    #[inline(never)]
+    fn look(&mut self) {
+        if let Err(bad) = self.faults.look(&self.m) {
+            let index = self.index;
+            self.m
+                .report(format_args!("vgpu{index}: no register at {}", bad.0));
+        }
+    }
+
     pub(super) fn find_space(&self, id: SpaceId) -> Result<usize, Error> {
         self.spaces
             .iter()

@@ -3,6 +3,9 @@
 //! Methods of the host engine: semaphores, membars, TLB invalidates with their
 //! replays and cancels, access counter clears.
 
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering;
+
 use super::bits::bit32;
 use super::bits::field32;
 use super::bits::join;
@@ -336,7 +339,7 @@ impl Channel {
         if scoped && !matches!(field32(a, 7, 6), 0 | 2) {
             return Err(Trouble::NotEmulated("scope of an invalidate"));
         }
-        if field32(c, 11, 10) == 1 {
+        if matches!(field32(c, 11, 10), 1 | 3) {
             return Err(Trouble::NotEmulated("aperture of the page directory"));
         }
         if replay != 0 && bit32(c, 1) {
@@ -414,19 +417,26 @@ fn levels(level: u32, mmu: Mmu) -> Result<usize, Trouble> {
     }
 }
 
+/// Words of the register page up to the end of the time.
+const TIME_WORDS: usize = (reg::TIME_HIGH / 4 + 1) as usize;
+
+/// Shows `now` in the time registers, which are among the first words of the register page.
+#[inline(always)]
+pub(super) fn show_time(words: &[AtomicU32], now: u64) {
+    words[(reg::TIME_LOW / 4) as usize].store(now as u32, Ordering::Release);
+    words[(reg::TIME_HIGH / 4) as usize].store((now >> 32) as u32, Ordering::Release);
+}
+
 impl<M: Machine> Hw<M> {
     /// Shows `now` in the time registers.
     pub(super) fn set_time(&self, now: u64) {
-        let low = self
-            .m
-            .store32(Loc::buffer(self.registers, reg::TIME_LOW), now as u32);
-        let high = self.m.store32(
-            Loc::buffer(self.registers, reg::TIME_HIGH),
-            (now >> 32) as u32,
-        );
-        if low.is_err() || high.is_err() {
-            self.m
-                .report(format_args!("vgpu{}: no time registers", self.index));
+        match self.m.words32(Loc::buffer(self.registers, 0), TIME_WORDS) {
+            Some(words) => show_time(words, now),
+            None => {
+                let index = self.index;
+                self.m
+                    .report(format_args!("vgpu{index}: no time registers"));
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! What takes effect late, in the adversarial order: stores, invalidates, fault buffer entries.
+//! What takes effect late, in the adversarial order: stores, invalidates, entries of the fault buffer and of notifications.
 //!
 //! Hardware promises when each of them is over by the latest. Until then a seed decides. What is
 //! still on its way when nobody can go on arrives after [`LINGER_NS`], so that the CPU may look
@@ -61,6 +61,8 @@ struct Store {
     who: Who,
     /// Of a kernel's: the address that it was made through.
     through: Option<(SpaceId, u64)>,
+    /// Of a kernel's: what somebody read before, and an atomic added to.
+    is_sum: bool,
     to: Loc,
     data: [u8; LINE],
     /// Bytes of `data` that count.
@@ -117,6 +119,13 @@ impl Late {
         }
     }
 
+    /// Whether an entry that UVM reads comes later than PUT says.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn is_entry_late(&mut self) -> bool {
+        self.decide() & 1 == 0
+    }
+
     fn decide(&mut self) -> u64 {
         self.decisions += 1;
         mix(self.seed ^ self.decisions)
@@ -142,13 +151,14 @@ impl<M: Machine> Hw<M> {
         }
     }
 
-    /// Holds a store of at most [`LINE`] bytes back: what `data` writes.
+    /// Holds a store of at most [`LINE`] bytes back: what `data` writes. A kernel's was made `through` an address, and may be
+    /// a sum.
     #[cold]
     #[inline(never)]
     pub(super) fn hold(
         &mut self,
         who: Who,
-        through: Option<(SpaceId, u64)>,
+        through: Option<(SpaceId, u64, bool)>,
         to: Loc,
         bytes: u64,
         data: impl FnOnce(&M, &mut [u8]),
@@ -165,7 +175,8 @@ impl<M: Machine> Hw<M> {
         let bytes = (bytes as usize).min(LINE);
         let mut store = Store {
             who,
-            through,
+            through: through.map(|(space, va, _)| (space, va)),
+            is_sum: through.is_some_and(|(.., is_sum)| is_sum),
             to,
             data: [0; LINE],
             bytes,
@@ -191,6 +202,14 @@ impl<M: Machine> Hw<M> {
     #[inline(never)]
     fn settle_now(&mut self, who: Who, at: Loc, bytes: u64) {
         self.land_where(|s| s.overlaps(at, bytes) && s.is_seen_by(who));
+    }
+
+    /// Before an SM reads what it adds to: lands the late sums of this GPU's there, whoever's they are, as its atomics are atomic to each
+    /// other.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle_sums(&mut self, at: Loc, bytes: u64) {
+        self.land_where(|s| s.is_sum && s.overlaps(at, bytes));
     }
 
     /// All stores of a kernel are over, or its channel's have to be.
@@ -343,12 +362,13 @@ impl<M: Machine> Hw<M> {
 impl<M: Machine> Hw<M> {
     /// Whether an entry of the fault buffer comes later than PUT says.
     pub(super) fn is_entry_late(&mut self) -> bool {
-        self.late.as_mut().is_some_and(|l| l.decide() & 1 == 0)
+        self.late.as_mut().is_some_and(Late::is_entry_late)
     }
 
     /// After a step: lets some of what is on its way arrive.
     pub(super) fn arrive(&mut self) {
-        let entries = self.faults.on_their_way();
+        let faults = self.faults.entries.on_their_way();
+        let entries = faults + self.counters.entries.on_their_way();
         let Some(late) = &mut self.late else {
             return;
         };
@@ -368,7 +388,10 @@ impl<M: Machine> Hw<M> {
             }
         }
         if let Some(i) = pick.checked_rem(entries).filter(|_| (n >> 6) % 4 == 0) {
-            self.faults.arrive(&self.m, i);
+            match i.checked_sub(faults) {
+                None => self.faults.entries.arrive(&self.m, i),
+                Some(i) => self.counters.entries.arrive(&self.m, i),
+            }
         }
     }
 
@@ -388,7 +411,8 @@ impl<M: Machine> Hw<M> {
     pub(super) fn all_arrive(&mut self) {
         self.land_where(|_| true);
         self.finish_invalidates();
-        self.faults.all_arrive(&self.m);
+        self.faults.entries.all_arrive(&self.m);
+        self.counters.entries.all_arrive(&self.m);
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Personality {
     pub(super) cancel_engine: u32,
     /// Fault client of a unit on each µTLB of a GPC.
     pub(super) clients: [u32; UTLBS_PER_GPC as usize],
+    /// Whether interrupts come in pulses; see `interrupt.rs`.
+    pub(super) has_pulses: bool,
     /// Whether the host knows Maxwell's semaphore methods.
     pub(super) old_semaphores: bool,
     /// The MMU engine of users' copies, on a GPU of which a method clears a channel's faulted bit; others have no such copies.
@@ -110,6 +112,7 @@ impl Personality {
         // Two TPCs share a µTLB.
         clients: [0, 2, 4, 6],
         copy_engine: Some(15),
+        has_pulses: true,
         old_semaphores: false,
         invalidate_scopes: false,
         acks_are_membars: false,
@@ -125,6 +128,7 @@ impl Personality {
         ce_class: 0xc3b5,
         compute_class: 0xc3c0,
         uapi: 1,
+        has_pulses: false,
         old_semaphores: true,
         copy_engine: None,
         counter_address: CounterAddress::Physical,

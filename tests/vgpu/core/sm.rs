@@ -3,8 +3,8 @@
 //! The SMs: users' channels and the kernels that run on them.
 //!
 //! A warp executes one instruction at a time, whose lanes each make an access. A
-//! lane without translation writes a fault and waits for the next replay, and the
-//! warp with it. Warps that can go on are in a queue; a replay puts all others
+//! lane without translation writes a fault, or loses it to a full buffer, and waits for the
+//! next replay, and the warp with it. Warps that can go on are in a queue; a replay puts all others
 //! back into it.
 
 use super::fault::Access;
@@ -39,7 +39,7 @@ const LANES: usize = 32;
 const MAX_RUNNING_WARPS: usize = 65536;
 /// As much work as one instruction: so many warps of a phase are made.
 const WARPS_PER_INSTRUCTION: usize = 16;
-/// Warps that may find the fault buffer full before a turn ends.
+/// Warps that may find the fault buffer full, where that is pretended, before a turn ends.
 const FULL_PER_TURN: u32 = 8;
 
 /// What all users' kernels together may still do in a turn. UVM waits for the turn's end
@@ -92,7 +92,7 @@ enum Try {
     Done,
     /// Lanes wait for a replay.
     Waits,
-    /// Lanes found the fault buffer full: try again soon.
+    /// Lanes found the fault buffer full, as was asked for: try again soon.
     Full,
     /// The kernel cannot go on.
     Failed,
@@ -309,6 +309,10 @@ impl<M: Machine> Hw<M> {
                     waiting |= todo & (1 << lane);
                     faulted |= 1 << lane;
                 }
+                Ok(Put::Dropped) => {
+                    self.stats.faults_held += 1;
+                    waiting |= todo & (1 << lane);
+                }
                 Ok(Put::Full) => {
                     self.stats.faults_held += 1;
                     full |= !prefetch;
@@ -380,7 +384,7 @@ impl<M: Machine> Hw<M> {
     /// A replay: every waiting access of every channel tries again.
     pub(super) fn replay(&mut self) {
         self.finish_invalidates();
-        self.faults.all_arrive(&self.m);
+        self.faults.entries.all_arrive(&self.m);
         self.faults.replay();
         for u in self.users.iter_mut() {
             u.replay();

@@ -107,8 +107,8 @@ pub(super) enum Miss {
     Fault(FaultType),
     /// A table lies where there is no memory.
     BadTable(Loc),
-    /// The entry, given here, asks for what is not emulated: memory behind a switch, a sparse page, or a
-    /// kind of memory.
+    /// The entry, given here, asks for what is not emulated: memory behind a switch, a sparse page, a
+    /// kind of memory, or a cache of what is not this GPU's.
     NotEmulated(u64),
 }
 

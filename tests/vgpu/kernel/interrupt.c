@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Interrupts: while the fault buffer, the access counters' buffer or RM's ring of copies' faults holds
- * something, UVM's top half is called, again and again; in the adversarial order
- * only as long as UVM has the interrupt enabled, so that it has to enable it again.
- * Registers are memory: two writes between two looks have no order, and then UVM
- * is taken to have enabled the interrupt last. Its own lock makes surplus calls
- * harmless, as all of them are in the kind order.
+ * something, UVM's top half is called, again and again. In the adversarial order the core says whether
+ * an interrupt of the first two is pending, at the end of each turn (core/interrupt.rs). UVM's own lock
+ * makes surplus calls harmless, as all of them are in the kind order.
  */
 #include "vgpu.h"
 
@@ -15,39 +13,20 @@
 
 #include "uapi/vgpu.h"
 
-/* The index in GET; above it are bits that UVM writes to clear something. */
-#define FAULT_GET_INDEX 0xfffffU
+/* The index in GET and PUT; above it are bits about an overflow, of which the core takes note. */
+#define FAULT_INDEX 0xfffffU
 
 /* Guards uvm: held while UVM's top half runs, so that UVM cannot go meanwhile. */
 static DEFINE_MUTEX(ops_lock);
 static struct vgpu_uvm uvm;
 
-/*
- * Bits of GET that are written to clear something read as 0, once the GPU has looked. What UVM writes meanwhile
- * stays. Returns the index.
- */
-static u32 forget_written_bits(struct vgpu *g)
+/* Whether there is an entry of a fault that UVM has not taken. */
+static bool has_faults(struct vgpu *g)
 {
-	u32 *get = vgpu_register(g, VGPU_REG_FAULT_GET);
-	u32 written = READ_ONCE(*get);
+	u32 get = READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_GET));
+	u32 put = READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT));
 
-	if (written & ~FAULT_GET_INDEX)
-		cmpxchg(get, written, written & FAULT_GET_INDEX);
-	return written & FAULT_GET_INDEX;
-}
-
-/* Takes note of what UVM has written to a pair of registers since the last look. With intr_lock. */
-static bool is_enabled(struct vgpu *g, unsigned int set, unsigned int clear, bool *on)
-{
-	u32 *sink = vgpu_register(g, VGPU_REG_SINK);
-
-	if (!vgpu_adversarial)
-		return true;
-	if (xchg(&sink[clear], 0))
-		*on = false;
-	if (xchg(&sink[set], 0))
-		*on = true;
-	return *on;
+	return (get ^ put) & FAULT_INDEX;
 }
 
 /* How many faults of users' copies RM has for UVM. Any context. */
@@ -59,25 +38,12 @@ u32 vgpu_copy_faults(struct vgpu *g)
 
 bool vgpu_interrupt_pending(struct vgpu *g)
 {
-	u32 get = forget_written_bits(g);
-	bool faults, counters;
-
-	spin_lock(&g->intr_lock);
-	faults = is_enabled(g, VGPU_SINK_FAULT_EN_SET, VGPU_SINK_FAULT_EN_CLEAR, &g->faults_on);
-	counters = is_enabled(g, VGPU_SINK_COUNTER_EN_SET, VGPU_SINK_COUNTER_EN_CLEAR,
-			      &g->counters_on);
-	spin_unlock(&g->intr_lock);
-	return vgpu_copy_faults(g) || (faults && get != READ_ONCE(*vgpu_register(g, VGPU_REG_FAULT_PUT))) ||
-	       (counters && READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
-			    READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT)));
-}
-
-/* RM hands a buffer over with its interrupt enabled: @on is one of the two of @g. */
-void vgpu_interrupt_hand_over(struct vgpu *g, bool *on)
-{
-	spin_lock(&g->intr_lock);
-	*on = true;
-	spin_unlock(&g->intr_lock);
+	if (vgpu_copy_faults(g))
+		return true;
+	if (vgpu_adversarial)
+		return READ_ONCE(*vgpu_register(g, VGPU_REG_PENDING));
+	return has_faults(g) || READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_GET)) !=
+				READ_ONCE(*vgpu_register(g, VGPU_REG_COUNTER_PUT));
 }
 
 static void isr_work(struct irq_work *work)
@@ -112,6 +78,8 @@ static int isr(void *arg)
 					 kthread_should_stop() || vgpu_interrupt_pending(g));
 		if (kthread_should_stop())
 			break;
+		/* The emulator's next turn says whether it is pending still, once UVM has done something about it. */
+		WRITE_ONCE(*vgpu_register(g, VGPU_REG_PENDING), 0);
 		top_half(g);
 		usleep_range(100, 200);
 	}
@@ -169,9 +137,8 @@ int vgpu_suspend(unsigned int ms, u32 *status)
 		*status = uvm.suspend();
 		if (*status == NV_OK) {
 			msleep(ms);
-			/* UVM reads GET as it is resumed. */
-			for (unsigned int i = 0; i < vgpu_count; i++)
-				forget_written_bits(vgpu_gpus[i]);
+			/* UVM reads GET as it is resumed, which must be without bits that were written to clear something. */
+			preempt(true);
 			*status = uvm.resume();
 		}
 		lockdep_on();

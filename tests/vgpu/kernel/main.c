@@ -190,8 +190,11 @@ static int emulator(void *arg)
 			idle = 0;
 		else
 			idle++;
-		if (vgpu_interrupt_pending(g))
+		if (vgpu_interrupt_pending(g)) {
 			wake_up(&g->isr_wait);
+			/* Only a turn says whether it is pending once more. */
+			idle = min(idle, 50u);
+		}
 		if (copy_mib_s)
 			take_time(g, &copied, &until);
 		if (idle < 50)
@@ -304,9 +307,6 @@ static struct vgpu *gpu_create(u32 index, struct pci_dev *pci)
 	g->uuid.uuid[15] = index + 1;
 	init_rwsem(&g->evict_lock);
 	init_waitqueue_head(&g->isr_wait);
-	spin_lock_init(&g->intr_lock);
-	g->faults_on = true;
-	g->counters_on = true;
 
 	err = -ENOMEM;
 	g->vidmem = vzalloc(g->vidmem_bytes);

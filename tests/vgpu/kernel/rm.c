@@ -410,8 +410,8 @@ NV_STATUS nvUvmInterfaceChannelAllocate(const uvmGpuTsgHandle tsg,
 	channelInfo->channelClassNum = g->chip.host_class;
 	channelInfo->hwRunlistId = t->engine;
 	channelInfo->hwChannelId = id;
-	channelInfo->workSubmissionOffset = vgpu_register(g, VGPU_REG_DOORBELL);
-	channelInfo->workSubmissionToken = id;
+	channelInfo->workSubmissionOffset = control + VGPU_CHANNEL_DOORBELL;
+	channelInfo->workSubmissionToken = VGPU_CHANNEL_TOKEN | id;
 	*channel = (void *)o;
 	return NV_OK;
 }
@@ -509,7 +509,6 @@ NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo
 	pFaultInfo->replayable.bufferSize = g->fault_entries * VGPU_FAULT_ENTRY_BYTES;
 	pFaultInfo->nonReplayable.bufferSize = VGPU_COPY_FAULTS * VGPU_FAULT_ENTRY_BYTES;
 	pFaultInfo->faultBufferHandle = 1;
-	vgpu_interrupt_hand_over(g, &g->faults_on);
 	return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceInitFaultInfo);
@@ -613,7 +612,6 @@ void vgpu_counters_enable(uvmGpuDeviceHandle device, u32 granularity, u32 thresh
 	struct vgpu *g = (void *)device;
 
 	vgpu_rs_counters_enable(g->rs, granularity, threshold);
-	vgpu_interrupt_hand_over(g, &g->counters_on);
 }
 
 NV_STATUS nvUvmInterfaceDisableAccessCntr(uvmGpuDeviceHandle device,

@@ -26,9 +26,6 @@
  * @emulator:    executes what UVM and users queued
  * @isr:         calls UVM's top half
  * @isr_wait:    where @isr sleeps while nothing is pending
- * @intr_lock:   guards the two fields after it, innermost
- * @faults_on:   UVM has left the fault buffer's interrupt enabled
- * @counters_on: the same of the access counters'
  *
  * Made at load, gone at unload; UVM and open files keep the module loaded.
  */
@@ -54,9 +51,6 @@ struct vgpu {
 	struct task_struct *isr;
 	wait_queue_head_t isr_wait;
 	struct irq_work isr_work;
-
-	spinlock_t intr_lock;
-	bool faults_on, counters_on;
 };
 
 extern struct vgpu *vgpu_gpus[VGPU_MAX_GPUS];
@@ -115,7 +109,6 @@ int vgpu_interrupt_start(struct vgpu *g, bool hard);
 void vgpu_interrupt_stop(struct vgpu *g);
 bool vgpu_interrupt_pending(struct vgpu *g);
 u32 vgpu_copy_faults(struct vgpu *g);
-void vgpu_interrupt_hand_over(struct vgpu *g, bool *on);
 extern struct rw_semaphore vgpu_awake;
 int vgpu_suspend(unsigned int ms, u32 *status);
 

@@ -17,13 +17,13 @@
 /* Offsets in the register page: core/gpu.rs, mod reg. */
 #define VGPU_REG_TIME_LOW	0x00
 #define VGPU_REG_TIME_HIGH	0x04
-#define VGPU_REG_DOORBELL	0x40
 #define VGPU_REG_FAULT_GET	0x80
 #define VGPU_REG_FAULT_PUT	0x84
 #define VGPU_REG_COUNTER_GET	0xc0
 #define VGPU_REG_COUNTER_PUT	0xc4
 #define VGPU_REG_COPY_FAULT_GET	0xd0
 #define VGPU_REG_COPY_FAULT_PUT	0xd4
+#define VGPU_REG_PENDING	0xd8
 #define VGPU_REG_SINK		0x100
 #define VGPU_REG_COPY_FAULTS	0x800
 #define VGPU_COPY_FAULTS	64
@@ -42,6 +42,9 @@
 #define VGPU_CHANNEL_PUT	0
 #define VGPU_CHANNEL_GET	4
 #define VGPU_CHANNEL_NOTIFIER	64
+#define VGPU_CHANNEL_DOORBELL	128
+/* A channel's token is its number and this. */
+#define VGPU_CHANNEL_TOKEN	0x80000000U
 #define VGPU_NOTIFIER_STATUS	14
 
 #define VGPU_FAULT_ENTRY_BYTES	32

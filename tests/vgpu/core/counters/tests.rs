@@ -18,7 +18,7 @@ fn counters() -> (Fake, AccessCounters, Slot) {
 }
 
 fn count(m: &Fake, c: &mut AccessCounters, chip: &Personality, n: u32) -> bool {
-    c.count(m, chip, &REMOTE, n).unwrap()
+    c.count(m, chip, &REMOTE, n, || false).unwrap()
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_full_buffer_loses_the_notification_not_the_count() {
             va: i << 16,
             ..REMOTE
         };
-        sent += u32::from(c.count(&m, &Personality::TURING, &r, 1).unwrap());
+        sent += u32::from(c.count(&m, &Personality::TURING, &r, 1, || false).unwrap());
     }
     assert_eq!(sent, ENTRIES - 1);
     m.store32(Loc::buffer(registers, reg::COUNTER_GET), ENTRIES - 1)
@@ -99,5 +99,5 @@ fn a_full_buffer_loses_the_notification_not_the_count() {
         va: 1 << 40,
         ..REMOTE
     };
-    assert!(c.count(&m, &Personality::TURING, &r, 1).unwrap());
+    assert!(c.count(&m, &Personality::TURING, &r, 1, || false).unwrap());
 }

@@ -159,8 +159,7 @@ impl Bench {
             let slot = Loc::buffer(self.place.ring, u64::from(self.put) * 8);
             self.gpu.machine().set(slot, entry);
             self.put = (self.put + 1) % ENTRIES;
-            let put = Loc::buffer(control, reg::CHANNEL_PUT);
-            self.gpu.machine().store32(put, self.put).map_err(full)?;
+            self.gpu.machine().submit(self.place, self.put);
             self.run();
         }
         let get = Loc::buffer(control, reg::CHANNEL_GET);

@@ -85,15 +85,27 @@ fn one_place_stays_free_and_get_makes_room() {
     for i in 0..u64::from(ENTRIES) - 1 {
         assert!(matches!(put(&mut b, &m, i << 12, 0), Put::Written { .. }));
     }
-    assert_eq!(put(&mut b, &m, 0, 0), Put::Full);
-    assert_eq!(register(&m, registers, reg::FAULT_PUT), ENTRIES - 1);
-    // UVM sets bits above the index.
-    m.store32(Loc::buffer(registers, reg::FAULT_GET), 0xc000_0000 | 2)
-        .unwrap();
+    assert_eq!(put(&mut b, &m, 0, 0), Put::Dropped);
+    let overflow = |put: u32| put | 1 << 31;
+    assert_eq!(
+        register(&m, registers, reg::FAULT_PUT),
+        overflow(ENTRIES - 1)
+    );
+    let get = Loc::buffer(registers, reg::FAULT_GET);
+    // Room alone does not end it, nor does the other bit.
+    for written in [2, 0x4000_0002] {
+        m.store32(get, written).unwrap();
+        assert_eq!(put(&mut b, &m, 0, 0), Put::Dropped);
+        assert_eq!(m.load32(get), Ok(2));
+    }
+    m.store32(get, 0xc000_0000 | 2).unwrap();
     assert!(matches!(put(&mut b, &m, 0, 0), Put::Written { .. }));
     assert!(matches!(put(&mut b, &m, 0, 0), Put::Written { .. }));
     assert_eq!(register(&m, registers, reg::FAULT_PUT), 1, "wrapped");
-    assert_eq!(put(&mut b, &m, 0, 0), Put::Full);
+    assert_eq!(put(&mut b, &m, 0, 0), Put::Dropped);
+    b.reset(&m).unwrap();
+    assert_eq!(register(&m, registers, reg::FAULT_PUT), 0);
+    assert!(matches!(put(&mut b, &m, 0, 0), Put::Written { .. }));
 }
 
 #[test]

@@ -162,8 +162,13 @@ impl<M: Machine> Gpu<M> {
             .alloc(4096)
             .map_err(Error::from)
             .and_then(|control| {
-                let place = ChannelPlace { ring, control };
                 let id = ChannelId(self.next_channel);
+                let token = id.token();
+                let place = ChannelPlace {
+                    ring,
+                    control,
+                    token,
+                };
                 let pushed = self
                     .channels
                     .push(Channel::new(id, space, engine, entries, place));
@@ -202,7 +207,10 @@ impl<M: Machine> Gpu<M> {
             .faults
             .reset(&self.hw.m)
             .and_then(|()| self.hw.reset_copy_faults())
-            .map_err(|_| Error::Invalid)
+            .map_err(|_| Error::Invalid)?;
+        self.hw.show_interrupts();
+        self.hw.faults.line.hand_over();
+        Ok(())
     }
 
     /// Empties the access counters' buffer: UVM takes it over.
@@ -216,6 +224,8 @@ impl<M: Machine> Gpu<M> {
     /// Starts access counting. Numbers are UVM's.
     pub fn enable_counters(&mut self, granularity: u32, threshold: u32) {
         self.hw.counters.enable(granularity, threshold);
+        self.hw.show_interrupts();
+        self.hw.counters.line.hand_over();
     }
 
     /// Ends access counting, until [`Gpu::enable_counters`].

@@ -40,6 +40,8 @@ pub(crate) fn config() -> Config {
 }
 
 const CLIENT: u32 = 7;
+/// In PUT and GET of the fault buffer.
+const OVERFLOW: u32 = 1 << 31;
 pub(crate) const VA: u64 = 0x7000_0000_0000;
 
 /// A GPU with a user's channel that is bound.
@@ -120,8 +122,8 @@ impl Bench {
     fn fetch(&mut self) -> Vec<(u64, u32, u32)> {
         let m = &self.gpu.hw.m;
         let register = |r| Loc::buffer(self.gpu.hw.registers, r);
-        let mut get = m.load32(register(reg::FAULT_GET)).unwrap();
-        let put = m.load32(register(reg::FAULT_PUT)).unwrap();
+        let mut get = m.load32(register(reg::FAULT_GET)).unwrap() & !OVERFLOW;
+        let put = m.load32(register(reg::FAULT_PUT)).unwrap() & !OVERFLOW;
         let mut faults = Vec::new();
         while get != put {
             let entry = Loc::buffer(self.gpu.fault_buffer(), u64::from(get) * 32);
@@ -134,8 +136,14 @@ impl Bench {
             ));
             get = (get + 1) % self.gpu.config.fault_entries;
         }
-        m.store32(register(reg::FAULT_GET), get).unwrap();
+        m.store32(register(reg::FAULT_GET), get | OVERFLOW).unwrap();
         faults
+    }
+
+    /// Whether PUT says that faults are dropped.
+    fn overflows(&self) -> bool {
+        let put = Loc::buffer(self.gpu.hw.registers, reg::FAULT_PUT);
+        self.gpu.hw.m.load32(put).unwrap() & OVERFLOW != 0
     }
 }
 
@@ -416,26 +424,99 @@ fn a_preempted_user_stands_still() {
     assert_eq!(b.fetch().len(), 1);
 }
 
+/// What meets a full buffer is lost, and comes again with a replay alone.
 #[test]
-fn a_full_buffer_does_not_make_a_warp_fault_twice() {
+fn a_full_buffer_drops_faults_until_a_replay() {
     let mut b = Bench::new(Config {
         fault_entries: 8,
         ..config()
     });
+    let page = |i: u64| VA + i * 4096;
     // One warp of 16 lanes, of which 7 find room.
-    b.submit(&[op(READ, VA, 16)]);
-    let mut seen = Vec::new();
-    for _ in 0..4 {
-        for _ in 0..10 {
-            b.gpu.run();
-        }
-        seen.extend(b.fetch().iter().map(|f| f.0));
-    }
-    let all: Vec<u64> = (0..16).map(|i| VA + i * 4096).collect();
-    assert_eq!(seen, all, "each once, although nothing was replayed");
+    let fence = b.submit(&[op(READ, VA, 16)]);
+    b.run();
+    assert!(b.overflows());
+    let pages: Vec<u64> = b.fetch().iter().map(|f| f.0).collect();
+    assert_eq!(pages, (0..7).map(page).collect::<Vec<_>>());
+    b.run();
+    assert!(
+        !b.overflows() && b.fetch().is_empty(),
+        "nothing is replayed"
+    );
+    pages
+        .iter()
+        .for_each(|&va| b.map(va, Loc::vidmem(8 << 20), 0));
     b.gpu.hw.replay();
     b.run();
-    assert_eq!(b.fetch().len(), 7, "and again after the replay");
+    let pages: Vec<u64> = b.fetch().iter().map(|f| f.0).collect();
+    assert_eq!(pages, (7..14).map(page).collect::<Vec<_>>());
+    b.map(page(14), Loc::vidmem(8 << 20), 0);
+    b.map(page(15), Loc::vidmem(8 << 20), 0);
+    pages
+        .iter()
+        .for_each(|&va| b.map(va, Loc::vidmem(8 << 20), 0));
+    b.gpu.hw.replay();
+    b.run();
+    let o = b.result(fence).unwrap();
+    assert_eq!((o.state, o.faults, o.refaults), (State::Done, 14, 0));
+    assert_eq!(b.gpu.stats().faults_held, 9 + 2);
+}
+
+/// Replays before there is room, and before UVM says that it knows.
+#[test]
+fn an_overflow_outlasts_replays_and_room() {
+    let mut b = Bench::new(Config {
+        fault_entries: 4,
+        ..config()
+    });
+    let get = Loc::buffer(b.gpu.hw.registers, reg::FAULT_GET);
+    let fence = b.submit(&[op(READ, VA, 4)]);
+    b.run();
+    b.gpu.hw.replay();
+    b.run();
+    assert_eq!(b.gpu.stats().faults, 3, "there is no room");
+    b.gpu.hw.m.store32(get, 3).unwrap();
+    b.gpu.hw.replay();
+    b.run();
+    assert_eq!(b.gpu.stats().faults, 3, "and it does not know of room");
+    b.gpu.hw.m.store32(get, 3 | 3 << 30).unwrap();
+    b.run();
+    assert_eq!(b.gpu.hw.m.load32(get), Ok(3), "what was written reads as 0");
+    assert!(!b.overflows());
+    b.gpu.hw.replay();
+    b.run();
+    assert_eq!(b.gpu.stats().faults, 6);
+    assert!(b.result(fence).is_none() && b.overflows());
+}
+
+#[test]
+fn a_prefetch_that_meets_a_full_buffer_is_over() {
+    let mut b = Bench::new(Config {
+        fault_entries: 4,
+        ..config()
+    });
+    let o = b.done(&[op(PREFETCH, VA, 5)]);
+    assert_eq!((o.state, o.accesses, o.faults), (State::Done, 5, 3));
+    assert!(b.overflows());
+}
+
+/// Bits that UVM wrote before the overflow say nothing about it; a sleep takes them away.
+#[test]
+fn old_bits_of_get_do_not_end_an_overflow() {
+    let mut b = Bench::new(Config {
+        fault_entries: 4,
+        ..config()
+    });
+    let get = Loc::buffer(b.gpu.hw.registers, reg::FAULT_GET);
+    b.gpu.hw.m.store32(get, OVERFLOW).unwrap();
+    b.submit(&[op(READ, VA, 4)]);
+    b.run();
+    b.run();
+    assert!(b.overflows());
+    b.gpu.hw.m.store32(get, 3 | OVERFLOW).unwrap();
+    b.gpu.inject(Injection::Preempt(true)).unwrap();
+    assert!(!b.overflows());
+    assert_eq!(b.gpu.hw.m.load32(get), Ok(3));
 }
 
 #[test]
@@ -1296,8 +1377,7 @@ fn clears_of_momc_counters_leave_mimc_alone() {
             m.store32(at, *word).unwrap();
         }
         m.set(Loc::buffer(place.ring, 0), va | (words.len() as u64) << 42);
-        m.store32(Loc::buffer(place.control, reg::CHANNEL_PUT), 1)
-            .unwrap();
+        m.submit(place, 1);
         b.run();
         let s = b.gpu.stats();
         assert_eq!((s.access_clears, s.channel_errors), (1, 0));

@@ -96,8 +96,7 @@ impl Bench {
         let entry = va | (words.len() as u64) << 42;
         m.set(Loc::buffer(self.place.ring, u64::from(self.put) * 8), entry);
         self.put = (self.put + 1) % ENTRIES;
-        m.store32(Loc::buffer(self.place.control, reg::CHANNEL_PUT), self.put)
-            .unwrap();
+        m.submit(self.place, self.put);
     }
 
     fn run(&mut self, words: &[u32]) {
@@ -350,8 +349,7 @@ fn a_put_beyond_the_ring_stops_the_channel() {
         let (send, ended) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut b = bench();
-            let at = Loc::buffer(b.place.control, reg::CHANNEL_PUT);
-            b.gpu.machine().store32(at, put).unwrap();
+            b.gpu.machine().submit(b.place, put);
             b.gpu.run();
             let get = Loc::buffer(b.place.control, reg::CHANNEL_GET);
             let get = b.gpu.machine().load32(get).unwrap();
@@ -366,6 +364,46 @@ fn a_put_beyond_the_ring_stops_the_channel() {
     }
 }
 
+/// A host reads PUT when its doorbell is rung, and at no other time.
+#[test]
+fn put_counts_when_the_doorbell_is_rung() {
+    let mut b = bench();
+    let release = |value| increasing(0, 0x5c, &[b.data() as u32, high(b.data()), value, 0, 1]);
+    let (first, second) = (release(7), release(8));
+    b.push(&first);
+    let bell = Loc::buffer(b.place.control, reg::CHANNEL_DOORBELL);
+    b.gpu.machine().store32(bell, 0).unwrap();
+    assert!(!b.gpu.run().any);
+    assert_eq!(b.word(0), 0, "nobody has rung");
+    b.gpu.machine().store32(bell, b.place.token).unwrap();
+    assert!(b.gpu.run().any);
+    assert_eq!(b.word(0), 7);
+    assert_eq!(b.gpu.machine().load32(bell), Ok(0));
+    // A ring that PUT is behind of is answered without any work.
+    b.gpu.machine().store32(bell, b.place.token).unwrap();
+    assert!(!b.gpu.run().any);
+    b.push(&second);
+    b.gpu.machine().store32(bell, 0).unwrap();
+    assert!(!b.gpu.run().any);
+    b.gpu.machine().store32(bell, b.place.token).unwrap();
+    b.gpu.run();
+    assert_eq!(b.word(0), 8);
+    b.expect_done();
+}
+
+#[test]
+fn another_token_stops_the_channel() {
+    let mut b = bench();
+    let (_, other) = b.gpu.create_channel(b.space, 0, ENTRIES).unwrap();
+    assert!(other.token != 0 && b.place.token != 0 && other.token != b.place.token);
+    let bell = Loc::buffer(b.place.control, reg::CHANNEL_DOORBELL);
+    b.gpu.machine().store32(bell, other.token).unwrap();
+    b.gpu.run();
+    let (status, text) = b.error();
+    assert_eq!((status, b.gpu.stats().channel_errors), (0xffff, 1));
+    assert!(text.contains("token") && text.contains("stopped"), "{text}");
+}
+
 /// An entry without work is work of a turn all the same: a driver may write more of them
 /// as fast as they are taken off the ring.
 #[test]
@@ -376,7 +414,7 @@ fn entries_of_no_operation_are_bounded_by_the_turn() {
     let (_, place) = b.gpu.create_channel(b.space, 0, MANY).unwrap();
     let control = |r| Loc::buffer(place.control, r);
     let m = b.gpu.machine();
-    m.store32(control(reg::CHANNEL_PUT), MANY - 1).unwrap();
+    m.submit(place, MANY - 1);
     let mut before = 0;
     for turn in 1.. {
         let progress = b.gpu.run();
@@ -453,7 +491,7 @@ fn copies_between_all_apertures_are_counted_by_direction() {
         (0x300, physical),
     ]);
     b.ce(&[
-        (0x264, 2),
+        (0x264, 1),
         (0x404, other),
         (0x408, sys_high),
         (0x40c, 0x4000),
@@ -557,7 +595,11 @@ fn launches_that_are_not_emulated_are_errors() {
         b.ce(&[(0x418, 4), (0x300, launch)]);
         assert!(b.error().1.contains(what), "{:?}", b.error());
     }
-    let mut b = bench();
-    b.ce(&[(0x260, 3), (0x418, 4), (0x300, COPY | FROM_PHYSICAL)]);
-    assert!(b.error().1.contains("peer"));
+    for (target, what) in [(2, "not coherent"), (3, "peer")] {
+        for (mode, physical) in [(0x260, FROM_PHYSICAL), (0x264, TO_PHYSICAL)] {
+            let mut b = bench();
+            b.ce(&[(mode, target), (0x418, 4), (0x300, COPY | physical)]);
+            assert!(b.error().1.contains(what), "{:?}", b.error());
+        }
+    }
 }

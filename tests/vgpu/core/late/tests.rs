@@ -25,6 +25,7 @@ use crate::emu::Personality;
 use crate::emu::State;
 use crate::fake::Size;
 use crate::fake::Tables;
+use crate::fake::READ_ONLY;
 use crate::fake::SYSMEM;
 
 const SEEDS: u64 = 60;
@@ -556,6 +557,61 @@ fn put_is_ahead_of_the_valid_bit() {
     }
 }
 
+/// Notifications of access counters are as late as faults are, and nothing that UVM pushes is waited for.
+#[test]
+fn put_is_ahead_of_a_notifications_valid_bit() {
+    check("waits", &["believes PUT"], |b, how| {
+        b.gpu.enable_counters(1, 1);
+        let pages = 4;
+        for i in 0..pages {
+            let page = Loc::sysmem(SYSMEM + (i << 16));
+            let va = VA + (i << 16);
+            b.user.map(b.gpu.machine(), va, Size::Small, page, 0);
+        }
+        b.launch(Op {
+            stride: 1 << 16,
+            count: pages,
+            ..access(0, VA, 0)
+        });
+        b.run();
+        if how == "waits" {
+            b.gpu.machine().pass(LINGER_NS);
+            b.run();
+        }
+        let m = b.gpu.machine();
+        let put = Loc::buffer(b.gpu.registers(), reg::COUNTER_PUT);
+        assert_eq!(m.load32(put), Ok(pages as u32));
+        let last = |i| Loc::buffer(b.gpu.counter_buffer(), i * 32 + 28);
+        (0..pages).all(|i| m.load32(last(i)).unwrap() >> 31 == 1)
+    });
+}
+
+/// Entries of both rings arrive while there is something else to do.
+#[test]
+fn late_entries_arrive_one_by_one() {
+    let arrive = |seed| {
+        let mut b = Bench::new(Order::Adversarial { seed }, &Personality::VOLTA);
+        let entry = [1 << 31; 8];
+        let hw = &mut b.gpu.hw;
+        for i in 0..8 {
+            hw.faults.entries.write(&hw.m, i, entry, true).unwrap();
+            hw.counters.entries.write(&hw.m, i, entry, true).unwrap();
+        }
+        let mut steps = 0;
+        while hw.faults.entries.on_their_way() + hw.counters.entries.on_their_way() > 0 {
+            hw.arrive();
+            steps += 1;
+            assert!(steps < 1000);
+        }
+        let m = b.gpu.machine();
+        for slot in [b.gpu.fault_buffer(), b.gpu.counter_buffer()] {
+            let last = |i: u64| Loc::buffer(slot, i * 32 + 28);
+            assert!((0..8).all(|i| m.load32(last(i)) == Ok(1 << 31)));
+        }
+    };
+    (0..10).for_each(arrive);
+}
+
 /// A kernel sees what it wrote, as do its later phases, and the CPU once it is over.
 #[test]
 fn a_kernel_sees_its_own_stores() {
@@ -581,6 +637,48 @@ fn a_kernel_sees_its_own_stores() {
             let n = 4096 / width.max(8);
             let last = b.gpu.machine().get(Loc::sysmem(SYSMEM + 4088));
             width == 4 || last == VALUE + 3 * (n * width.max(8) / 8 - 1)
+        });
+    }
+}
+
+/// What a kernel and the CPU add to a word of system memory. The kernel waits for another page, and has not ended.
+fn added_with_the_cpu(b: &mut Bench, first: &[Method], width: u32) -> bool {
+    let page = Loc::sysmem(SYSMEM);
+    b.user.map(b.gpu.machine(), VA, Size::Small, page, 0);
+    let add = Op {
+        width,
+        ..access(2, VA, 1)
+    };
+    let channels = [b.h_channel, b.another_channel()];
+    for channel in channels {
+        b.launch_on(channel, &[add, access(0, VA + 4096, 0)]);
+    }
+    b.run();
+    if !first.is_empty() {
+        b.user
+            .map(b.gpu.machine(), VA, Size::Small, page, READ_ONLY);
+        b.execute(first);
+    }
+    let (m, word) = (b.gpu.machine(), Loc::sysmem(SYSMEM));
+    m.set(word, m.get(word) + 1);
+    b.gpu.machine().pass(LINGER_NS);
+    b.run();
+    b.gpu.machine().get(word) == 3
+}
+
+/// A GPU has no native atomics to system memory, as `has_native_atomics` of the driver says for all but coherent ones. So nobody else
+/// may write there meanwhile. Two channels of the GPU's lose nothing.
+#[test]
+fn an_atomic_to_system_memory_is_one_for_its_gpu_alone() {
+    for width in [4, 8] {
+        check("taken first", &["not taken"], |b, how| {
+            let taken = [Tlbi::ALL.methods(), membar_sys()].concat();
+            let first = if how == "taken first" {
+                &taken[..]
+            } else {
+                &[]
+            };
+            added_with_the_cpu(b, first, width)
         });
     }
 }
@@ -684,6 +782,7 @@ fn stores_overlap_where_they_have_bytes_in_common() {
     let store = Store {
         who: Who::User(0),
         through: None,
+        is_sum: false,
         to: Loc::vidmem(0x1000),
         data: [0; LINE],
         bytes: 8,

@@ -148,8 +148,7 @@ impl Bench {
         let entry = (self.va + offset) | (2 * methods.len() as u64) << 42;
         m.set(Loc::buffer(place.ring, u64::from(*put) * 8), entry);
         *put = (*put + 1) % ENTRIES;
-        let register = Loc::buffer(place.control, reg::CHANNEL_PUT);
-        m.store32(register, *put).unwrap();
+        m.submit(place, *put);
     }
 
     fn is_done(&self, channel: usize) -> bool {

@@ -387,6 +387,32 @@ fn atomics_are_atomic_over_nvlink_alone() {
     }
 }
 
+/// A GPU's own atomics are atomic to each other, whichever channels' they are: UVM allows them to a GPU, not to a channel.
+#[test]
+fn channels_of_a_gpu_lose_no_atomics_to_a_peer() {
+    for (width, seed) in [4, 8, 128]
+        .into_iter()
+        .flat_map(|w| (0..40).map(move |s| (w, s)))
+    {
+        let order = Order::Adversarial { seed };
+        let mut all = Machines::new(2, order, &Personality::VOLTA, false);
+        let to = all.peer(0, 1, FREE);
+        all.map(0, VA, to, 0);
+        let bench = &mut all.benches[0];
+        let add = Op {
+            width,
+            ..access(ADD, VA, 1)
+        };
+        for channel in [bench.h_channel, bench.another_channel()] {
+            // Both are under way to their ends, as they fault elsewhere.
+            bench.launch_on(channel, &[add, access(READ, VA + PAGE, 0)]);
+        }
+        bench.run();
+        bench.gpu.remove_peer(1).unwrap();
+        assert_eq!(all.word(1, FREE) & 0xffff_ffff, 2, "{width} {seed}");
+    }
+}
+
 /// A driver asks for a fault where somebody else may write.
 #[test]
 fn an_atomic_that_the_page_forbids_faults() {

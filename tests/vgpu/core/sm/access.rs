@@ -11,6 +11,7 @@ use crate::emu::gpu::Hw;
 use crate::emu::kernel::Kind;
 use crate::emu::kernel::Outcome;
 use crate::emu::kernel::Plan;
+use crate::emu::late::Late;
 use crate::emu::late::Who;
 use crate::emu::machine::load64;
 use crate::emu::machine::BadAddress;
@@ -33,29 +34,35 @@ impl<M: Machine> Hw<M> {
         if plan.kind == Kind::Prefetch {
             return Ok(());
         }
-        if at.space == Space::Sysmem {
+        if at.space == Space::Vidmem {
+            self.stats.local_accesses += 1;
+        } else if at.space == Space::Sysmem {
             self.stats.remote_accesses += 1;
             let remote = Remote {
                 instance: by.instance,
                 va,
                 physical: at.at,
             };
-            if self.counters.count(&self.m, self.chip, &remote, 1)? {
+            let late = &mut self.late;
+            let is_late = || late.as_mut().is_some_and(Late::is_entry_late);
+            let counters = &mut self.counters;
+            if counters.count(&self.m, self.chip, &remote, 1, is_late)? {
                 self.stats.access_notifications += 1;
             }
-        } else if at.space == Space::Vidmem {
-            self.stats.local_accesses += 1;
+            if plan.kind == Kind::AtomicAdd && self.late.is_some() {
+                return self.add_apart(by, plan, number, va, at);
+            }
         } else {
             self.stats.peer_accesses += 1;
-            let is_apart = self.adds_apart(plan, at);
-            return self.touch(by, plan, number, va, at, outcome, is_apart);
+            if self.adds_apart(plan, at) {
+                return self.add_apart(by, plan, number, va, at);
+            }
         }
-        self.touch(by, plan, number, va, at, outcome, false)
+        self.touch(by, plan, number, va, at, outcome)
     }
 
-    /// Makes an access that is counted. An atomic that `is_apart` is none.
+    /// Makes an access that is counted.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // They are an access.
     fn touch(
         &mut self,
         by: &By,
@@ -64,15 +71,14 @@ impl<M: Machine> Hw<M> {
         va: u64,
         at: Loc,
         outcome: &mut Outcome,
-        is_apart: bool,
     ) -> Result<(), BadAddress> {
         if matches!(plan.kind, Kind::Write | Kind::AtomicAdd) {
             self.mark_dirty(at, u64::from(plan.width));
         }
         let value = plan.first_value(number);
-        if self.late.is_some() || is_apart {
+        if self.late.is_some() {
             self.settle(Who::User(by.instance), at, u64::from(plan.width));
-            if plan.kind == Kind::Write || is_apart {
+            if plan.kind == Kind::Write {
                 return self.write_late(by, plan, value, va, at);
             }
         }
@@ -85,6 +91,24 @@ impl<M: Machine> Hw<M> {
             .ok_or(BadAddress(at))?;
         access64(words, plan, va, value, outcome);
         Ok(())
+    }
+
+    /// Makes an atomic that is none to anybody but this GPU, as over PCIe, where it reads, adds and writes.
+    #[cold]
+    #[inline(never)]
+    fn add_apart(
+        &mut self,
+        by: &By,
+        plan: &Plan,
+        number: u64,
+        va: u64,
+        at: Loc,
+    ) -> Result<(), BadAddress> {
+        let bytes = u64::from(plan.width);
+        self.mark_dirty(at, bytes);
+        self.settle(Who::User(by.instance), at, bytes);
+        self.settle_sums(at, bytes);
+        self.write_late(by, plan, plan.first_value(number), va, at)
     }
 
     /// Whether an atomic there is none: over PCIe a GPU reads, adds and writes. So a driver lets nobody else write meanwhile.
@@ -136,7 +160,7 @@ impl<M: Machine> Hw<M> {
         if self.m.bytes(at, width as usize).is_none() {
             return Err(BadAddress(at));
         }
-        let through = Some((by.space, va));
+        let through = Some((by.space, va, plan.kind == Kind::AtomicAdd));
         self.hold(
             Who::User(by.instance),
             through,

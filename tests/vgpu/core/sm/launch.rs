@@ -50,7 +50,7 @@ pub(in crate::emu) struct Warp {
     pub(super) step: u64,
     /// Lanes of the instruction that are not done.
     pub(super) todo: u32,
-    /// Of these, lanes whose fault is written and that wait for the next replay.
+    /// Of these, lanes whose fault is written or dropped and that wait for the next replay.
     pub(super) waiting: u32,
     /// Of the lanes in `todo`, those that have faulted before.
     pub(super) faulted: u32,

@@ -11,6 +11,7 @@ use crate::fake::Tables;
 use crate::fake::NO_ATOMICS;
 use crate::fake::READ_ONLY;
 use crate::fake::SYSMEM;
+use crate::fake::UNCACHED;
 
 mod version_3;
 
@@ -138,25 +139,76 @@ fn what_is_not_emulated_is_no_fault() {
     }
     let (m, mut t, pdb) = tables(Mmu::V2, false);
     // An address behind a switch.
-    let peer = 1 | 1 << 1 | 1 << 36;
+    let peer = 1 | 1 << 1 | UNCACHED | 1 << 36;
     let entry = t.entry(&m, 0, Size::Small);
     m.set(entry, peer);
     assert_eq!(walk(&m, Mmu::V2, pdb, 0), Err(Miss::NotEmulated(peer)));
-    m.set(entry, 1 | 1 << 1 | 5 << 33 | 0x1_2345 << 8);
+    m.set(entry, 1 | 1 << 1 | UNCACHED | 5 << 33 | 0x1_2345 << 8);
     let found = walk(&m, Mmu::V2, pdb, 0).unwrap();
     assert_eq!(found.base, Loc::peer(PeerId::of(5), 0x1234_5000));
+}
+
+/// Caches are coherent with this GPU's own memory alone, and no other kind of memory is emulated. A page of vidmem may be cached or not.
+#[test]
+fn entries_say_what_memory_they_are_of() {
+    let at = 0x12 << 8;
+    let pages = [
+        (0, true),
+        (UNCACHED, true),
+        (1 << 1 | UNCACHED, true),
+        (2 << 1 | UNCACHED, true),
+        (6 << 56, true),
+        (6 << 56 | 1 << 1 | UNCACHED, true),
+        (6 << 56 | 2 << 1 | UNCACHED, true),
+        (2 << 56, false),
+        (4 << 56, false),
+        (6 << 56 | 2 << 1, false),
+        (1 << 1, false),
+        (2 << 1, false),
+        (3 << 1 | UNCACHED, false),
+        (1 << 4, false),
+        (1 << 5, false),
+        (1 << 56, false),
+        (0x80 << 56, false),
+        (1 << 56 | 2 << 1 | UNCACHED, false),
+    ];
+    let (m, mut t, pdb) = tables(Mmu::V2, false);
+    for (size, (bits, is_emulated)) in [Size::Small, Size::Big, Size::Huge]
+        .into_iter()
+        .flat_map(|s| pages.map(|p| (s, p)))
+    {
+        let va = (size as u64) << 4;
+        let entry = t.entry(&m, va, size);
+        m.set(entry, at | bits | 1);
+        let found = walk(&m, Mmu::V2, pdb, va);
+        let refused = Err(Miss::NotEmulated(at | bits | 1));
+        assert_eq!(found != refused, is_emulated, "{bits:#x}");
+        assert_eq!(found.is_ok(), is_emulated, "{bits:#x}");
+    }
+    for bits in [1 << 1, 2 << 1, 3 << 1 | UNCACHED, 3 << 1, UNCACHED] {
+        let refused = Err(Miss::NotEmulated(at | bits));
+        assert_eq!(v2::V2::small(at | bits), refused, "{bits:#x}");
+        assert_eq!(
+            v2::V2::big(at | bits),
+            Err(Miss::NotEmulated(at | bits)),
+            "{bits:#x}"
+        );
+    }
+    for bits in [1 << 1 | UNCACHED, 2 << 1 | UNCACHED] {
+        assert!(v2::V2::small(at | bits).is_ok() && v2::V2::big(at | bits).is_ok());
+    }
 }
 
 #[test]
 fn tables_that_are_nowhere_are_told() {
     let (m, t, pdb) = tables(Mmu::V2, false);
     let beyond = VIDMEM;
-    m.set(t.root, beyond >> 12 << 8 | 1 << 1);
+    m.set(t.root, beyond >> 12 << 8 | UNCACHED | 1 << 1);
     assert_eq!(
         walk(&m, Mmu::V2, pdb, 0),
         Err(Miss::BadTable(Loc::vidmem(beyond)))
     );
-    m.set(t.root, 2 << 1);
+    m.set(t.root, UNCACHED | 2 << 1);
     assert_eq!(
         walk(&m, Mmu::V2, pdb, 0),
         Err(Miss::BadTable(Loc::sysmem(0)))

@@ -20,8 +20,12 @@ use crate::emu::machine::PeerId;
 /// Version 3, which Hopper and Blackwell have.
 pub(super) struct V3;
 
-/// The kind of ordinary memory, the only one here.
-const GENERIC: u64 = 6;
+/// What a page is: the kind of its memory, and the PCF's bit of a page that is not for users.
+const WHAT: u64 = 0xf << 8 | 1 << 4;
+/// Ordinary memory for users, the only one here.
+const GENERIC: u64 = 6 << 8;
+/// The PCF's bit of what the L2 does not keep. Without it another's memory is cached, which is not coherent, and not emulated.
+const UNCACHED: u64 = 1 << 3;
 
 /// The PCF of an invalid entry of a page table.
 mod invalid {
@@ -50,7 +54,7 @@ impl Format for V3 {
     }
 
     fn page(entry: u64, bytes: u64) -> Result<Page, Miss> {
-        if field(entry, 11, 8) != GENERIC {
+        if entry & WHAT != GENERIC {
             return Err(Miss::NotEmulated(entry));
         }
         // What is above the address is a peer's number, or nothing. Bits of an address within the page do not count: NVIDIA's
@@ -58,11 +62,11 @@ impl Format for V3 {
         let (at, start) = (field(entry, 63, 12) << 12, !(bytes - 1));
         let base = match field(entry, 2, 1) {
             0 if at >> 40 == 0 => Loc::vidmem(at & start),
-            1 if field(entry, 60, 40) == 0 => Loc::peer(
+            1 if field(entry, 60, 40) == 0 && entry & UNCACHED != 0 => Loc::peer(
                 PeerId::of(field(entry, 63, 61)),
                 field(entry, 39, 12) << 12 & start,
             ),
-            2 | 3 if at >> 52 == 0 => Loc::sysmem(at & start),
+            2 if at >> 52 == 0 && entry & UNCACHED != 0 => Loc::sysmem(at & start),
             _ => return Err(Miss::NotEmulated(entry)),
         };
         Ok(Page {
@@ -88,10 +92,10 @@ fn table(entry: u64, low: u32) -> Result<Option<Loc>, Miss> {
     let pcf = field(entry, 5, 3);
     let at = field(entry, 51, low) << low;
     match field(entry, 2, 1) {
-        // Whether the CPU's tables are asked or not; an odd number says "sparse".
+        // Whether the CPU's tables are asked or not; an odd number says "sparse", or that the table is not cached.
         0 if pcf == 0 || pcf == 2 => Ok(None),
-        1 if pcf < 4 => Ok(Some(Loc::vidmem(at))),
-        2 | 3 if pcf < 4 => Ok(Some(Loc::sysmem(at))),
+        1 if pcf == 1 || pcf == 3 => Ok(Some(Loc::vidmem(at))),
+        2 if pcf == 1 || pcf == 3 => Ok(Some(Loc::sysmem(at))),
         _ => Err(Miss::NotEmulated(entry)),
     }
 }

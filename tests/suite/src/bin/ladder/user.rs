@@ -605,7 +605,23 @@ fn drain() -> Outcome {
         );
         unchanged(&buffer, |i| i as u64)
     });
+    let outcome = outcome.and_then(|()| drain_beside_a_kernel(&process, &gpu));
     prefetcher(0)?;
     outcome?;
     Ok(Pass::Ok)
+}
+
+/// Drains while a kernel faults on a few pages at a time. Each look at the buffer disables the interrupt and enables it again, and
+/// what came meanwhile has to be told: with pulses, UVM must have the GPU look again.
+fn drain_beside_a_kernel(process: &Process, gpu: &Gpu) -> Result<(), Failure> {
+    let buffer = Buffer::<u64>::managed(process, WORDS)?;
+    let few = Op::write(&buffer).every(PAGE).pattern(1, 0);
+    let few = Kernel::new().op(few.lanes(1).warps(8)).utlb_faults(1);
+    let before = gpu.stats()?.kernels;
+    let running = gpu.launch(&few)?;
+    while gpu.stats()?.kernels == before {
+        gpu.drain_faults()?;
+    }
+    running.wait()?.ok()?;
+    Ok(())
 }

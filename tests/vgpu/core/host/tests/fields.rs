@@ -212,9 +212,11 @@ fn memory_operations() {
     each_bit(&Personality::HOPPER, "cancel", engine, |_, bit| {
         increasing(0, 0x28, &[bit, 0, 5 << 2, 0xa << 27])
     });
-    let mut b = bench();
-    b.run(&increasing(0, 0x28, &[0, 0, 1 << 10, 9 << 27]));
-    assert!(b.error().1.contains("aperture"), "{:?}", b.error());
+    for aperture in [1, 3] {
+        let mut b = bench();
+        b.run(&increasing(0, 0x28, &[0, 0, aperture << 10, 9 << 27]));
+        assert!(b.error().1.contains("aperture"), "{:?}", b.error());
+    }
 }
 
 /// Ampere's drivers say of each invalidate that it is not for the TLBs of links.

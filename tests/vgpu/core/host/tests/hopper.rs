@@ -21,8 +21,7 @@ impl Bench {
         let m = self.gpu.machine();
         m.set(Loc::buffer(self.place.ring, u64::from(self.put) * 8), entry);
         self.put = (self.put + 1) % ENTRIES;
-        m.store32(Loc::buffer(self.place.control, reg::CHANNEL_PUT), self.put)
-            .unwrap();
+        m.submit(self.place, self.put);
         self.gpu.run();
     }
 
