@@ -15,6 +15,7 @@ mod discard;
 mod g10;
 mod most;
 mod sheet;
+mod teraio;
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ const SAY_EVERY: Duration = Duration::from_secs(20);
 type Make = fn(&mut Desk, &Sheet) -> Vec<Row>;
 
 /// By the figures' names.
-const MAKERS: [(&str, Make); 32] = [
+const MAKERS: [(&str, Make); 36] = [
     ("g10-11", g10::figure_11),
     ("g10-12", g10::figure_12),
     ("g10-13", g10::figure_13),
@@ -106,6 +107,10 @@ const MAKERS: [(&str, Make); 32] = [
     ("discard-t8", discard::table_8),
     ("discard-6", |d, _| discard::throughput(d, discard::PCIE4)),
     ("discard-7", |d, _| discard::throughput(d, discard::PCIE3)),
+    ("teraio-1", teraio::figure_1),
+    ("teraio-7", teraio::figure_7),
+    ("teraio-7-m", teraio::memory),
+    ("teraio-9", teraio::figure_9),
 ];
 
 /// The figures that `only` names; all if it names none.
@@ -342,6 +347,24 @@ mod tests {
             let same = same && means.iter().zip(said).all(|(m, s)| near(*m, *s));
             assert!(same, "{}: {means:?}, said to be {said:?}", figure.name);
         }
+    }
+
+    /// The same of TERAIO: what kernels use, what steps need, and what half of the memories costs.
+    #[test]
+    fn what_is_said_of_teraio_is_so() {
+        let sheets = selected(&["teraio-1", "teraio-7-m", "teraio-9"]);
+        let figures = make(&sheets, "".into(), 2, None, |_| {}, |_| {});
+        let cells = figures[0].rows.iter().flat_map(|r| &r.cells);
+        let used: Vec<f64> = cells.filter_map(|c| c.ours.number()).collect();
+        let needed = quotients(&figures[1]);
+        let found = [used[0], used[1], used[2], used[3], needed[0], needed[14]];
+        let half = quotients(&figures[2])[0] * 0.731;
+        let said = [0.566, 9.79, 0.887, 19.57, 0.802, 0.970, 0.588];
+        let mut all = found.into_iter().chain([half]).zip(said);
+        assert!(
+            all.all(|(f, s)| (f / s - 1.0).abs() < 0.005),
+            "{found:?} {half}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use uvmsim_g10::Outcome;
 use uvmsim_g10::Policy;
 use uvmsim_physical::plan::autovm;
 use uvmsim_physical::plan::most;
+use uvmsim_physical::plan::teraio;
 use uvmsim_physical::plan::Profile;
 use uvmsim_physical::plan::What;
 use uvmsim_physical::Tier;
@@ -23,7 +24,7 @@ use crate::pool;
 use crate::progress;
 use crate::Failure;
 
-/// Share of GPU memory that MOST and AutoVM plan to fill.
+/// Share of GPU memory that planners of the physical model plan to fill.
 const PLANNED_FILL: f64 = 0.97;
 
 /// The machine of the artifact with the user's changes.
@@ -76,13 +77,18 @@ pub enum Runner {
     Most,
     /// AutoVM, planned as for the physical machine.
     AutoVm,
+    /// TERAIO, planned as for the physical machine.
+    TeraIo,
 }
 
 impl Runner {
+    /// The planners of the physical model.
+    const PLANNERS: [Runner; 3] = [Runner::Most, Runner::AutoVm, Runner::TeraIo];
+
     /// Every policy of the model.
     fn all() -> Vec<Runner> {
         let built = Policy::ALL.into_iter().map(Runner::Built);
-        built.chain([Runner::Most, Runner::AutoVm]).collect()
+        built.chain(Self::PLANNERS).collect()
     }
 
     fn as_str(self) -> &'static str {
@@ -90,6 +96,7 @@ impl Runner {
             Runner::Built(p) => p.as_str(),
             Runner::Most => "most",
             Runner::AutoVm => "autovm",
+            Runner::TeraIo => "teraio",
         }
     }
 
@@ -114,7 +121,7 @@ impl Runner {
             Runner::Built(Policy::Best) => {
                 let others = || {
                     let mut all = Vec::new();
-                    for planner in [Runner::Most, Runner::AutoVm] {
+                    for planner in Self::PLANNERS {
                         let Ok(moves) = planner.moves(trace, physical) else {
                             continue;
                         };
@@ -145,6 +152,7 @@ impl Runner {
         let profile = Profile::new(machine, &workload, &layout, PLANNED_FILL, 1);
         let plan = match self {
             Runner::Most => most::plan(&profile, machine.host_mem > 0),
+            Runner::TeraIo => teraio::plan(&profile),
             _ => autovm::plan(&profile, autovm::Options::default()),
         };
         let mut list = Vec::new();

@@ -491,7 +491,8 @@ fn recomputation_is_asked_for_by_name() {
 #[test]
 fn runs_have_the_keys_that_others_script() {
     for model in ["physical", "g10"] {
-        let policies = "base-uvm flashneuron deepum g10-gds g10-host g10 most autovm best ideal";
+        let policies =
+            "base-uvm flashneuron deepum g10-gds g10-host g10 most teraio autovm best ideal";
         for policy in policies.split(' ') {
             let args = format!(
                 "run --trace - --policy {policy} --model {model} --gpu-mem 80MiB --host-mem 128GiB --pcie 15.754 --ssd-read 3.2 --ssd-write 3.2 --json"
@@ -526,7 +527,7 @@ fn a_plan_is_written_and_replayed() {
     std::fs::write(&trace, STEP).unwrap();
     let (trace, plan) = (trace.display(), plan.display());
     let machine = "--gpu-mem 60MiB --ssd-read 3 --ssd-write 3";
-    for policy in ["best", "g10", "most", "autovm", "flashneuron"] {
+    for policy in ["best", "g10", "most", "teraio", "autovm", "flashneuron"] {
         let made = told(&format!(
             "plan --trace {trace} --policy {policy} {machine} -o {plan} --json"
         ));

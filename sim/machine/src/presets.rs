@@ -108,6 +108,7 @@ mod tests {
         let pcie5 = 63.015e9 * share;
         is(&named("rtx5090"), 32, 1792e9, pcie5);
         is(&named("h100"), 80, 3350e9, pcie5);
+        is(&named("h100-nvl"), 94, 3900e9, pcie5);
         is(&named("h200"), 141, 4800e9, pcie5);
         is(&named("b200"), 180, 7700e9, pcie5);
         is(&named("gh200"), 96, 4000e9, 375e9);

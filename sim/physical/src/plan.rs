@@ -19,6 +19,7 @@ pub(crate) mod pieces;
 mod profile;
 pub mod queued;
 pub mod recompute;
+pub mod teraio;
 pub mod text;
 
 pub use uvmsim_plan::What;

@@ -34,6 +34,7 @@ use crate::plan::g10;
 use crate::plan::most;
 use crate::plan::recompute;
 use crate::plan::recompute::Made;
+use crate::plan::teraio;
 use crate::plan::Plan;
 use crate::plan::Profile;
 use crate::policy::Tier;
@@ -57,6 +58,7 @@ pub const NAMES: &[&str] = &[
     "g10-host",
     "g10",
     "most",
+    "teraio",
     "best",
     "ideal",
 ];
@@ -67,6 +69,7 @@ pub const PLANNERS: &[&str] = &[
     "g10",
     "g10-gds",
     "g10-host",
+    "teraio",
     "autovm",
     "autovm-late",
     "flashneuron",
@@ -86,7 +89,7 @@ pub const LEARNING: &[&str] = &["deepum"];
 
 /// Those of [`PLANNERS`] whose runtime copies without UVM: free of faults, so that the same plan may
 /// come to less under them than it does under UVM, where `best` is behind none of these plans.
-pub const FAULTLESS: &[&str] = &["g10-gds", "g10-host", "flashneuron"];
+pub const FAULTLESS: &[&str] = &["g10-gds", "g10-host", "teraio", "flashneuron"];
 
 /// Policies under which kernels run again; nobody's unless asked for.
 pub const RECOMPUTING: &[&str] = &["checkpoint", "best-recompute"];
@@ -134,6 +137,7 @@ pub fn plan(
         "g10-host" => g10(host, Design::Host)?,
         "g10" => g10(host, Design::G10)?,
         "most" => most::plan(&profile(), host),
+        "teraio" => teraio::plan(&Profile::new(machine, workload, layout, FILL, 0)),
         "best" => best::find(machine, workload, layout, Until::NEVER.coarse())?.plan,
         _ => return Err(RunError::Infeasible(format!("{name} makes no plan"))),
     })

@@ -183,11 +183,15 @@ impl Config {
             let want = format!("a divisor of `num_attention_heads`, {}", shape.heads);
             return Err(ConfigError::Value("num_key_value_heads", want));
         }
-        self.only("mlp_bias", false)?;
         let biases = match family {
             "qwen2" => Biases::Qkv,
             "llama" if self.flag("attention_bias", false)? => Biases::Attention,
             _ => Biases::None,
+        };
+        let biases = match (self.flag("mlp_bias", false)?, biases) {
+            (false, biases) => biases,
+            (true, Biases::Attention) => Biases::All,
+            _ => return Err(ConfigError::Value("mlp_bias", "false".into())),
         };
         let blocks = Transformer {
             kv_heads,
@@ -366,6 +370,11 @@ mod tests {
         let biased = with(llama(), "attention_bias", true.into());
         let biases = 3 * (64 + 2 * 16 + 64);
         assert_eq!(parameters(&biased) - entry.parameters, biases);
+        let all = with(biased, "mlp_bias", true.into());
+        assert_eq!(
+            parameters(&all) - entry.parameters,
+            biases + 3 * (96 + 96 + 64)
+        );
         let tied = with(llama(), "tie_word_embeddings", true.into());
         assert_eq!(entry.parameters - parameters(&tied), 1000 * 64);
         let wide = with(llama(), "head_dim", 16.into());

@@ -114,6 +114,30 @@ impl Entry {
         net.train(&losses, optimizer)
     }
 
+    /// What the first of two GPUs does in a step, where each has half of a decoder's layers and the step's samples come
+    /// in `parts` of `options.batch`. A part goes forward here while the one before it is on the other GPU, so two are
+    /// under way at once (PipeDream's 1F1B). `None`: this is no decoder.
+    pub fn first_stage(&self, options: &Options, parts: u64) -> Option<Step> {
+        let Layers::Decoder(decoder) = &self.layers else {
+            return None;
+        };
+        let tokens = options.tokens.unwrap_or(self.tokens).clamp(1, LARGEST);
+        let mut net = Net::new(&self.name, options.batch, options.precision);
+        let mut away = None;
+        for part in 0..=parts {
+            let ahead = (part < parts).then(|| {
+                let (_, out) = decoder.begin(&mut net, tokens, decoder.blocks.layers / 2);
+                (net.suspend(), out)
+            });
+            if let Some((built, out)) = std::mem::replace(&mut away, ahead) {
+                net.resume(built);
+                net.backward_from_sent(out);
+            }
+        }
+        net.update("", options.optimizer.unwrap_or(self.optimizer));
+        Some(net.finish())
+    }
+
     /// A training step as a trace, with durations from `machine`'s roofline.
     pub fn trace(&self, options: &Options, machine: &Machine) -> Trace {
         self.build(options).timed(machine, options.precision)

@@ -135,6 +135,9 @@ struct Node {
     passes: Vec<Val>,
 }
 
+/// A forward pass whose backward pass comes after other forward passes.
+pub struct Suspended(Vec<Node>);
+
 /// How parameters are updated.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -405,17 +408,45 @@ impl Net {
     /// Computes gradients from `losses`, values that nothing follows and whose
     /// own gradient is one. Nodes that no gradient reaches stay on the tape.
     pub fn backward(&mut self, losses: &[Val]) {
+        self.begin_backward();
+        // The gradient of a loss, one, is part of its first backward kernel.
+        self.differentiate(losses.iter().map(|loss| (*loss, NO_TENSOR)));
+    }
+
+    /// The same from `out`, whose gradient another GPU sends.
+    pub fn backward_from_sent(&mut self, out: Val) {
+        self.begin_backward();
+        let grad = self.tensor("sent".into(), out.size() * self.elem, Kind::Activation);
+        let cost = self.cost(Class::Vector, 0, &[], &[grad]);
+        self.kernel("receive".into(), cost, &[], &[grad]);
+        self.differentiate([(out, grad)].into_iter());
+    }
+
+    /// What was built since the last backward pass, for [`Net::resume`] to go on with.
+    pub fn suspend(&mut self) -> Suspended {
+        Suspended(std::mem::take(&mut self.nodes))
+    }
+
+    /// The next backward pass is that of what was built before.
+    pub fn resume(&mut self, built: Suspended) {
+        self.nodes = built.0;
+    }
+
+    fn begin_backward(&mut self) {
         if self.step.phases[0] == 0 {
             self.step.phases[0] = self.step.costs.len();
         }
+    }
+
+    /// The backward pass of the tape, from values with these gradients.
+    fn differentiate(&mut self, from: impl Iterator<Item = (Val, TensorId)>) {
         let nodes = std::mem::take(&mut self.nodes);
         let mut tape = Tape {
             grads: vec![None; self.needs_grad.len()],
             net: self,
         };
-        for loss in losses {
-            // The gradient of the loss, one, is part of its first backward kernel.
-            tape.grads[loss.id] = Some(Grad::own(NO_TENSOR));
+        for (val, grad) in from {
+            tape.grads[val.id] = Some(Grad::own(grad));
         }
         let last_first = nodes.into_iter().rev();
         let mut kept: Vec<_> = last_first.filter(|node| !tape.node(node)).collect();

@@ -3,6 +3,7 @@
 //! Transformers, the recurrent network and the recommendation model.
 
 use serde::Deserialize;
+use uvmsim_trace::TensorId;
 
 use crate::net::Net;
 use crate::net::Val;
@@ -207,8 +208,22 @@ pub struct Decoder {
 impl Decoder {
     /// Its loss, for samples of so many tokens.
     pub fn loss(&self, n: &mut Net, tokens: u64) -> Val {
+        let (words, x) = self.begin(n, tokens, self.blocks.layers);
+        let t = &self.blocks;
+        let x = t.norm(n, "ln_f", x);
+        let x = if self.untied {
+            n.linear("lm_head", x, self.vocabulary, false)
+        } else {
+            n.linear_with("lm_head", x, words, self.vocabulary, false)
+        };
+        n.cross_entropy(x)
+    }
+
+    /// What the first `layers` layers make of samples of so many tokens, and the table of words.
+    pub fn begin(&self, n: &mut Net, tokens: u64, layers: u64) -> (TensorId, Val) {
         let t = Transformer {
             tokens,
+            layers,
             ..self.blocks
         };
         let rows = n.batch * tokens;
@@ -222,14 +237,7 @@ impl Decoder {
             x = n.add("add", x, y);
         }
         let x = if t.dropout { n.dropout("drop", x) } else { x };
-        let x = t.blocks(n, x);
-        let x = t.norm(n, "ln_f", x);
-        let x = if self.untied {
-            n.linear("lm_head", x, self.vocabulary, false)
-        } else {
-            n.linear_with("lm_head", x, words, self.vocabulary, false)
-        };
-        n.cross_entropy(x)
+        (words, t.blocks(n, x))
     }
 }
 

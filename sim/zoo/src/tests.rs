@@ -242,3 +242,42 @@ fn traces_are_valid() {
         assert_eq!(again.kernels.len(), t.kernels.len());
     }
 }
+
+/// The first of two GPUs has half of the layers, and the parts of a step follow each other there: one more goes forward
+/// before each comes back, gradients are added up, and parameters are updated once.
+#[test]
+fn a_stage_has_two_parts_under_way() {
+    let options = Options {
+        tokens: Some(16),
+        ..Options::new(2, Precision::Fp32)
+    };
+    let net = find("tinyllama").unwrap();
+    let stage = net.first_stage(&options, 3).unwrap();
+    assert!(stage.trace.validate().is_ok());
+    let kernels = |name: &str| {
+        let all = stage.trace.kernels.iter().enumerate();
+        let named = all.filter(|(_, k)| k.name == name);
+        named.map(|(i, _)| i).collect::<Vec<_>>()
+    };
+    let (forward, back) = (kernels("layer10.add_2.forward"), kernels("receive"));
+    assert_eq!((forward.len(), back.len()), (3, 3));
+    assert!(kernels("layer11.add_2.forward").is_empty() && kernels("lm_head.forward").is_empty());
+    // Forward, forward, back, forward, back, back.
+    assert!(forward[1] < back[0] && back[0] < forward[2] && forward[2] < back[1]);
+    let sums = kernels("layer0.mlp.down.accumulate");
+    assert_eq!(sums.len(), 2);
+    let updates = stage
+        .trace
+        .kernels
+        .iter()
+        .filter(|k| k.name.ends_with(".update"));
+    let whole = net.build(&options);
+    let all = whole
+        .trace
+        .kernels
+        .iter()
+        .filter(|k| k.name.ends_with(".update"));
+    // The norm at the end and the head are the other's, and half of the layers.
+    assert_eq!(2 * (updates.count() - 1), all.count() - 3);
+    assert!(find("resnet50").unwrap().first_stage(&options, 2).is_none());
+}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
-//! A refinement of `best` (`best.rs`): gaps chosen by what their absence is worth per
-//! byte moved, in the time that links have left, after the idea of G10's algorithm 1.
-//! It is not G10: that is `g10.rs`. It counts va_blocks, leaves out copies of what is
-//! clean, and takes the host first.
+//! Gaps chosen by what their absence is worth per byte moved, in the time that links have
+//! left, after the idea of G10's algorithm 1: TERAIO's planner (`teraio.rs`), and a
+//! refinement of `best` (`best.rs`). It is not G10: that is `g10.rs`. It counts va_blocks.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,6 +22,26 @@ pub struct Options {
     /// Whether a gap's benefit counts only what is over capacity, per byte moved;
     /// else whole tensors.
     pub excess_only: bool,
+    /// Whether contents that have a valid copy outside leave without another.
+    pub drops: bool,
+    /// Whether tensors leave for the SSD unless its bandwidth is booked out or it is no help; else for
+    /// the host, unless that is none.
+    pub ssd_first: bool,
+    /// Whether the best of all is chosen each time, and of two as good the larger; else one that
+    /// is nearly as good may be.
+    pub exact: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            eager: true,
+            excess_only: true,
+            drops: true,
+            ssd_first: false,
+            exact: false,
+        }
+    }
 }
 
 /// A gap in which a tensor leaves.
@@ -80,11 +99,16 @@ impl<'a> Planner<'a> {
     /// A benefit only falls while others are chosen, so the best is found by
     /// looking again at the head of a heap.
     pub fn choose(&mut self) {
+        let (gaps, exact) = (&self.profile.gaps, self.options.exact);
+        let slack = if exact { 1.0 } else { SLACK };
         // Benefits are above zero: their bits are in the same order.
-        let entry = |benefit: f64, gap: usize| (benefit.to_bits(), Reverse(gap));
+        let entry = |benefit: f64, gap: usize| {
+            let bytes = if exact { gaps[gap].bytes } else { 0 };
+            (benefit.to_bits(), bytes, Reverse(gap))
+        };
         let all = (0..self.profile.gaps.len()).filter_map(|gap| Some((gap, self.evaluate(gap)?.1)));
         let mut heap: BinaryHeap<_> = all.map(|(gap, benefit)| entry(benefit, gap)).collect();
-        while let Some((_, Reverse(gap))) = heap.pop() {
+        while let Some((.., Reverse(gap))) = heap.pop() {
             if self.memory.iter().all(|&m| m <= self.profile.capacity) {
                 break;
             }
@@ -92,7 +116,7 @@ impl<'a> Planner<'a> {
                 continue;
             };
             let next = heap.peek();
-            if next.is_some_and(|next| f64::from_bits(next.0) > benefit * SLACK) {
+            if next.is_some_and(|next| f64::from_bits(next.0) > benefit * slack) {
                 heap.push(entry(benefit, gap));
                 continue;
             }
@@ -107,8 +131,13 @@ impl<'a> Planner<'a> {
             return None;
         }
         let g = &self.profile.gaps[gap];
-        let dirty = self.profile.dirty(g, &self.accepted);
-        for tier in [Tier::Host, Tier::Ssd] {
+        let dirty = self.is_copied(g);
+        let ssd_first = self.options.ssd_first && !self.ssd_is_busy(g);
+        let tiers = match ssd_first {
+            true => [Tier::Ssd, Tier::Host],
+            false => [Tier::Host, Tier::Ssd],
+        };
+        for tier in tiers {
             let Some((out, back)) = self.fit(g, tier, dirty) else {
                 continue;
             };
@@ -125,6 +154,24 @@ impl<'a> Planner<'a> {
             }
         }
         None
+    }
+
+    /// Whether the SSD's writes are booked out in all slots in which the gap's tensor would leave if it
+    /// were alone (G10's rule, `evict_activation` in `uvmsim_g10`).
+    fn ssd_is_busy(&self, g: &Gap) -> bool {
+        let mut rest = self.profile.copy_ns(g.bytes, Tier::Ssd, false);
+        let slots = (g.from..g.from + g.slots).map(|j| j % self.memory.len());
+        let mut alone = slots.take_while(|&slot| {
+            let more = rest > 0;
+            rest = rest.saturating_sub(self.profile.duration[slot]);
+            more
+        });
+        alone.all(|slot| self.ssd[1].left[slot] <= 0.0)
+    }
+
+    /// Whether the tensor must be copied to leave in the gap.
+    fn is_copied(&self, g: &Gap) -> bool {
+        !self.options.drops || self.profile.dirty(g, &self.accepted)
     }
 
     /// Slots to leave in and slots to come back in, if the gap has both.
@@ -181,7 +228,7 @@ impl<'a> Planner<'a> {
     fn accept(&mut self, c: Chosen) {
         let g = self.profile.gaps[c.gap];
         let n = self.memory.len();
-        let dirty = self.profile.dirty(&g, &self.accepted);
+        let dirty = self.is_copied(&g);
         let end = g.from + g.slots;
         self.accepted[c.gap] = true;
         if dirty {

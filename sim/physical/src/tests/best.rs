@@ -11,7 +11,7 @@ use crate::plan::best;
 
 /// The others' policies that are a plan. `best` has a list of its own, which this one
 /// checks.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "autovm",
     "autovm-late",
     "flashneuron",
@@ -19,6 +19,7 @@ const OTHERS: [&str; 7] = [
     "g10-gds",
     "g10-host",
     "most",
+    "teraio",
 ];
 
 /// What the plan of planner `name` comes to; none if it may refuse to make one, and does.

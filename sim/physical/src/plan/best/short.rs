@@ -82,7 +82,11 @@ impl Search<'_> {
                 .with_times(&times);
             let before = self.best_ns();
             for (eager, excess_only) in [(true, true), (true, false), (false, true)] {
-                let options = greedy::Options { eager, excess_only };
+                let options = greedy::Options {
+                    eager,
+                    excess_only,
+                    ..greedy::Options::default()
+                };
                 self.consider(greedy::plan(&profile, options));
             }
             for rate in RATES {
