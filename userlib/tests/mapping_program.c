@@ -3,7 +3,7 @@
  * A program that maps memory by itself where its device can, in pieces of a reservation as PyTorch's
  * expandable segments, and else does without. Knows nothing of the preload.
  *
- *   mapping_program            uses it
+ *   mapping_program            uses it, and says whether other devices of the bus may access GPUs' memory
  *   mapping_program N          asks twice for memory in a place of kind N, of which there is none
  */
 #include <dlfcn.h>
@@ -57,6 +57,18 @@ static int maps(void)
 	EXPECT(other == 75);
 	EXPECT(got(&other, 102, 99) == 101 && other == 75);
 	return answers[0];
+}
+
+/* What it says of GPUDirect RDMA: by nv-p2p, by dma-buf, and of what the program maps. */
+static void says_of_rdma(void)
+{
+	static const int asked[] = { 116, 124, 110 };
+	int answer;
+
+	for (int i = 0; i < 3; i++) {
+		MUST(cuDeviceGetAttribute(&answer, asked[i], 0));
+		printf("%d%c", answer, i < 2 ? ' ' : '\n');
+	}
 }
 
 static uint64_t at(int index)
@@ -126,6 +138,7 @@ int main(int argc, char **argv)
 	uint64_t base, handle;
 
 	use_device(0);
+	says_of_rdma();
 	if (argc > 1) {
 		props.place = atoi(argv[1]);
 		for (int i = 0; i < 2; i++) {

@@ -61,7 +61,8 @@ struct pool_props {
 	int kind, handle_types, location_kind, location;
 	void *security;
 	size_t most_bytes;
-	unsigned char reserved[56];
+	unsigned short usage;
+	unsigned char reserved[54];
 };
 
 static void say(const char *line)
@@ -190,11 +191,16 @@ static void fork_in_launch(unsigned char *p)
 static int pools_of_a_kind(void)
 {
 	static const struct pool_props kinds[] = {
-		{ 1, 1, 1, 0 }, { 1, 0, 2, 0 }, { 1, 0, 1, 0, NULL, 64 << 20 }, { 1, 0, 1, 0 },
+		{ 1, 1, 1, 0 },
+		{ 1, 0, 2, 0 },
+		{ 1, 0, 1, 0, NULL, 64 << 20 },
+		/* For CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS. */
+		{ 1, 0, 1, 0, NULL, 0, 2 },
+		{ 1, 0, 1, 0 },
 	};
 	void *pool, *p;
 
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		if (cuMemPoolCreate(&pool, &kinds[i]) ||
 		    cuMemAllocFromPoolAsync(&p, LARGE, pool, NULL) || cudaFreeAsync(p, NULL) ||
 		    cuMemPoolDestroy(pool))

@@ -127,6 +127,33 @@ static void waited_for(int in_capture)
 	EXPECT(in_capture ? reused > 0 : reused == 40);
 }
 
+/*
+ * What a side stream reads, by a program that frees it first, and has the stream of the allocation wait for
+ * that one before it allocates again: as autograd's engine.
+ */
+static void freed_before_the_wait(void *stream)
+{
+	void *event, *next;
+
+	length = (uint64_t)4 << 20;
+	MUST(cuEventCreate(&event, 2));
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		stub_seed(seed);
+		seen.count = 0;
+		memory = alloc(length, 0, stream);
+		put(stream, memory, length, 5);
+		MUST(cuStreamSynchronize(stream));
+		get(side, memory, length, &seen);
+		release(memory, length, 0, stream);
+		MUST(cuEventRecord(event, side));
+		MUST(cuStreamWaitEvent(stream, event, 0));
+		next = alloc(4 * length, 0, stream);
+		MUST(cuCtxSynchronize());
+		EXPECT(seen.count == 1 && seen.values[0] == 5);
+		release(next, 4 * length, 0, stream);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	void *library = dlopen(argv[1], RTLD_NOW), *stream, *again;
@@ -171,6 +198,7 @@ int main(int argc, char **argv)
 	}
 	given_back();
 	MUST(cuStreamCreate(&side, NON_BLOCKING));
+	freed_before_the_wait(stream);
 	waited_for(0);
 	waited_for(1);
 	EXPECT(stub_violations() == 0);

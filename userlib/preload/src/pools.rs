@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! Memory pools whose allocations are CUDA's, as what they are for is lost in managed memory: to be
-//! given to another process, to be host memory, or to be no more than so much. All others' become
+//! given to another process, to be host memory, to be no more than so much, or to be the decompression engine's. What that
+//! reads and writes "should have been allocated" so (CUDA Driver API, cuMemBatchDecompressAsync). All others' become
 //! managed, those of the devices' own pools too (`memory.rs`).
 
 use core::ffi::{c_int, c_void};
@@ -85,6 +86,7 @@ fn may_be_managed(props: &PoolProps) -> bool {
         && props.handle_types == 0
         && props.location_kind == DEVICE
         && props.most_bytes == 0
+        && props.usage == 0
 }
 
 #[cfg(test)]
@@ -98,6 +100,7 @@ mod tests {
         location: 0,
         security: core::ptr::null_mut(),
         most_bytes: 0,
+        usage: 0,
     };
 
     #[test]
@@ -125,6 +128,7 @@ mod tests {
                 most_bytes: 1 << 30,
                 ..PLAIN
             },
+            PoolProps { usage: 2, ..PLAIN },
         ];
         for other in others {
             assert!(!may_be_managed(&other), "{other:?}");

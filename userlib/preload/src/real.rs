@@ -2,7 +2,7 @@
 
 //! The functions that stand behind ours: libc's dlsym, and CUDA's.
 
-use core::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use core::ffi::{c_char, c_int, c_uint, c_ushort, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::OnceLock;
 
@@ -69,6 +69,8 @@ pub(crate) struct PoolProps {
     pub security: *mut c_void,
     /// Zero before CUDA 12.2, where the bytes are reserved.
     pub most_bytes: usize,
+    /// What it is for besides, `CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS` for one. Reserved before CUDA 12.8.
+    pub usage: c_ushort,
 }
 
 /// The begin of `CUmemAllocationProp`, what memory is asked to be that the program maps by itself.

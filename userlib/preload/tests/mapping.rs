@@ -59,6 +59,27 @@ fn what_a_program_maps_is_left_to_cuda() {
     assert_eq!(under, (plain, String::new()));
 }
 
+/// What such a device reads of managed memory may be stale, and what it writes there may be lost. What the
+/// program maps by itself is not managed.
+#[test]
+fn a_program_is_told_that_no_other_device_may_access_managed_memory() {
+    if !have_cc() {
+        return;
+    }
+    let told = |name, set: &[(&str, &str)]| -> String {
+        let log = tmp(&format!("mapping-{name}.log"));
+        let mut command = under_preload(CUDA, program(), &log);
+        let done = command.envs(set.iter().copied()).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert_eq!(told("rdma", &[]), "0 0 110\n");
+    // The device's own answers, which the stub makes up.
+    for off in ["UVMRUST_MANAGED", "UVMRUST_PRELOAD"] {
+        assert_eq!(told("rdma-off", &[(off, "0")]), "116 124 110\n", "{off}");
+    }
+}
+
 /// One that knows how to do without gets managed memory so.
 #[test]
 fn a_program_is_told_that_devices_map_nothing_if_that_is_asked_for() {

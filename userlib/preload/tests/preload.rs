@@ -272,7 +272,7 @@ fn a_pool_that_is_more_than_device_memory_is_left_to_cuda() {
     let left = ["pool 4194304", "free device"];
     let managed = ["managed 4194304", "free managed"];
     let of_the_device = ["device 4194304", "free device"];
-    let all = [left, left, left, managed, managed, of_the_device];
+    let all = [left, left, left, left, managed, managed, of_the_device];
     assert_eq!(run("ours", &[]).of("kinds"), all.concat());
 }
 

@@ -71,11 +71,26 @@ fn a_program_of_rmms_keeps_its_data() {
     let here = top().join("userlib/python");
     let allocator = cdylib("uvmrust-torch", false);
     let cuda = stub("rmm-cuda", "-DSTUB");
-    for interface in ["old", "new"] {
-        let program = tmp(&format!("rmm-{interface}"));
-        let mut arguments: Vec<String> = ["-std=c++20", "-O1", "-g", "-Wall", "-Werror"]
-            .map(str::to_owned)
-            .to_vec();
+    let threads = "-DCUDA_API_PER_THREAD_DEFAULT_STREAM";
+    let kinds = [
+        ("old", "-USTUB"),
+        ("new", "-USTUB"),
+        ("old", threads),
+        ("new", threads),
+    ];
+    for (interface, defined) in kinds {
+        let program = tmp(&format!("rmm-{interface}{defined}"));
+        let mut arguments: Vec<String> = [
+            "-std=c++20",
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Werror",
+            "-pthread",
+            defined,
+        ]
+        .map(str::to_owned)
+        .to_vec();
         arguments.extend([
             include(&here.join("tests/rmm").join(interface)),
             include(&here.join("tests/rmm/common")),
@@ -99,7 +114,7 @@ fn a_program_of_rmms_keeps_its_data() {
             let said = String::from_utf8_lossy(&done.stdout);
             assert!(
                 done.status.success(),
-                "{interface} {driver}: {said}{done:?}"
+                "{interface} {defined} {driver}: {said}{done:?}"
             );
         }
     }

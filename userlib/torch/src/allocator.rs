@@ -8,6 +8,12 @@
 //! order, before they are given out. While all fits, neither is done; but what the program has
 //! discarded lazily before it freed it is prefetched as well.
 //!
+//! A discard does not come at the free, but at the next allocation of that stream, of those for which
+//! the block could have been taken: then PyTorch's own allocator may have its memory overwritten, and
+//! not before. Between the two a program may have the stream wait for another one that still reads it, as
+//! autograd's engine does. What the allocation itself takes is not discarded for that. Memory of a stream that
+//! allocates no more is never discarded: no call but that one says that the stream waits for all who use it.
+//!
 //! The threads' own default streams have one handle, so their memory is kept, discarded and
 //! prefetched in the order of the legacy default stream, which waits for the work of all of these,
 //! and they for it. What a thread's stream only waits for is not counted on (`Used::others`).

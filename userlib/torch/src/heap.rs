@@ -222,15 +222,28 @@ impl Heap {
         self.segments.remove(&base);
     }
 
-    /// All free parts of pools that streams use, on a device, with their queues.
-    pub(crate) fn free_parts(&self, device: c_int) -> Vec<(Range, Queue)> {
+    /// All free parts of pools that streams use, on a device, with their pools.
+    pub(crate) fn free_parts(&self, device: c_int) -> Vec<(Range, Pool)> {
         let of_stream = |pool: &Pool| pool.owner == Owner::Stream && pool.queue.device == device;
         let pools = self.free.iter().filter(|(pool, _)| of_stream(pool));
         let ranges = pools.flat_map(|(pool, parts)| {
-            let range = |&(length, base): &(u64, u64)| (Range { base, length }, pool.queue);
+            let range = |&(length, base): &(u64, u64)| (Range { base, length }, *pool);
             parts.iter().map(range)
         });
         ranges.collect()
+    }
+
+    /// The free parts of a pool that begin between two addresses.
+    pub(crate) fn free_between(&self, pool: Pool, from: u64, to: u64) -> Vec<Range> {
+        let its = self.parts.range(from..to).filter(|(_, part)| {
+            let of = self.segments.get(&part.segment).map(|segment| segment.pool);
+            part.free && of == Some(pool)
+        });
+        let range = |(&base, part): (&u64, &Part)| Range {
+            base,
+            length: part.length,
+        };
+        its.map(range).collect()
     }
 
     /// The live blocks that lie within a free part as a whole, as few ranges.

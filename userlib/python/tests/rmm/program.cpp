@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <thread>
 
 extern "C" {
 #include "cuda.h"
@@ -96,6 +97,80 @@ static void synchronously(uvmrust::memory_resource &mr)
 }
 #endif
 
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+static void stream_waits(void *stream, void *other)
+{
+	void *event;
+
+	MUST(cuEventCreate(&event, 2));
+	MUST(cuEventRecord(event, other));
+	MUST(cuStreamWaitEvent(stream, event, 0));
+}
+
+/* What one thread's stream still reads is neither discarded nor written in that of another. */
+static void freed_in_one_thread(uvmrust::memory_resource &mr, std::size_t bytes)
+{
+	void *const own = cudaStreamPerThread;
+	unsigned int same = 0;
+	void *side;
+
+	MUST(cuStreamCreate(&side, NON_BLOCKING));
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		void *p = nullptr, *again = nullptr;
+		struct seen seen = {};
+
+		stub_seed(seed);
+		std::thread([&] {
+			use_device(1);
+			p = allocate(mr, nullptr, bytes);
+			put(own, p, bytes, 3);
+			get(own, p, bytes, &seen);
+			deallocate(mr, nullptr, p, bytes);
+		}).join();
+		std::thread([&] {
+			use_device(1);
+			again = allocate(mr, nullptr, bytes);
+			/* Its own stream has no work, and may be behind others' by its waits alone. */
+			stream_waits(side, own);
+			put(side, again, bytes, 4);
+			stream_waits(own, side);
+			deallocate(mr, nullptr, again, bytes);
+		}).join();
+		same += again == p;
+		MUST(cuCtxSynchronize());
+		EXPECT(seen.count == 1 && seen.values[0] == 3);
+	}
+	EXPECT(same > 20);
+}
+
+/* What a thread's stream only waits for is done before what it frees is used again elsewhere. */
+static void freed_behind_a_wait(uvmrust::memory_resource &mr)
+{
+	void *const own = cudaStreamPerThread;
+	void *first, *side;
+
+	MUST(cuStreamCreate(&first, NON_BLOCKING));
+	MUST(cuStreamCreate(&side, NON_BLOCKING));
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		struct seen seen = {};
+		void *p = allocate(mr, first, length), *again;
+
+		stub_seed(seed);
+		put(first, p, length, 1);
+		MUST(cuStreamSynchronize(first));
+		get(side, p, length, &seen);
+		stream_waits(own, side);
+		deallocate(mr, nullptr, p, length);
+		again = allocate(mr, first, length);
+		EXPECT(again == p);
+		put(first, again, length, 2);
+		MUST(cuCtxSynchronize());
+		EXPECT(seen.count == 1 && seen.values[0] == 1);
+		deallocate(mr, first, again, length);
+	}
+}
+#endif
+
 int main()
 {
 	use_device(1);
@@ -109,6 +184,14 @@ int main()
 #endif
 	freed_in_another_stream(mr);
 	too_much(mr);
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+	freed_behind_a_wait(mr);
+	freed_in_one_thread(mr, length);
+	/* Too little to be discarded beside what stays: a discard would bring an order with it. */
+	void *kept = allocate(mr, nullptr, 4096);
+	freed_in_one_thread(mr, 4096);
+	deallocate(mr, nullptr, kept, 4096);
+#endif
 	EXPECT(stub_violations() == 0);
 	return failed;
 }

@@ -13,6 +13,11 @@
  * uvmrust_torch_empty_cache(): CUDA gives the handle to another stream later, which would use the
  * memory while work of the first still may.
  *
+ * The handle 0 is the default stream that all threads share, or in a unit of
+ * CUDA_API_PER_THREAD_DEFAULT_STREAM the calling thread's own, as it is for CUDA and for RMM
+ * there. Such units have another type of resource than units without: one of one type frees
+ * what it has allocated itself.
+ *
  * RMM has had two interfaces. Up to 26.04 a resource derives from
  * rmm::mr::device_memory_resource; from 26.06 on there is no such class, and a resource is
  * any type with the members that the concept cuda::mr::resource asks for. This header takes
@@ -48,12 +53,33 @@ void uvmrust_torch_empty_cache(void);
 
 namespace uvmrust {
 
+/* The functions are inline: of two with one name, the linker would take one for all units. */
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+inline namespace per_thread_default_stream {
+#else
+inline namespace legacy_default_stream {
+#endif
+
 namespace detail {
 
 /* Every block begins at a multiple of so many bytes. */
 inline constexpr std::size_t alignment = 512;
 /* RMM's own, and the default of its calls. */
 inline constexpr std::size_t rmm_alignment = 256;
+
+/*
+ * The stream that a handle of this unit means, by a handle that says so everywhere: the
+ * allocator is compiled elsewhere. What it has for threads' own streams is in the order of the
+ * legacy one, so a 0 that a unit of the other kind has passed on is in order as well.
+ */
+inline cudaStream_t meant(cudaStream_t stream) noexcept
+{
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+	if (!stream)
+		return cudaStreamPerThread;
+#endif
+	return stream;
+}
 
 inline int current_device()
 {
@@ -68,7 +94,7 @@ inline void *allocate(int device, std::size_t bytes, std::size_t align, cudaStre
 {
 	if (align == 0 || (align & (align - 1)) != 0 || align > alignment)
 		throw rmm::bad_alloc("uvmrust: alignment must be a power of two up to 512");
-	void *p = uvmrust_torch_try_malloc(bytes, device, stream);
+	void *p = uvmrust_torch_try_malloc(bytes, device, meant(stream));
 	if (!p)
 		throw rmm::out_of_memory("uvmrust: managed memory could not be had");
 	return p;
@@ -82,6 +108,7 @@ inline void deallocate(int device, void *p, std::size_t bytes, cudaStream_t stre
 {
 	if (!p)
 		return;
+	stream = meant(stream);
 	uvmrust_torch_record_stream_on(p, device, stream);
 	uvmrust_torch_free(p, bytes, device, stream);
 }
@@ -174,6 +201,7 @@ private:
 	int device_;
 };
 
+} // inline namespace
 } // namespace uvmrust
 
 #endif

@@ -135,7 +135,7 @@ impl<D: Device> State<D> {
         }
         if let Some(part) = self.heap.give(base) {
             if pool.owner == Owner::Stream {
-                self.freed(part, pool.queue);
+                self.freed(part, pool);
             }
         }
     }
@@ -344,7 +344,9 @@ impl<D: Device> State<D> {
         self.heap.remove(segment.base);
         self.forget_pools(pool.queue.device);
         self.stats.held_bytes -= segment.length;
-        let stats = &mut self.gpu(pool.queue.device).stats;
+        let gpu = self.gpu(pool.queue.device);
+        gpu.forget_noted(segment, pool);
+        let stats = &mut gpu.stats;
         stats.segments.down(1);
         stats.reserved_bytes.down(segment.length);
     }

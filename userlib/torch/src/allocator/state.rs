@@ -46,6 +46,8 @@ pub(super) struct Gpu {
     short: bool,
     /// A prefetch has failed: nothing is discarded, since it could not be used again.
     no_discard: Option<Failed>,
+    /// What is to be discarded at the next allocation from its pool: where it begins and ends.
+    pub(super) noted: BTreeMap<Pool, BTreeMap<u64, u64>>,
 }
 
 /// What has become of a prefetch that failed.
@@ -68,6 +70,27 @@ impl Gpu {
             pressure: Pressure::new(),
             short: false,
             no_discard: None,
+            noted: BTreeMap::new(),
+        }
+    }
+
+    /// Notes a free part. What was noted of it before is part of it.
+    fn note(&mut self, part: Range, pool: Pool) {
+        self.forget_noted(part, pool);
+        let noted = self.noted.entry(pool).or_default();
+        noted.insert(part.base, part.base + part.length);
+    }
+
+    /// Forgets what was noted in a range.
+    pub(super) fn forget_noted(&mut self, range: Range, pool: Pool) {
+        let end = range.base + range.length;
+        if let Some(noted) = self.noted.get_mut(&pool) {
+            while let Some((&base, _)) = noted.range(range.base..end).next() {
+                noted.remove(&base);
+            }
+            if noted.is_empty() {
+                self.noted.remove(&pool);
+            }
         }
     }
 }
@@ -130,6 +153,7 @@ impl<D: Device> State<D> {
             }
             None => self.fresh(pool, length)?,
         };
+        self.discard_noted(pool, queue);
         self.stats.mallocs += 1;
         let requested = size as u64;
         let own = pool.owner == Owner::Stream && queue.stream == StreamId::PER_THREAD;
@@ -155,15 +179,43 @@ impl<D: Device> State<D> {
         lock(&self.graphs).underway(|queue| device.capture(queue))
     }
 
-    /// A part has become free, and what it was merged with: discards it, if that is any good.
-    pub(super) fn freed(&mut self, part: Range, queue: Queue) {
-        let device = queue.device;
+    /// A part has become free, and what it was merged with: notes it, if a discard is any good. Nobody has said
+    /// yet that the pool's stream waits for all who use it ([`Self::discard_noted`]).
+    pub(super) fn freed(&mut self, part: Range, pool: Pool) {
+        let device = pool.queue.device;
         if self.gpu(device).pressure.freed() {
             self.sample(device);
         }
         self.try_again(device);
         if self.look(device) {
-            self.discard(part, queue);
+            self.gpu(device).note(part, pool);
+        }
+    }
+
+    /// At an allocation from a pool: discards what was noted of the pool and is still free. PyTorch's own
+    /// allocator may give all of that out here, so whoever calls has had the stream wait for those who use it.
+    /// At the free that need not be so: autograd frees what a kernel in a side stream reads, and has the stream
+    /// of the allocation wait for that one only afterwards.
+    fn discard_noted(&mut self, pool: Pool, queue: Queue) {
+        let device = pool.queue.device;
+        if !self.gpu(device).noted.contains_key(&pool) || !self.look(device) {
+            return;
+        }
+        let noted = self.gpu(device).noted.remove(&pool).unwrap_or_default();
+        let parts = noted.into_iter();
+        let parts = parts.flat_map(|(from, to)| self.heap.free_between(pool, from, to));
+        let parts: Vec<Range> = parts
+            .filter(|&part| !self.heap.to_discard(part).is_empty())
+            .collect();
+        // What a thread's own stream waits for by now, the pool's stream does not know.
+        let own = queue != pool.queue && !parts.is_empty();
+        if own
+            && (self.device.capturing(pool.queue) || self.device.wait(pool.queue, queue).is_err())
+        {
+            return;
+        }
+        for part in parts {
+            self.discard(part, pool.queue);
         }
     }
 
@@ -191,7 +243,7 @@ impl<D: Device> State<D> {
     /// part of all.
     fn block_to_try(&self, device: c_int, tried: u64) -> Option<(Range, Queue)> {
         let free = self.heap.free_parts(device).into_iter();
-        let blocks = free.map(|(part, queue)| (self.heap.whole_blocks(part), queue));
+        let blocks = free.map(|(part, pool)| (self.heap.whole_blocks(part), pool.queue));
         let mut blocks: Vec<_> = blocks.filter(|(blocks, _)| blocks.length != 0).collect();
         blocks.sort_unstable_by_key(|(blocks, _)| (blocks.base <= tried, blocks.base));
         let mut blocks = blocks.into_iter();
@@ -209,14 +261,14 @@ impl<D: Device> State<D> {
     }
 
     /// Whether what is free is to be discarded: memory is short, and no capture under way. When
-    /// that begins, all that is free already is discarded, what was freed in the capture too.
+    /// that begins, all that is free already is noted, what was freed in the capture too.
     fn look(&mut self, device: c_int) -> bool {
         let live = self.heap.live(device);
         let now = self.gpu(device).pressure.is_short(live) && !self.underway();
         let before = std::mem::replace(&mut self.gpu(device).short, now);
         if now && !before {
-            for (part, queue) in self.heap.free_parts(device) {
-                self.discard(part, queue);
+            for (part, pool) in self.heap.free_parts(device) {
+                self.gpu(device).note(part, pool);
             }
         }
         now

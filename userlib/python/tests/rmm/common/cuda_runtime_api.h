@@ -7,6 +7,7 @@
 typedef void *cudaStream_t;
 enum cudaError_t { cudaSuccess = 0 };
 #define cudaStreamLegacy ((cudaStream_t)1)
+#define cudaStreamPerThread ((cudaStream_t)2)
 
 extern "C" int cuCtxGetDevice(int *);
 

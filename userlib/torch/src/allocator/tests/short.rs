@@ -29,17 +29,146 @@ fn what_is_free_is_discarded_when_the_rest_no_longer_fits() {
     let [free, kept] = [100 * M, 40 * M].map(|size| a.malloc(size, S).unwrap());
     a.free(free);
     log.take();
-    // 152 MiB may hold data then, of which 100 are free: they are discarded at once.
+    // 152 MiB may hold data then, of which 100 are free: they are discarded as soon as their stream comes.
     let more = a.malloc(12 * M, T).unwrap();
-    assert_eq!(log.take(), [Alloc(more, 12 << 20), Discard(free, S)]);
+    assert_eq!(log.take(), [Alloc(more, 12 << 20)]);
+    let last = a.malloc(4 * M, S).unwrap();
+    assert_eq!(last, free);
+    assert_eq!(log.take(), [Discard(free + 4 * M as u64, S)]);
     // Now all fits again.
     a.free(kept);
+    a.free(last);
     assert_eq!(log.take(), []);
-    assert_eq!(a.device_stats(0).live_bytes, 52 << 20);
+    assert_eq!(a.device_stats(0).live_bytes, 56 << 20);
     // And what was discarded is prefetched before its use, as far as it is used.
     assert_eq!(a.malloc(90 * M, S), Some(free));
-    assert_eq!(log.take(), [Prefetch(free, S)]);
-    assert_eq!(a.device_stats(0).prefetched_bytes, 90 << 20);
+    assert_eq!(log.take(), [Prefetch(free + 4 * M as u64, S)]);
+    assert_eq!(a.device_stats(0).prefetched_bytes, 86 << 20);
+}
+
+/// Autograd frees what a kernel in a side stream still reads, and has the stream of the allocation wait for
+/// it only then.
+#[test]
+fn nothing_is_discarded_before_the_next_allocation_in_its_stream() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    let [base, kept] = [LARGE, LARGE].map(|size| a.malloc(size, S).unwrap());
+    let its = a.malloc(LARGE, T).unwrap();
+    log.take();
+    a.free(base);
+    // Neither by frees, nor by what others allocate, nor by small allocations, which could not be given it.
+    a.free(a.malloc(LARGE, T).unwrap());
+    a.free(a.malloc(LARGE, queue(1, 16)).unwrap());
+    a.free(a.malloc(1000, S).unwrap());
+    a.free(its);
+    a.trim(u64::MAX);
+    let discards = |did: Vec<Did>| -> Vec<Did> {
+        let discard = |did: &Did| matches!(did, Discard(..));
+        did.into_iter().filter(discard).collect()
+    };
+    assert_eq!(discards(log.take()), []);
+    let more = a.malloc(2 * LARGE, S).unwrap();
+    assert_eq!(log.take(), [Alloc(more, 24 << 20), Discard(base, S)]);
+    a.free(kept);
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(log.take(), [Prefetch(base, S), Discard(kept, S)]);
+    // What the call itself gives out is not discarded for that.
+    a.free(base);
+    assert_eq!(a.malloc(LARGE, S), Some(base));
+    assert_eq!(log.take(), []);
+}
+
+/// Whether a discard is any good, and breaks no capture, is asked when it comes.
+#[test]
+fn what_was_noted_is_not_discarded_once_all_fits_or_in_a_capture() {
+    for captured in [false, true] {
+        let log = Log::default();
+        log.memory.set(Some(GPU));
+        let a = Allocator::new(&log);
+        let base = a.malloc(LARGE, S).unwrap();
+        log.memory.set(Some((M as u64, GPU.1)));
+        a.malloc(LARGE, T).unwrap();
+        assert_eq!(a.device_stats(0).short, 1);
+        a.free(base);
+        if captured {
+            a.begin_pool(0, GraphPool(0, 7));
+        } else {
+            log.memory.set(Some(GPU));
+        }
+        log.take();
+        let more = a.malloc(2 * LARGE, S).unwrap();
+        assert_eq!(log.take(), [Alloc(more, 24 << 20)], "{captured}");
+        // What was noted is not lost by that.
+        a.end_pool(0, GraphPool(0, 7));
+        log.memory.set(Some((M as u64, GPU.1)));
+        a.malloc(3 * LARGE, T).unwrap();
+        log.take();
+        let last = a.malloc(3 * LARGE, S).unwrap();
+        assert_eq!(log.take(), [Alloc(last, 36 << 20), Discard(base, S)]);
+    }
+}
+
+#[test]
+fn what_is_noted_is_kept_once_and_forgotten_with_its_segment() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    let parts = [4 * M; 3].map(|size| a.malloc(size, S).unwrap());
+    for index in [0, 2, 1] {
+        a.free(parts[index]);
+    }
+    let noted = || a.lock(0).gpu(0).noted.clone();
+    let of_all: Vec<usize> = noted().values().map(BTreeMap::len).collect();
+    assert_eq!(of_all, [1]);
+    a.empty_cache();
+    assert!(noted().is_empty());
+}
+
+/// What one of them waits for is known to the stream in whose order their memory is, once it is asked.
+#[test]
+fn a_threads_own_stream_is_waited_for_again_before_the_discard() {
+    let (log, own, legacy) = (Log::default(), queue(0, 2), queue(0, 1));
+    let a = Allocator::new(&log);
+    let base = a.malloc(LARGE, own).unwrap();
+    a.free(base);
+    assert_eq!(log.take()[1..], [Wait(legacy, own)]);
+    let more = a.malloc(2 * LARGE, own).unwrap();
+    let did = [
+        Alloc(more, 24 << 20),
+        Wait(legacy, own),
+        Discard(base, legacy),
+    ];
+    assert_eq!(log.take(), did);
+    // Nothing is left to be discarded, so nobody waits.
+    let other = a.malloc(2 * LARGE, own).unwrap();
+    assert_eq!(log.take(), [Alloc(other, 24 << 20)]);
+    a.free(more);
+    log.take();
+    log.no_wait.set(true);
+    let third = a.malloc(3 * LARGE, own).unwrap();
+    assert_eq!(log.take(), [Alloc(third, 36 << 20)]);
+    log.no_wait.set(false);
+    // A wait in the legacy stream would break the capture of another.
+    a.free(other);
+    log.take();
+    log.captured.borrow_mut().insert(legacy, 1);
+    let fourth = a.malloc(3 * LARGE, own).unwrap();
+    assert_eq!(log.take(), [Alloc(fourth, 36 << 20)]);
+}
+
+/// A segment that was given back may be another stream's when its address is there again.
+#[test]
+fn what_was_given_back_is_forgotten() {
+    let log = Log::default();
+    let a = Allocator::new(&log);
+    let base = a.malloc(LARGE, S).unwrap();
+    a.free(base);
+    a.empty_cache();
+    log.next.set(0);
+    assert_eq!(a.malloc(LARGE, T), Some(base));
+    a.free(base);
+    log.take();
+    let more = a.malloc(2 * LARGE, S).unwrap();
+    assert_eq!(log.take(), [Alloc(more, 24 << 20)]);
 }
 
 #[test]
@@ -55,7 +184,10 @@ fn a_full_gpu_is_short_whoever_uses_it() {
         assert_eq!(a.malloc(LARGE, S), Some(base));
     }
     assert_eq!(log.asked.get(), asked + 1, "it is asked now and then");
-    assert_eq!(log.take()[1..], [Discard(base, S), Prefetch(base, S)]);
+    a.free(base);
+    log.take();
+    allocate_more(&log, &a, S);
+    assert_eq!(log.take(), [Discard(base, S)]);
 }
 
 #[test]
@@ -66,6 +198,7 @@ fn a_part_of_the_gpu_is_the_budget() {
     a.set_fraction(0, 0.1);
     let [free, _] = [LARGE, LARGE].map(|size| a.malloc(size, S).unwrap());
     a.free(free);
+    allocate_more(&log, &a, S);
     assert!(log.take().contains(&Discard(free, S)));
     assert_eq!(a.device_stats(0).budget_bytes, 16 << 20);
 }
@@ -81,7 +214,10 @@ fn what_is_short_is_one_gpu() {
     log.take();
     let bases = [LARGE, LARGE].map(|size| a.malloc(size, S).unwrap());
     a.free(bases[0]);
+    allocate_more(&log, &a, S);
     assert_eq!(log.take()[2..], [Discard(bases[0], S)]);
+    assert_eq!(a.malloc(3 * M, queue(1, 16)), Some(other));
+    assert_eq!(log.take(), []);
     assert_eq!([0, 1].map(|device| a.device_stats(device).short), [1, 0]);
 }
 
@@ -96,9 +232,11 @@ fn parts_are_split_and_merged() {
     assert_eq!(fourth, first + 12 * M as u64);
     // The blocks at 4 and 6 MiB are free as a whole; the one at 2 is in part the first's.
     a.free(second);
+    allocate_more(&log, &a, S);
     assert_eq!(log.take(), [Discard(first + 4 * M as u64, S)]);
     assert_eq!(a.device_stats(0).discarded_bytes, 4 << 20);
     a.free(first);
+    allocate_more(&log, &a, S);
     assert_eq!(log.take(), [Discard(first, S)]);
     assert_eq!(a.malloc(8 * M, S), Some(first), "both together");
     assert_eq!(log.take(), [Prefetch(first, S)]);
@@ -108,7 +246,7 @@ fn parts_are_split_and_merged() {
     log.take();
     a.empty_cache();
     assert_eq!(log.take(), [Drain(S), Free(first)]);
-    assert_eq!(a.device_stats(0).segments.current, 0);
+    assert_eq!(a.device_stats(0).segments.current, 2);
 }
 
 #[test]
@@ -117,6 +255,7 @@ fn what_was_never_used_is_not_discarded() {
     let a = Allocator::new(&log);
     let base = a.malloc(2 * M, S).unwrap();
     a.free(base);
+    allocate_more(&log, &a, S);
     assert_eq!(a.device_stats(0).discarded_bytes, 2 << 20);
 }
 
@@ -150,6 +289,7 @@ fn after_a_failed_prefetch_one_is_tried_now_and_then() {
     let a = Allocator::new(&log);
     let [base, other, free] = [12 * M, 16 * M, 20 * M].map(|size| a.malloc(size, S).unwrap());
     a.free(base);
+    allocate_more(&log, &a, S);
     log.no_prefetch.set(true);
     assert_ne!(a.malloc(12 * M, S), Some(base));
     a.free(free);
@@ -166,10 +306,10 @@ fn after_a_failed_prefetch_one_is_tried_now_and_then() {
     (0..63).for_each(|_| free_once(other));
     assert_eq!((log.take(), log.prefetches.take()), (vec![], 0));
     a.free(other);
-    let mut did = log.take();
-    // A block of the next, then all that is free and may hold data.
-    assert_eq!(did.remove(0), Prefetch(other, S));
-    assert_eq!(did, [Discard(other, S), Discard(free, S)]);
+    // A block of the next; then, as they allocate again, all that is free and may hold data.
+    assert_eq!(log.take(), [Prefetch(other, S)]);
+    allocate_more(&log, &a, S);
+    assert_eq!(log.take(), [Discard(other, S), Discard(free, S)]);
     assert_eq!(a.malloc(12 * M, S), Some(base));
     assert_eq!(log.take(), [Prefetch(base, S)]);
 }
@@ -181,6 +321,7 @@ fn after_a_failed_prefetch_a_part_that_fails_again_is_not_the_only_one_that_is_t
     let a = Allocator::new(&log);
     let [base, other] = [12 * M, 16 * M].map(|size| a.malloc(size, S).unwrap());
     a.free(base);
+    allocate_more(&log, &a, S);
     log.bad.set(base);
     assert_ne!(a.malloc(12 * M, S), Some(base));
     log.take();
@@ -188,6 +329,8 @@ fn after_a_failed_prefetch_a_part_that_fails_again_is_not_the_only_one_that_is_t
         a.free(other);
         assert_eq!(a.malloc(16 * M, S), Some(other));
     }
+    a.free(other);
+    allocate_more(&log, &a, S);
     let did = log.take();
     assert!(did.contains(&Discard(other, S)), "{did:?}");
 }
@@ -201,6 +344,7 @@ fn none_is_tried_while_a_pool_is_begun_or_in_a_captured_stream() {
         // The block that these share is never free as a whole.
         let [other, _] = [1000; 2].map(|size| a.malloc(size, T).unwrap());
         a.free(base);
+        allocate_more(&log, &a, S);
         log.no_prefetch.set(true);
         assert_ne!(a.malloc(LARGE, S), Some(base));
         log.no_prefetch.set(false);
@@ -231,10 +375,12 @@ fn nothing_is_discarded_once_a_prefetch_has_failed() {
     let [base, next] = [12 * M, 6 * M].map(|size| a.malloc(size, S).unwrap());
     let behind = a.malloc(6 * M, S).unwrap();
     a.free(next);
+    allocate_more(&log, &a, S);
     log.no_prefetch.set(true);
     assert_ne!(a.malloc(6 * M, S), Some(next));
     a.free(base);
     a.free(behind);
+    allocate_more(&log, &a, S);
     let discards = log
         .take()
         .into_iter()
@@ -249,6 +395,7 @@ fn after_a_failed_prefetch_memory_is_used_again_as_without() {
     let a = Allocator::new(&log);
     let parts = [6 * M, 6 * M, 6 * M].map(|size| a.malloc(size, S).unwrap());
     a.free(parts[1]);
+    allocate_more(&log, &a, S);
     log.no_prefetch.set(true);
     // The part in the middle is discarded, and is in no segment that could be given back.
     let kept = a.malloc(6 * M, S).unwrap();
@@ -258,7 +405,7 @@ fn after_a_failed_prefetch_memory_is_used_again_as_without() {
         assert_eq!(base, kept);
         a.free(base);
     }
-    assert_eq!(a.stats().held_bytes, 40 << 20);
+    assert_eq!(a.stats().held_bytes, (1 << 30) + (40 << 20));
 }
 
 #[test]
@@ -270,6 +417,7 @@ fn where_a_prefetch_fails_another_part_is_taken() {
     // The second has no block of UVM's as a whole, the fourth is one.
     a.free(parts[1]);
     a.free(parts[3]);
+    allocate_more(&log, &a, S);
     assert_eq!(log.take()[1..], [Discard(parts[3], S)]);
     log.no_prefetch.set(true);
     assert_eq!(a.malloc(7 * M / 4, S), Some(parts[1]));
@@ -301,6 +449,7 @@ fn a_discard_with_an_error_is_followed_by_a_prefetch() {
         let base = a.malloc(LARGE, S).unwrap();
         log.half_discard.set(Some(error));
         a.free(base);
+        allocate_more(&log, &a, S);
         assert_eq!(a.device_stats(0).discarded_bytes, 0, "{error:?}");
         assert_eq!(a.malloc(LARGE, S), Some(base));
         assert_eq!(log.take().last(), Some(&Prefetch(base, S)), "{error:?}");
