@@ -16,6 +16,8 @@ pub(crate) mod ioctl;
 #[cfg(not(uvm_native))]
 pub(crate) mod life;
 #[cfg(not(uvm_native))]
+pub(crate) mod link;
+#[cfg(not(uvm_native))]
 pub(crate) mod moves;
 mod params;
 #[cfg(not(uvm_native))]

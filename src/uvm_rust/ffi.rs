@@ -50,6 +50,8 @@ pub(crate) mod flash;
 pub(crate) mod gpu;
 #[cfg(not(uvm_native))]
 mod life;
+#[cfg(not(uvm_native))]
+mod link;
 // Its items are as public as the host's, and policies need not use all of them.
 #[allow(dead_code, unreachable_pub)]
 pub(crate) mod mem;

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 # What three quiet processes keep beside a loud one, under NVIDIA's driver, under its order in ours, and under `fair`;
 # and in ours, what a process with a maximum holds, what it leaves to others, and what others leave to one with a low.
-# How long a process waits for another one's faults, with and without turns in the fault service.
+# How long a process waits for another one's faults, with and without turns in the fault service; and for what another one
+# moves, with and without a bound to what that has on its way.
 # And what moves where programs take turns, under NVIDIA's driver, under its order in ours, with DeepUM's prefetcher, and
 # under `turns`; the same in uvmsim.
 # Writes out/shares.json: a row for each driver, policy and order of the processes, and one for each policy and number of programs.
@@ -33,7 +34,10 @@ DRIVER=rust NOLOAD=1 GPUS=2 VIDMEM=64M VM_TIMEOUT=5400 scripts/vm.sh "
 	limits() { policy --quota && policy --low; }
 	ours() { policy --shares && limits; }
 	stalls() { loaded rust uvm_rust_fault_turn_us=\$1 64 policy --stalls; }
+	# The copies take their time, or none would queue up.
+	link() { VGPU_ARGS=\"\$VGPU_ARGS copy_mib_s=64\" loaded rust \"\$1\" 256 policy --link; }
 	lru=uvm_rust_evict_policy=lru
+	link '' && link uvm_rust_link_quantum=0 &&
 	stalls 0 && stalls 1 && stalls 4000 &&
 	programs rust \"uvm_rust_prefetch=1 \$lru\" && programs rust 'uvm_rust_prefetch=1 uvm_rust_evict_policy=turns' &&
 		programs upstream '' && programs rust \$lru &&

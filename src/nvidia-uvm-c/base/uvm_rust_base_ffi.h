@@ -56,8 +56,8 @@ void uvm_rust_space_forget(struct uvm_rust_space *space, __u64 first, __u64 last
 void uvm_rust_block_freed(struct uvm_rust_space *space, __u64 address);
 
 /*
- * A GPU, @of, was registered in a VA space (again, perhaps). Caller holds the VA
- * space's lock in write mode. Without memory the GPU's work for this VA space
+ * A GPU, @of, was registered in a VA space (again, perhaps), whose set-up may have
+ * failed: NULL. Caller holds the VA space's lock in write mode. Without memory the GPU's work for this VA space
  * goes uncounted, and asking for it gives ENOMEM.
  */
 void uvm_rust_space_add_gpu(struct uvm_rust_space *space, struct uvm_gpu_struct *of, __u32 gpu_index);
@@ -83,6 +83,12 @@ void uvm_rust_note_served(__u32 gpu_index, __u64 replays);
 void uvm_rust_note_copy(struct uvm_rust_space *space, __u32 dst, __u32 src, __u32 cause, __u64 address, __u64 bytes);
 
 /*
+ * Before UVM_MIGRATE moves @bytes of a va_block to @dst, UVM_RUST_MEMORY_*: waits while its VA space has much on its way and others
+ * copy as well. Caller holds the VA space's lock, and no va_block's.
+ */
+void uvm_rust_link_next(struct uvm_va_block_struct *of, __u32 dst, __u64 bytes);
+
+/*
  * Root chunk @root_index of a GPU, which is @free or not, is about to be reclaimed. Asks uvm_seam_list_next() of
  * @gpu, which is that GPU, if it has no queues. Caller holds the PMM's list_lock, a spinlock.
  */
@@ -103,7 +109,7 @@ void uvm_rust_evicted(struct uvm_rust_space *space, __u32 gpu_index, __u32 root_
 __u32 uvm_rust_init(void);
 void uvm_rust_exit(void);
 
-/* Text for debugfs. Caller keeps the object alive. */
+/* Text for debugfs. Caller keeps the object alive; a VA space may have none. */
 void uvm_rust_gpu_show(__u32 gpu_index, struct seq_file *seq);
 void uvm_rust_space_show(struct uvm_rust_space *space, struct seq_file *seq);
 

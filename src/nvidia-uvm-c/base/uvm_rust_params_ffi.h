@@ -31,6 +31,8 @@
 	X(bool, uvm_rust_choose, false, 0444, "Pick for each process what comes along with faults, and whether to prefetch (default 0)") \
 	X(uint, uvm_rust_fault_turn_us, 4000, 0444, \
 	  "With uvm_rust_fault: microseconds after which the faults of other processes have their turn; 0: no turns (default 4000)") \
+	X(uint, uvm_rust_link_quantum, 16, 0444, \
+	  "MiB that UVM_MIGRATE has on its way for a process while others copy on the same GPU; 0: any (default 16)") \
 	X(bool, uvm_rust_announce, true, 0444, "Take announcements of kernels, and learn from them (default 1)") \
 	X(bool, uvm_rust_prefetch, false, 0444, "Prefetch what announced kernels are expected to access (default 0)") \
 	X(uint, uvm_rust_preevict, 0, 0444, \

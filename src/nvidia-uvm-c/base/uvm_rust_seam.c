@@ -38,10 +38,8 @@ static int show_processes(struct seq_file *seq)
 
 	/* A VA space leaves this list before it is torn down. */
 	uvm_mutex_lock(&g_uvm_global.va_spaces.lock);
-	list_for_each_entry(va_space, &g_uvm_global.va_spaces.list, list_node) {
-		if (va_space->uvm_rust)
-			uvm_rust_space_show(va_space->uvm_rust, seq);
-	}
+	list_for_each_entry(va_space, &g_uvm_global.va_spaces.list, list_node)
+		uvm_rust_space_show(va_space->uvm_rust, seq);
 	uvm_mutex_unlock(&g_uvm_global.va_spaces.lock);
 	return 0;
 }
@@ -157,8 +155,7 @@ void uvm_perf_heuristics_unload(uvm_va_space_t *va_space)
 /* 535 and 545 say whether they could. */
 typeof(uvm_perf_heuristics_register_gpu(NULL, NULL)) uvm_perf_heuristics_register_gpu(uvm_va_space_t *va_space, uvm_gpu_t *gpu)
 {
-	if (va_space->uvm_rust)
-		uvm_rust_space_add_gpu(va_space->uvm_rust, gpu, uvm_id_gpu_index(gpu->id));
+	uvm_rust_space_add_gpu(va_space->uvm_rust, gpu, uvm_id_gpu_index(gpu->id));
 	return uvm_perf_heuristics_register_gpu__c(va_space, gpu);
 }
 

@@ -50,9 +50,9 @@ void uvm_seam_va_block_put(uvm_va_block_t *block)
 	uvm_va_block_release(block);
 }
 
-__u32 uvm_seam_block_wait(uvm_va_block_t *block)
+__u32 uvm_seam_block_wait(uvm_va_block_t *block, bool waits)
 {
-	return uvm_tracker_wait(&block->tracker);
+	return waits ? uvm_tracker_wait(&block->tracker) : uvm_tracker_is_completed(&block->tracker) ? NV_OK : NV_ERR_BUSY_RETRY;
 }
 
 void uvm_seam_block_pages(uvm_va_block_t *block, uvm_gpu_t *gpu, struct uvm_rust_pages *out)

@@ -100,8 +100,8 @@ void uvm_seam_flash_host(struct uvm_va_block_struct *block, struct uvm_rust_mask
 _Bool uvm_seam_host_chunk(struct uvm_va_block_struct *block, __u32 index, __u16 *first, __u16 *outer);
 /* Frees host memory of which nothing is resident. The GPUs were waited for. */
 void uvm_seam_host_chunk_free(struct uvm_va_block_struct *block, __u16 first, __u16 outer);
-/* Waits for the GPUs' work on it. Returns an NV_STATUS. */
-__u32 uvm_seam_block_wait(struct uvm_va_block_struct *block);
+/* Waits for the GPUs' work on it, or only tells by NV_OK that it is done. Returns an NV_STATUS. Caller holds the block's lock. */
+__u32 uvm_seam_block_wait(struct uvm_va_block_struct *block, _Bool waits);
 /* Pages of a locked block, as @gpu, or NULL for none, sees them. */
 struct uvm_rust_pages {
 	struct uvm_rust_mask allocated, host;	/* with host memory, and resident there */

@@ -15,3 +15,16 @@ unmapped_pages(...);
 + uvm_rust_keep_read_duplicated(block, context);
 ...>
 }
+
+// Before each va_block, with none locked: those of one process wait while it has much on its way, and others copy as well.
+@ link @
+identifier block, region, to;
+expression E1, E2;
+@@
+uvm_va_range_migrate_multi_block(..., uvm_processor_id_t to, ...)
+{
+<...
+region = uvm_va_block_region_from_start_end(block, E1, E2);
++ uvm_rust_link_next(block, uvm_rust_memory(to), uvm_va_block_region_size(region));
+...>
+}

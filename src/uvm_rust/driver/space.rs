@@ -4,7 +4,7 @@
 
 use super::stats::{Gpu, Space as Stats};
 #[cfg(not(uvm_native))]
-use super::{prefetch::Process, quota, tenant::Held};
+use super::{link::Link, prefetch::Process, quota, tenant::Held};
 use crate::ffi::seam;
 use crate::ffi::space::Home;
 #[cfg(not(uvm_native))]
@@ -35,6 +35,9 @@ pub(crate) struct State {
     /// The tenant of the SSD tier that owns the VA space; `None` without the tier.
     #[cfg(not(uvm_native))]
     tenant: Option<Held>,
+    /// What the VA space has on its way by `UVM_MIGRATE`; `None` if that is not limited.
+    #[cfg(not(uvm_native))]
+    link: Option<Pin<KBox<Link>>>,
     /// The VA space's statistics; `None` if they are off.
     stats: Option<Stats>,
 }
@@ -76,6 +79,8 @@ impl State {
                 .map_or(Ok(None), |held| Moves::of(home, held))?,
             #[cfg(not(uvm_native))]
             tenant,
+            #[cfg(not(uvm_native))]
+            link: Link::of_parameters(client)?,
             stats: seam::stats_enabled()
                 .then(|| Stats::new(pid, client, gpus))
                 .transpose()?,
@@ -102,6 +107,12 @@ impl State {
     #[cfg(not(uvm_native))]
     pub(crate) fn tenant(&self) -> Option<&Held> {
         self.tenant.as_ref()
+    }
+
+    /// What the VA space has on its way by `UVM_MIGRATE`; `None` if that is not limited.
+    #[cfg(not(uvm_native))]
+    pub(crate) fn link(&self) -> Option<&Link> {
+        self.link.as_deref()
     }
 
     /// The queue of the VA space's requests to move memory; `None` without an SSD tier.
@@ -166,6 +177,10 @@ impl State {
         address: u64,
         bytes: u64,
     ) {
+        #[cfg(not(uvm_native))]
+        if let Some(link) = self.link() {
+            link.copies(of, cause);
+        }
         if let Some(stats) = self.stats() {
             stats.note_copy(of, cause, address, bytes);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options 32adcec44267c513.
+// Of headers and options f10ca8b667610311.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
@@ -356,6 +356,9 @@ unsafe extern "C" {
     pub static mut uvm_rust_fault_turn_us: ::core::ffi::c_uint;
 }
 unsafe extern "C" {
+    pub static mut uvm_rust_link_quantum: ::core::ffi::c_uint;
+}
+unsafe extern "C" {
     pub static mut uvm_rust_announce: bool;
 }
 unsafe extern "C" {
@@ -575,6 +578,9 @@ unsafe extern "C" {
         address: __u64,
         bytes: __u64,
     );
+}
+unsafe extern "C" {
+    pub fn uvm_rust_link_next(of: *mut uvm_va_block_struct, dst: __u32, bytes: __u64);
 }
 unsafe extern "C" {
     pub fn uvm_rust_chunk_leaves(
@@ -1456,7 +1462,7 @@ unsafe extern "C" {
     pub fn uvm_seam_host_chunk_free(block: *mut uvm_va_block_struct, first: __u16, outer: __u16);
 }
 unsafe extern "C" {
-    pub fn uvm_seam_block_wait(block: *mut uvm_va_block_struct) -> __u32;
+    pub fn uvm_seam_block_wait(block: *mut uvm_va_block_struct, waits: bool) -> __u32;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]

@@ -261,6 +261,12 @@ impl LockedBlock<'_> {
         self.block.span()
     }
 
+    /// Whether no copy of the block's is under way, nor other work of GPUs on it.
+    pub(crate) fn is_settled(&self) -> bool {
+        // SAFETY: it is locked.
+        unsafe { bindings::uvm_seam_block_wait(self.as_ptr(), false) == status::OK }
+    }
+
     /// The block's discard state; `None` before its first discard.
     pub(crate) fn state(&mut self) -> Option<&mut BlockState> {
         // SAFETY: by the type's invariant; nobody else uses it as long as `self` is borrowed, as C, which may look

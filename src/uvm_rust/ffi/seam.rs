@@ -97,6 +97,8 @@ parameters! {
     faults_are_counted: bool = uvm_rust_fault;
     /// Microseconds of a VA space's turn in the fault loop; 0: nobody takes turns.
     fault_turn_us: u32 = uvm_rust_fault_turn_us;
+    /// MiB that a VA space has on its way at a time, by `UVM_MIGRATE`, while others copy; 0: any.
+    link_quantum: u32 = uvm_rust_link_quantum;
     /// Granularity, in KiB, of blocks that a discard covers in part.
     discard_granule: u32 = uvm_rust_discard_granule;
     choose_parameter: bool = uvm_rust_choose;

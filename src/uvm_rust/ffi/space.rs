@@ -69,6 +69,16 @@ pub(super) unsafe fn borrow<'a>(space: *mut bindings::uvm_rust_space) -> &'a Sta
     unsafe { &*space.cast::<State>() }
 }
 
+/// The same; `None` for a VA space whose set-up has failed, which has none.
+///
+/// # Safety
+///
+/// As for [`borrow`], unless `space` is null.
+unsafe fn known<'a>(space: *mut bindings::uvm_rust_space) -> Option<&'a State> {
+    // SAFETY: by this function's contract.
+    (!space.is_null()).then(|| unsafe { borrow(space) })
+}
+
 /// The driver's object of a VA space; `None` if its set-up has failed.
 ///
 /// # Safety
@@ -76,10 +86,7 @@ pub(super) unsafe fn borrow<'a>(space: *mut bindings::uvm_rust_space) -> &'a Sta
 /// One of the things that I-space names is held for `'a`.
 pub(super) unsafe fn of<'a>(space: *mut bindings::uvm_seam_space) -> Option<&'a State> {
     // SAFETY: by this function's contract it is not destroyed for `'a` (I-space).
-    unsafe {
-        let state = bindings::uvm_seam_space_state(space);
-        (!state.is_null()).then(|| borrow(state))
-    }
+    unsafe { known(bindings::uvm_seam_space_state(space)) }
 }
 
 #[no_mangle]
@@ -132,7 +139,10 @@ unsafe extern "C" fn uvm_rust_space_add_gpu(
     gpu_index: u32,
 ) {
     // SAFETY: I-own for `space`; I-gpu: a VA space retains the GPUs that are registered in it.
-    let (space, gpu) = unsafe { (borrow(space), gpu::stats(gpu_index)) };
+    let (space, gpu) = unsafe { (known(space), gpu::stats(gpu_index)) };
+    let Some(space) = space else {
+        return;
+    };
     if let Some(gpu) = gpu {
         space.add_gpu(gpu_index, gpu);
     }
@@ -226,7 +236,7 @@ unsafe extern "C" fn uvm_rust_space_show(
     seq: *mut bindings::seq_file,
 ) {
     // SAFETY: I-own for `space`, I-call for `seq`.
-    let (space, mut out) = unsafe { (borrow(space), SeqFile::new(seq)) };
+    let (space, mut out) = unsafe { (known(space), SeqFile::new(seq)) };
     // An overflow makes seq_file call again with more room.
-    let _ = space.show(&mut out);
+    let _ = space.map(|space| space.show(&mut out));
 }

@@ -141,6 +141,18 @@ pub(crate) struct LockedVaSpace<'a> {
     mm: Option<MmLock<'a>>,
 }
 
+impl<'a> LockedVaSpace<'a> {
+    /// A VA space whose lock C holds, and releases.
+    ///
+    /// # Safety
+    ///
+    /// C holds it as long as the result.
+    #[cfg(not(uvm_native))]
+    pub(super) unsafe fn held(space: VaSpace<'a>) -> ManuallyDrop<Self> {
+        ManuallyDrop::new(Self { space, mm: None })
+    }
+}
+
 impl LockedVaSpace<'_> {
     /// The process' memory, which is kept and locked as long as `self`; null if it was not locked, or is not there.
     pub(super) fn mm(&self) -> *mut bindings::mm_struct {

@@ -13,6 +13,7 @@ pub mod discard;
 pub mod evict;
 pub mod fault;
 pub mod flash;
+pub mod link;
 pub mod mask;
 pub mod prefetch;
 pub mod quota;

@@ -17,5 +17,7 @@ pub mod arbiter;
 pub mod lane;
 #[path = "../../../src/uvm_rust/policy/mem.rs"]
 pub mod mem;
+#[path = "../../../src/uvm_rust/policy/link/sharers.rs"]
+pub mod sharers;
 #[path = "../../../src/uvm_rust/policy/wakes.rs"]
 pub mod wakes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 
 //! What threads of the driver share without a lock, under every interleaving that loom finds and with all that the
-//! orders of memory allow: the arbiter of a device, reclaim of a GPU, and the prefetcher's lanes.
+//! orders of memory allow: the arbiter of a device, reclaim of a GPU, the prefetcher's lanes, and who shares a GPU's link.
 //!
 //! Then each use of an atomic is made weaker, one at a time: its order taken away, or what it reads and writes
 //! torn apart. Each must be found by a model, except those that a test names, as no order depends on these.
@@ -18,6 +18,7 @@ use uvm_loom::evict::reclaim::Reclaim;
 use uvm_loom::evict::wait::{Ended, HELD_CHUNKS, HELD_MS};
 use uvm_loom::lane::Lane;
 use uvm_loom::policy::sync::{make_weaker, possible, Change};
+use uvm_loom::sharers::{Sharers, RECENT_US};
 
 /// A use, by its line of `source`.
 fn named(source: &str, (at, weaker): Change) -> String {
@@ -425,5 +426,41 @@ fn a_lane_gives_what_was_put() {
             "Relaxed: let taken = self.taken.load(Ordering::Acquire);",
             "Relaxed: self.taken.store(taken.wrapping_add(1), Ordering::Release);",
         ],
+    );
+}
+
+/// Two VA spaces copy for the first time at once: one of them follows the other.
+fn two_copy_at_once() -> bool {
+    let sharers = shared(Sharers::new());
+    together(&sharers, |s| s.meets(1), |s| s.meets(2));
+    sharers.are_several(|| 1)
+}
+
+/// Somebody asks when the last change is long ago, as another one copies and asks as well. From then on they are several.
+fn one_asks_as_another_copies() -> bool {
+    let sharers = shared(Sharers::new());
+    sharers.meets(1);
+    sharers.meets(2);
+    let now = 1 + RECENT_US;
+    let are_several = sharers.are_several(|| 1);
+    let asks = move |s: &Sharers| s.are_several(|| now);
+    let (_, also) = together(&sharers, asks, move |s| {
+        s.meets(1);
+        s.are_several(|| now)
+    });
+    are_several && also && sharers.are_several(|| now + 1)
+}
+
+/// Who asks in the middle of a change may still be told otherwise, which no model says anything of.
+#[test]
+fn sharers_of_a_link_are_known() {
+    all_is_needed(
+        "sharers",
+        include_str!("../../../src/uvm_rust/policy/link/sharers.rs"),
+        &[
+            ("two copy at once", two_copy_at_once),
+            ("one asks as another copies", one_asks_as_another_copies),
+        ],
+        &[],
     );
 }

@@ -338,7 +338,7 @@ impl Machine for Spilling<'_> {
 
     fn wait_gpus(&mut self) -> bool {
         // SAFETY: the block is locked.
-        let wait = |block| unsafe { bindings::uvm_seam_block_wait(block) };
+        let wait = |block| unsafe { bindings::uvm_seam_block_wait(block, true) };
         self.at.locked().map(wait) == Some(status::OK)
     }
 

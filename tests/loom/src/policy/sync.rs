@@ -183,6 +183,15 @@ macro_rules! number {
                 self.made().fetch_max(other, order(of))
             }
 
+            /// Writes a value; returns what was.
+            #[track_caller]
+            pub fn swap(&self, value: $value, of: Ordering) -> $value {
+                if is_torn() {
+                    return self.torn(|_| value);
+                }
+                self.made().swap(value, order(of))
+            }
+
             /// Writes `new` where `current` is.
             ///
             /// # Errors

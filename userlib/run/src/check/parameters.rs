@@ -56,6 +56,12 @@ const PARAMETERS: &[Parameter] = &[
         false,
     ),
     parameter(
+        "uvm_rust_link_quantum",
+        16,
+        "another amount of a process's copies may be before those of others",
+        false,
+    ),
+    parameter(
         "uvm_rust_evict",
         1,
         "NVIDIA's lists say what is evicted",

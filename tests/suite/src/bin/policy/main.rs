@@ -4,6 +4,7 @@
 //! of that, by option: processes that share the GPU, have a maximum or a low, or take turns.
 
 mod choose;
+mod link;
 mod low;
 mod overlap;
 mod programs;
@@ -21,7 +22,7 @@ use vgpu_client::{Buffer, EventCounts, EventQueue, Gpu, Kernel, Op, Process, BLO
 
 const HELP: &str =
     "usage: policy [--rounds N] [--short] [--shares] [--quota] [--low [--counts]] [--programs]
-              [--stalls] [--together] [--overlap] [--choose] [--only TEXT]
+              [--stalls] [--link] [--together] [--overlap] [--choose] [--only TEXT]
   --only TEXT  only tests whose name holds TEXT
   --rounds N   how often the program goes through its memory, 2 to 64 (4)
   --shares     instead, three quiet processes beside a loud one, whatever driver is loaded
@@ -30,6 +31,8 @@ const HELP: &str =
   --counts     with it, in a VM whose clock counts instructions (ICOUNT=1): judge these, too
   --programs   instead, programs that take turns on the GPU, whatever driver is loaded
   --stalls     instead, how long a process whose faults come one at a time waits for another one's
+  --link       instead, how long a process that moves one block at a time waits for one that moves many,
+               on a software GPU whose copies take their time (copy_mib_s)
   --short      of --shares, --low and --programs less, as `make test` has it
   --together   instead, kernels that need several blocks at once, all others being expected
                (uvm_rust_prefetch=1)
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let (mut rounds, mut shares, mut quotas, mut together) = (4, false, false, false);
     let (mut lows, mut counts, mut programs) = (false, false, false);
     let (mut overlaps, mut chooses, mut stalls) = (false, false, false);
+    let mut links = false;
     let mut amount = shares::LONG;
     let mut only = None;
     match std::env::args().nth(1).as_deref() {
@@ -95,6 +99,10 @@ fn main() -> ExitCode {
             }
             Long("stalls") => {
                 stalls = true;
+                continue;
+            }
+            Long("link") => {
+                links = true;
                 continue;
             }
             Long("overlap") => {
@@ -147,6 +155,10 @@ fn main() -> ExitCode {
     }
     if stalls {
         stalls::run(&mut suite);
+        return suite.finish();
+    }
+    if links {
+        link::run(&mut suite);
         return suite.finish();
     }
     if quotas {
