@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Written by scripts/bindings.sh.
-// Of headers and options f10ca8b667610311.
+// Of headers and options f50c4ebc6c241163.
 // By bindgen 0.72.1.
 
 pub const UVM_RUST_VERSION: u32 = 7;
