@@ -206,10 +206,8 @@ proptest! {
         let mut taken = [None; 4];
         for (thread, step) in steps {
             match (step, taken[thread]) {
-                (0, None) => {
-                    if space.takes(0, &channel) {
-                        taken[thread] = Some(space.next * BLOCK);
-                    }
+                (0, None) if space.takes(0, &channel) => {
+                    taken[thread] = Some(space.next * BLOCK);
                 }
                 (1, Some(block)) => {
                     channel.0.push_back((0, block));
