@@ -250,6 +250,16 @@ pub struct Gpu<M> {
 }
 
 impl<M: Machine> Hw<M> {
+    /// What every channel works on, idle, its memory full of the pattern if that is on. Apart because of the stack, as [`new()`](Self::new) is.
+    #[inline(never)]
+    fn filled(m: M, config: &Config) -> Result<Self, Error> {
+        let mut hw = Self::new(m, config)?;
+        if config.poison {
+            hw.poison(RESERVED, config.vidmem_bytes - RESERVED);
+        }
+        Ok(hw)
+    }
+
     /// What every channel works on, idle. The caller fills the memory with the pattern.
     ///
     /// This is a function of its own because of the stack: within [`Gpu::new`] the parts would
@@ -295,15 +305,12 @@ impl<M: Machine> Gpu<M> {
         {
             return Err(Error::Invalid);
         }
-        let mut hw = Hw::new(m, &config)?;
-        if config.poison {
-            hw.poison(RESERVED, config.vidmem_bytes - RESERVED);
-        }
-        // Put together where the caller wants it: twice were too much for the kernel's stack.
+        let pma = Pma::new(config.vidmem_bytes, RESERVED)?;
+        // Put together where the caller wants it: twice were too much for the kernel's stack. So what is large comes last, when nothing else
+        // can fail.
         Ok(Self {
-            hw,
             channels: TryVec::new(),
-            pma: Pma::new(config.vidmem_bytes, RESERVED)?,
+            pma,
             user_spaces: TryVec::new(),
             config,
             next_space: 1,
@@ -315,6 +322,7 @@ impl<M: Machine> Gpu<M> {
             schedule: Schedule::new(config.order, config.index),
             #[cfg(test)]
             trace: std::vec::Vec::new(),
+            hw: Hw::filled(m, &config)?,
         })
     }
 

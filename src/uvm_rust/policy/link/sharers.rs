@@ -45,7 +45,7 @@ impl Sharers {
         }
     }
 
-    /// Whether several VA spaces have had copies in the last [`RECENT_US`].
+    /// Whether several VA spaces have had copies in the last `RECENT_US` microseconds.
     #[inline]
     pub fn are_several(&self, now_us: impl FnOnce() -> u64) -> bool {
         if self.is_other.load(Acquire) {
