@@ -226,6 +226,26 @@ TEST_F(announce, children_bring_no_limits_of_their_own)
 #define GROUPS	"/tmp/uvm-announce-groups"
 #define GROUP	GROUPS "/announces"
 
+/* Has a child do what joins the group, and returns 0 if all is well. */
+static void in_group(struct __test_metadata *_metadata, const struct uuid *gpu, int (*does)(const struct uuid *gpu))
+{
+	int made, status = -1;
+	pid_t child;
+
+	if (geteuid())
+		SKIP(return, "only root makes a group");
+	made = uvm_group_make(GROUPS, GROUP);
+	if (made > 0)
+		SKIP(return, "no cgroup2: %s", strerror(made));
+	ASSERT_EQ(0, made);
+	child = fork();
+	if (!child)
+		_exit(does(gpu));
+	EXPECT_EQ(child, waitpid(child, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(0, uvm_group_remove(GROUPS, GROUP));
+}
+
 /* Joins the group, announces, and tells how much more is charged to it than before. */
 static int charged(const struct uuid *gpu)
 {
@@ -258,21 +278,7 @@ static int charged(const struct uuid *gpu)
 /* The tables are made by a kernel thread, for who announces. */
 TEST_F(announce, tables_are_charged_to_who_announces)
 {
-	int made, status = -1;
-	pid_t child;
-
-	if (geteuid())
-		SKIP(return, "only root makes a group");
-	made = uvm_group_make(GROUPS, GROUP);
-	if (made > 0)
-		SKIP(return, "no cgroup2: %s", strerror(made));
-	ASSERT_EQ(0, made);
-	child = fork();
-	if (!child)
-		_exit(charged(&self->gpu));
-	EXPECT_EQ(child, waitpid(child, &status, 0));
-	EXPECT_EQ(0, status);
-	EXPECT_EQ(0, uvm_group_remove(GROUPS, GROUP));
+	in_group(_metadata, &self->gpu, charged);
 }
 
 /* What the machine has free of its memory, in bytes. */
@@ -326,21 +332,7 @@ static int pinned(const struct uuid *gpu)
 
 TEST_F(announce, what_announcements_pin_is_charged)
 {
-	int made, status = -1;
-	pid_t child;
-
-	if (geteuid())
-		SKIP(return, "only root makes a group");
-	made = uvm_group_make(GROUPS, GROUP);
-	if (made > 0)
-		SKIP(return, "no cgroup2: %s", strerror(made));
-	ASSERT_EQ(0, made);
-	child = fork();
-	if (!child)
-		_exit(pinned(&self->gpu));
-	EXPECT_EQ(child, waitpid(child, &status, 0));
-	EXPECT_EQ(0, status);
-	EXPECT_EQ(0, uvm_group_remove(GROUPS, GROUP));
+	in_group(_metadata, &self->gpu, pinned);
 }
 
 /* Ends with work still queued. */

@@ -47,7 +47,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM` if there is no memory for it.
     pub(crate) fn of_parameters(client: u32) -> Result<Option<Pin<KBox<Self>>>> {
         let quantum = u64::from(seam::link_quantum()) << 20;
         if quantum == 0 || !seam::stats_enabled() {

@@ -12,6 +12,7 @@ use super::fault::FaultBuffer;
 use super::host::show_time;
 use super::kernel::MAX_WARPS;
 use super::late::Late;
+use super::machine::BadAddress;
 use super::machine::Loc;
 use super::machine::Machine;
 use super::machine::Slot;
@@ -451,7 +452,14 @@ impl<M: Machine> Hw<M> {
     /// Takes note of what UVM has written to registers.
     #[inline(never)]
     fn look(&mut self) {
-        if let Err(bad) = self.faults.look(&self.m) {
+        let looked = self.faults.look(&self.m).map(drop);
+        self.report_no_register(looked);
+    }
+
+    /// Tells of a register page that is too small. The emulator made it, so that it never is.
+    #[inline(always)]
+    pub(super) fn report_no_register(&self, looked: Result<(), BadAddress>) {
+        if let Err(bad) = looked {
             let index = self.index;
             self.m
                 .report(format_args!("vgpu{index}: no register at {}", bad.0));

@@ -102,11 +102,8 @@ impl<M: Machine> Hw<M> {
     /// Shows which interrupts are pending, where the order is an adversarial one.
     pub(super) fn show_interrupts(&mut self) {
         if self.late.is_some() {
-            if let Err(bad) = self.look_at_interrupts() {
-                let index = self.index;
-                self.m
-                    .report(format_args!("vgpu{index}: no register at {}", bad.0));
-            }
+            let looked = self.look_at_interrupts();
+            self.report_no_register(looked);
         }
     }
 

@@ -243,31 +243,27 @@ impl Mapping {
 
     /// Asks for huge pages, or for none.
     pub(crate) fn advise_huge(&self, huge: bool) -> io::Result<()> {
-        let advice = if huge {
+        self.advise(if huge {
             libc::MADV_HUGEPAGE
         } else {
             libc::MADV_NOHUGEPAGE
-        };
-        // SAFETY: this advice changes no contents.
-        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        })
     }
 
     /// Has Linux take the pages back, as if memory were scarce.
     pub(crate) fn page_out(&self) -> io::Result<()> {
-        // SAFETY: this advice changes no contents.
-        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_PAGEOUT) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        self.advise(libc::MADV_PAGEOUT)
     }
 
     /// Lets Linux have zeros in place of the contents of any page, until somebody writes to it.
     pub(crate) fn free_lazily(&self) -> io::Result<()> {
-        // SAFETY: the memory is this object's, and is read by atomic accesses, which see the contents or zeros.
-        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_FREE) } < 0 {
+        self.advise(libc::MADV_FREE)
+    }
+
+    /// Calls madvise(2) for all of it.
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: the memory is this object's, and is read by atomic accesses: whatever is advised they see the contents or zeros.
+        if unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) } < 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(())

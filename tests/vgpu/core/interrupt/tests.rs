@@ -7,6 +7,7 @@ use std::vec::Vec;
 use crate::bench::access;
 use crate::bench::Bench;
 use crate::bench::VA;
+use crate::emu::channel::ChannelId;
 use crate::emu::reg;
 use crate::emu::Loc;
 use crate::emu::Machine;
@@ -212,5 +213,52 @@ fn a_buffer_is_handed_over_with_its_interrupt() {
         assert!(!source.is_pending(&mut b));
         source.happen(&mut b);
         assert!(source.is_pending(&mut b));
+    }
+}
+
+/// A number of the C side's, which no compiler compares with those here.
+fn in_c(name: &str) -> u64 {
+    let header = include_str!("../../kernel/vgpu_rs.h");
+    let value = header.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let is_it = words.next() == Some("#define") && words.next() == Some(name);
+        words.next().filter(|_| is_it)
+    });
+    let value = value.unwrap_or_else(|| panic!("no {name}"));
+    let digits = value.trim_end_matches('U');
+    let number = match digits.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => digits.parse(),
+    };
+    number.unwrap()
+}
+
+#[test]
+fn c_knows_the_same_registers() {
+    let words = |of: super::Words| [of.clear, of.enable, of.disable].map(|word| word as u64);
+    let sink = [words(super::FAULTS), words(super::COUNTERS)];
+    let in_sink = ["FAULT", "COUNTER"].map(|of| {
+        ["INTR", "EN_SET", "EN_CLEAR"].map(|what| in_c(&std::format!("VGPU_SINK_{of}_{what}")))
+    });
+    assert_eq!(sink, in_sink);
+    for (name, here) in [
+        ("REG_TIME_LOW", reg::TIME_LOW),
+        ("REG_TIME_HIGH", reg::TIME_HIGH),
+        ("REG_FAULT_GET", reg::FAULT_GET),
+        ("REG_FAULT_PUT", reg::FAULT_PUT),
+        ("REG_COUNTER_GET", reg::COUNTER_GET),
+        ("REG_COUNTER_PUT", reg::COUNTER_PUT),
+        ("REG_COPY_FAULT_GET", reg::COPY_FAULT_GET),
+        ("REG_COPY_FAULT_PUT", reg::COPY_FAULT_PUT),
+        ("REG_PENDING", reg::PENDING),
+        ("REG_SINK", reg::SINK),
+        ("REG_COPY_FAULTS", reg::COPY_FAULTS),
+        ("CHANNEL_PUT", reg::CHANNEL_PUT),
+        ("CHANNEL_GET", reg::CHANNEL_GET),
+        ("CHANNEL_DOORBELL", reg::CHANNEL_DOORBELL),
+        ("CHANNEL_NOTIFIER", reg::CHANNEL_NOTIFIER),
+        ("CHANNEL_TOKEN", ChannelId(0).token().into()),
+    ] {
+        assert_eq!(in_c(&std::format!("VGPU_{name}")), here, "{name}");
     }
 }

@@ -49,14 +49,11 @@ impl<M: Machine> Hw<M> {
             if counters.count(&self.m, self.chip, &remote, 1, is_late)? {
                 self.stats.access_notifications += 1;
             }
-            if plan.kind == Kind::AtomicAdd && self.late.is_some() {
-                return self.add_apart(by, plan, number, va, at);
-            }
         } else {
             self.stats.peer_accesses += 1;
-            if self.adds_apart(plan, at) {
-                return self.add_apart(by, plan, number, va, at);
-            }
+        }
+        if plan.kind == Kind::AtomicAdd && at.space != Space::Vidmem && self.adds_apart(at) {
+            return self.add_apart(by, plan, number, va, at);
         }
         self.touch(by, plan, number, va, at, outcome)
     }
@@ -111,11 +108,14 @@ impl<M: Machine> Hw<M> {
         self.write_late(by, plan, plan.first_value(number), va, at)
     }
 
-    /// Whether an atomic there is none: over PCIe a GPU reads, adds and writes. So a driver lets nobody else write meanwhile.
+    /// Whether an atomic outside of the GPU's memory is none: over PCIe a GPU reads, adds and writes. So a driver lets nobody else
+    /// write meanwhile. With the system's memory that shows in the adversarial order alone.
     #[cold]
-    fn adds_apart(&self, plan: &Plan, at: Loc) -> bool {
-        let to_peer = at.of_peer().filter(|_| plan.kind == Kind::AtomicAdd);
-        to_peer.is_some_and(|id| !self.peers.has_atomics(id))
+    fn adds_apart(&self, at: Loc) -> bool {
+        match at.of_peer() {
+            Some(id) => !self.peers.has_atomics(id),
+            None => self.late.is_some(),
+        }
     }
 
     /// Makes a write, of which the end may be held back; or the addition of an atomic that is none.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::shares::{FIRST, STEP};
 use uvm_suite::modules::parameter;
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
 
@@ -117,7 +117,7 @@ fn beside(comes: impl Fn(&Quiet) -> Result<(), Failure>) -> Outcome {
         let counted = among(&quiet, comes, has_failed);
         over.store(true, Relaxed);
         for mover in movers {
-            mover.join().map_err(|_| "a thread panicked")??;
+            mover.joined()??;
         }
         counted
     })?;
