@@ -347,7 +347,7 @@ fn what_may_take_long_says_what_it_is_at() {
             format!("run {step} --policy g10 --model g10 --json"),
             "g10, ",
         ),
-        (format!("compare {step} --json"), "/14 policies, "),
+        (format!("compare {step} --json"), "/15 policies, "),
         (format!("compare {step} --model g10 --json"), " policies, "),
         (
             "advise alexnet --batch 8 --gpu-mem 600MiB --budget 0 --json".into(),

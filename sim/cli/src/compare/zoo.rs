@@ -102,8 +102,10 @@ fn head(over: f64, machine: &Machine, policies: &[String]) -> String {
     let names = policies.iter().map(String::as_str).chain(["bound"]);
     let names: Vec<Vec<&str>> = names.map(parts).collect();
     let lines = names.iter().map(Vec::len).max().unwrap_or(0);
+    let width = name_width(policies.len());
     for line in 0..lines {
-        let mut text = format!("{:<10}", if line + 1 == lines { "network" } else { "" });
+        let first = if line + 1 == lines { "network" } else { "" };
+        let mut text = format!("{first:<width$.width$}");
         for name in &names {
             let skip = lines - name.len();
             let part = line.checked_sub(skip).map_or("", |i| name[i]);
@@ -113,6 +115,16 @@ fn head(over: f64, machine: &Machine, policies: &[String]) -> String {
         out.push('\n');
     }
     out
+}
+
+/// Letters that a network's name has beside the shares of so many policies and the bound in a
+/// terminal of 80 columns: none where the policies are too many, as the name has a line then.
+fn name_width(policies: usize) -> usize {
+    if 10 + 5 * (policies + 1) <= 80 {
+        10
+    } else {
+        0
+    }
 }
 
 /// A name in parts of at most four letters.
@@ -141,17 +153,22 @@ fn cell(share: f64) -> String {
 
 impl Point {
     fn row(&self) -> String {
-        let mut out = format!("{:<10}", self.net.get(..11).unwrap_or(self.net));
-        let mut used = out.len();
+        let first = name_width(self.outcomes.len());
+        let mut out = match first {
+            0 => format!("{}\n", self.net),
+            _ => format!("{:<10}", self.net.get(..11).unwrap_or(self.net)),
+        };
+        let line = if first == 0 { out.len() } else { 0 };
+        let mut used = out.len() - line;
         let cells = self.outcomes.iter().map(|(_, o)| match o {
             Ok(o) => cell(o.normalized()),
             Err(_) => "-".into(),
         });
         for (i, c) in cells.chain([cell(self.ideal / self.bound)]).enumerate() {
             // A long name reaches into the first column.
-            let width = (10 + 5 * (i + 1)).saturating_sub(used);
+            let width = (first + 5 * (i + 1)).saturating_sub(used);
             let _ = write!(out, "{c:>width$}");
-            used = out.len();
+            used = out.len() - line;
         }
         out + "\n"
     }
@@ -208,7 +225,7 @@ fn summary(points: &[Point]) -> String {
         return out;
     }
     out += &format!(
-        "best: within {} % of the bound on {near} of {all} points; deepum, g10, most and autovm no faster on {first}\n",
+        "best: within {} % of the bound on {near} of {all} points; deepum, g10, most, teraio and autovm no faster on {first}\n",
         ROOM * 100.0
     );
     let run = |name: &&&str| points.iter().any(|p| p.seconds(name).is_some());
