@@ -52,6 +52,7 @@ bugs=(
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"
 	"signals|signals|120|fails|fails||beside those of a handler"
 	"signals_stop|signals|120|fails|fails||beside those of a stop, and goes on"
+	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 

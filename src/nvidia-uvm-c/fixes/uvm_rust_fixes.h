@@ -48,6 +48,7 @@
 	fix(kept_mapped, "NVIDIA's discard (580 and later, uvm_rust_discard=0) leaves nothing that may be written to unnoticed; 0: such writes are lost")	\
 	fix(no_chunk, "NVIDIA's discard (580 and later, uvm_rust_discard=0) lists no chunk of a GPU that has none; 0: a GPU's read oopses")	\
 	fix(dirty, "Linux keeps what a GPU writes to a page of ordinary memory in the host; 0: it drops such a page that no CPU has written to")	\
+	fix(deferred, "A VA space that is closed while the system sleeps ends as others do; 0: debug builds oops")	\
 	fix(signals, "UVM_INITIALIZE goes on after a signal; 0: it fails, as if the driver were busy")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
 

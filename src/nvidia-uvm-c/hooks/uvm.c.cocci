@@ -25,6 +25,18 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
   ...
 }
 
+// A VA space whose end is left to a thread of the driver's.
+@@
+expression item, va_space;
+@@
+uvm_release(...)
+{
+<...
+- nv_kthread_q_item_init(item, uvm_release_deferred, va_space);
++ nv_kthread_q_item_init(item, uvm_rust_release_deferred, va_space);
+...>
+}
+
 // Who gives back a process' memory that UVM keeps: whoever closes the file, or ours (uvm_rust_orphans.c).
 @@
 identifier mm;

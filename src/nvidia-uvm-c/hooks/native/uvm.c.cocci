@@ -24,3 +24,15 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 + ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
   ...
 }
+
+// A VA space whose end is left to a thread of the driver's.
+@@
+expression item, va_space;
+@@
+uvm_release(...)
+{
+<...
+- nv_kthread_q_item_init(item, uvm_release_deferred, va_space);
++ nv_kthread_q_item_init(item, uvm_rust_release_deferred, va_space);
+...>
+}

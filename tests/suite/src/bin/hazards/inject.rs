@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uvm_suite::rm::{inject, keep, stop_channel, IN_USE};
 use uvm_suite::{
@@ -14,7 +14,7 @@ use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
 use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
 
-use crate::{start, still_works, NONE, WORDS};
+use crate::{spared, start, still_works, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("injected: a full fault buffer", NONE, full_buffer);
@@ -51,6 +51,11 @@ pub(crate) fn run(suite: &mut Suite) {
         channel_error,
     );
     suite.test("injected: the system sleeps, and wakes up", NONE, suspended);
+    suite.test(
+        "injected: a VA space is closed while the system sleeps",
+        NONE,
+        closed_asleep,
+    );
     suite.test("injected: not without CAP_SYS_ADMIN", NONE, no_privilege);
     suite.test("freed memory is poisoned, and nobody sees it", NONE, poison);
 }
@@ -391,6 +396,35 @@ fn suspended() -> Outcome {
         slept.and(rounds)
     })?;
     println!("# {rounds} rounds of a program meanwhile");
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// The end of a VA space is left to a thread of the driver's then. It has no memory, as munmap() would wait, and
+/// keeps no process' memory, as whoever gives that back would.
+fn closed_asleep() -> Outcome {
+    let (process, gpu) = start()?;
+    if spared(&process)? {
+        skip!("debug builds of the unmodified driver oops there, see docs/fixes.md");
+    }
+    let other = Process::shared()?;
+    let other_gpu = other.gpu(0)?;
+    let before = process.gpu_references(gpu.uuid())?;
+    std::thread::scope(|scope| {
+        let sleeping = scope.spawn(|| gpu.suspend(Duration::from_secs(3)));
+        // In seconds, as nothing tells when UVM has the lock of power management.
+        std::thread::sleep(Duration::from_secs(1));
+        drop((other_gpu, other));
+        sleeping.joined()
+    })??;
+    let start = Instant::now();
+    while process.gpu_references(gpu.uuid())? >= before {
+        ensure!(
+            start.elapsed() < Duration::from_secs(30),
+            "its VA space is there still, 30 seconds after the system woke up"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
 }
