@@ -52,6 +52,8 @@ bugs=(
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"
 	"signals|signals|120|fails|fails||beside those of a handler"
 	"signals_stop|signals|120|fails|fails||beside those of a stop, and goes on"
+	"mm_gone|mm_gone|120|fails|fails||memory is closed while CPUs fault"
+	"zombies|zombies|120|fails|fails||its process is looked at as it ends"
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )

@@ -20,16 +20,18 @@ struct workqueue_struct { bool is_there; };
 typedef struct { struct mm_struct *mm; int lock; bool is_alive; } uvm_va_space_mm_t;
 typedef struct uvm_va_space {
 	uvm_va_space_mm_t va_space_mm;
+	int lock;
 	struct uvm_va_space *next;
 	struct file *uvm_rust_kept;
 	int uvm_rust_orphan;
 	struct work_struct uvm_rust_ends;
 } uvm_va_space_t;
 
-static bool uvm_rust_fix_orphans, has_memory;
+static bool uvm_rust_fix_orphans, uvm_rust_fix_mm_gone = true, has_memory;
 static struct { struct { int lock; uvm_va_space_t *list; } va_spaces; struct { int lock; } pm; } g_uvm_global;
 static struct workqueue_struct the_queue;
 static int unregistered, wrong;
+static bool locked_without_mm;
 
 #define DECLARE_DEFERRABLE_WORK(name, f)	struct work_struct name = { f, false }
 #define INIT_WORK(work, f)			((work)->run = (f))
@@ -62,10 +64,23 @@ static void uvm_va_space_mm_unregister(uvm_va_space_t *of)
 	unregistered++;
 }
 
+/* For whoever has the VA space's lock, the mm has gone before it may be another process'. */
 static void mmput(struct mm_struct *mm)
 {
-	wrong += mm != &memory || g_uvm_global.pm.lock;
+	wrong += mm != &memory || g_uvm_global.pm.lock || locked_without_mm != uvm_rust_fix_mm_gone;
 	mm->users--;
+}
+
+/* Until this lock is let go, others have found the mm. */
+static void uvm_va_space_up_write(uvm_va_space_t *of)
+{
+	wrong += --of->lock != 0;
+	locked_without_mm = !of->va_space_mm.mm;
+}
+
+static void uvm_va_space_down_write(uvm_va_space_t *of)
+{
+	wrong += of->lock++ || !of->va_space_mm.mm;
 }
 
 static void fput(struct file *of)
@@ -87,6 +102,7 @@ static void begin(void)
 	g_uvm_global.va_spaces.list = &space;
 	uvm_rust_fix_orphans = has_memory = true;
 	unregistered = wrong = 0;
+	locked_without_mm = false;
 	wrong += uvm_rust_orphans_init() != NV_OK;
 	uvm_rust_orphans_keep(&space, &file);
 	uvm_rust_orphans_keep(&other, &others_file);
@@ -108,6 +124,7 @@ static void close_mm(void)
 
 	if (!uvm_rust_orphans_taken(&space)) {
 		uvm_va_space_mm_unregister(&space);
+		uvm_rust_mm_gone(&space);
 		mmput(mm);
 		space.va_space_mm.mm = NULL;
 	}
@@ -188,6 +205,11 @@ int main(void)
 	uvm_rust_orphans_keep(&space, &file);
 	close_mm();
 	say("without the mend upstream gives it back alone", !looks.is_queued && !space.uvm_rust_kept && all_back());
+
+	begin();
+	uvm_rust_fix_mm_gone = false;
+	close_mm();
+	say("without mm_gone the mm goes without the VA space's lock", all_back());
 	printf("1..%d\n", number);
 	return failed;
 }

@@ -40,6 +40,7 @@
 	fix(charge, "An eviction ends no process where the owner's memory cgroup is full; 0: Linux ends the owner, or others' kernels end")	\
 	fix(files, "No GPU fault waits for another process' file; 0: all do while a page of one does not come")		\
 	fix(orphans, "A process' memory that nobody has any more is given back; 0: it may keep itself, and what it has of GPUs, for good")	\
+	fix(mm_gone, "A VA space's memory does not go while a CPU fault looks for it; 0: that fault oopses")	\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 
@@ -48,6 +49,7 @@
 	fix(kept_mapped, "NVIDIA's discard (580 and later, uvm_rust_discard=0) leaves nothing that may be written to unnoticed; 0: such writes are lost")	\
 	fix(no_chunk, "NVIDIA's discard (580 and later, uvm_rust_discard=0) lists no chunk of a GPU that has none; 0: a GPU's read oopses")	\
 	fix(dirty, "Linux keeps what a GPU writes to a page of ordinary memory in the host; 0: it drops such a page that no CPU has written to")	\
+	fix(zombies, "Memory of a shared VA space stays for GPUs as its process ends, whoever takes it down; 0: a look at the process takes it away")	\
 	fix(deferred, "A VA space that is closed while the system sleeps ends as others do; 0: debug builds oops")	\
 	fix(signals, "UVM_INITIALIZE goes on after a signal; 0: it fails, as if the driver were busy")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
@@ -70,6 +72,8 @@ void uvm_rust_orphans_exit(void);
 void uvm_rust_orphans_keep(uvm_va_space_t *va_space, struct file *uvm_file);
 /* Hook of uvm.c, where that memory is to be given back: whether ours does, and the caller must not. */
 bool uvm_rust_orphans_taken(uvm_va_space_t *va_space);
+/* Hook of uvm.c, and of the former's: @va_space has no memory of a process any more; its mm is unregistered. Takes its lock. */
+void uvm_rust_mm_gone(uvm_va_space_t *va_space);
 
 /* --- ordinary memory: uvm_rust_notifier.c, uvm_rust_hmm_pages.c ---------------------- */
 

@@ -45,6 +45,19 @@ static void look(struct work_struct *work);
 static struct workqueue_struct *queue;
 static DECLARE_DEFERRABLE_WORK(looks, look);
 
+/*
+ * CPUs fault on what has been on a GPU, also beside whoever gives the memory back: another thread of the process, or one that reads its
+ * memory. They look at the mm more than once with the VA space's lock, so it does not go meanwhile.
+ */
+void uvm_rust_mm_gone(uvm_va_space_t *va_space)
+{
+	if (!uvm_rust_fix_mm_gone)
+		return;
+	uvm_va_space_down_write(va_space);
+	va_space->va_space_mm.mm = NULL;
+	uvm_va_space_up_write(va_space);
+}
+
 /* Does what uvm.c does when the file is closed that keeps the memory. The VA space is kept by a reference on its own file. */
 static void give_back(uvm_va_space_t *va_space)
 {
@@ -55,6 +68,7 @@ static void give_back(uvm_va_space_t *va_space)
 	uvm_down_read(&g_uvm_global.pm.lock);
 	uvm_va_space_mm_unregister(va_space);
 	uvm_up_read(&g_uvm_global.pm.lock);
+	uvm_rust_mm_gone(va_space);
 	mmput(mm);
 	va_space->va_space_mm.mm = NULL;
 	/* By which the VA space may go. */

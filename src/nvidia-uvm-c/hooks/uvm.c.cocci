@@ -37,6 +37,18 @@ uvm_release(...)
 ...>
 }
 
+// Managed memory of a process that ends, whoever takes it down.
+@@
+identifier vma;
+@@
+uvm_vm_close_managed(struct vm_area_struct *vma)
+{
+<...
+- current->mm == NULL
++ uvm_rust_is_ending(vma)
+...>
+}
+
 // Who gives back a process' memory that UVM keeps: whoever closes the file, or ours (uvm_rust_orphans.c).
 @@
 identifier mm;
@@ -61,6 +73,7 @@ release(...)
 + }
   if (uvm_va_space_mm_enabled(va_space)) {
     uvm_va_space_mm_unregister(va_space);
++   uvm_rust_mm_gone(va_space);
     ...
   }
 }

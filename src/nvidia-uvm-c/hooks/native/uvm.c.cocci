@@ -36,3 +36,15 @@ uvm_release(...)
 + nv_kthread_q_item_init(item, uvm_rust_release_deferred, va_space);
 ...>
 }
+
+// Managed memory of a process that ends, whoever takes it down.
+@@
+identifier vma;
+@@
+uvm_vm_close_managed(struct vm_area_struct *vma)
+{
+<...
+- current->mm == NULL
++ uvm_rust_is_ending(vma)
+...>
+}

@@ -2,9 +2,8 @@
 //! What is evicted is charged to the memory cgroup of its owner, which may be full. That is the
 //! owner's affair, and not that of those who need the GPU's memory.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStdout, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +17,7 @@ use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
 
 use crate::migrate::holds;
+use crate::orphans::close_mm;
 use crate::{gpu_writes, spared, start, NONE, WORDS};
 
 /// What the owner may have of host memory, beyond what it has when all of its data is on the GPU:
@@ -204,11 +204,7 @@ pub(crate) fn child_deserts(process: vgpu_client::Result<Process>) -> ExitCode {
         let gpu = process.gpu(0)?;
         let buffer = Buffer::<u64>::managed(&process, words(gpu.info().usable_bytes() * TIMES))?;
         told_to_go_on(buffer.bytes())?;
-        let mm = process.mm_fd().ok_or("it has no mm")?;
-        let null = File::open("/dev/null")?;
-        // SAFETY: both are open. Nobody uses the file by this number but to close it.
-        let closed = unsafe { libc::dup2(null.as_raw_fd(), mm.as_raw_fd()) };
-        ensure!(closed >= 0, "it stays: {}", io::Error::last_os_error());
+        close_mm(&process)?;
         (0..buffer.bytes())
             .step_by(BLOCK as usize)
             .try_for_each(|at| process.migrate(buffer.address() + at, BLOCK, gpu.uuid()))?;

@@ -20,6 +20,7 @@ mod ordinary;
 mod orphans;
 mod signals;
 mod split;
+mod zombies;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-leaves")) => return charge::child_leaves(Process::new()),
             Some(Long("child-deserts")) => return charge::child_deserts(Process::new()),
+            Some(Long("child-maps")) => return zombies::child_maps(),
             Some(Long("child-hides")) => return orphans::child_hides(Process::new()),
             Some(Long("child-shares")) => return charge::child_overflows(Process::shared()),
             Some(Long("child-forks")) => {
@@ -116,6 +118,7 @@ fn main() -> ExitCode {
     isolation::run(&mut suite);
     signals::run(&mut suite);
     split::run(&mut suite);
+    zombies::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {

@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A VA space that keeps its process' memory, which keeps the VA space: nobody is left to close a file.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, skip, Failure, Killed, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Killed, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Process};
 
-use crate::{gpu_writes, spared, start, still_works, NONE, WORDS};
+use crate::{gpu_writes, spared, start, start_ordinary, still_works, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
         "orphans: a VA space goes though only its process' memory refers to it",
         NONE,
         hidden_goes,
+    );
+    suite.test(
+        "mm: the file that keeps a process' memory is closed while CPUs fault",
+        NONE,
+        closed_under_faults,
     );
 }
 
@@ -118,4 +124,44 @@ fn hidden_goes() -> Outcome {
     println!("# gone after {:.1} s", start.elapsed().as_secs_f64());
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
+}
+
+/// CPUs bring ordinary memory back from the GPU, as if the file were there, or without it: each by what it finds once.
+fn closed_under_faults() -> Outcome {
+    const TIMES: usize = 5;
+    let (process, gpu) = start_ordinary!("a CPU fault of the unmodified driver oopses");
+    for round in 0..TIMES {
+        let owner = Process::new()?;
+        let buffer = Buffer::<u64>::ordinary(4 * WORDS)?;
+        gpu_writes(&owner.gpu(0)?, &buffer, round as u64)?;
+        std::thread::scope(|scope| -> Result<(), Failure> {
+            let half = buffer.len() / 2;
+            let readers = [0..half, half..buffer.len()].map(|part| {
+                let buffer = &buffer;
+                scope.spawn(move || {
+                    part.step_by(512)
+                        .find(|&w| buffer.get(w) != (round + w) as u64)
+                })
+            });
+            std::thread::sleep(Duration::from_millis(10));
+            close_mm(&owner)?;
+            for reader in readers {
+                let wrong = reader.joined()?;
+                ensure!(wrong.is_none(), "word {wrong:?} is not what the GPU wrote");
+            }
+            Ok(())
+        })?;
+    }
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// Puts another file in place of the one that keeps the memory of this process.
+pub(crate) fn close_mm(process: &Process) -> Result<(), Failure> {
+    let mm = process.mm_fd().ok_or("it has no mm")?;
+    let null = File::open("/dev/null")?;
+    // SAFETY: both are open. Nobody uses the file by this number but to close it.
+    let closed = unsafe { libc::dup2(null.as_raw_fd(), mm.as_raw_fd()) };
+    ensure!(closed >= 0, "it stays: {}", io::Error::last_os_error());
+    Ok(())
 }
