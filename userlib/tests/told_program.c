@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Says what a program is told of its memory: how much its pools have, what is at an address, and whether another
- * process can have it. Knows nothing of the preload. Argument: "pools", "pointers" or "handles".
+ * process can have it. Knows nothing of the preload. Argument: "pools", "reset", "pointers" or "handles".
  */
 #include <dlfcn.h>
 #include <string.h>
@@ -61,9 +61,10 @@ static void each(void *pool, int named)
 	MUST(cuMemPoolSetAttribute(pool, 8, &zero));
 	counts("of which the most is forgotten", pool);
 	other = of_pool(pool, named, 2 * LARGE);
-	MUST(cuMemPoolSetAttribute(pool, 6, &zero));
 	MUST(cuMemFree_v2(other));
 	counts("as before", pool);
+	MUST(cuMemPoolSetAttribute(pool, 6, &zero));
+	counts("of which the most was reserved", pool);
 	MUST(cuMemFreeAsync(small, NULL));
 	counts("none", pool);
 }
@@ -72,6 +73,7 @@ static void pools(void)
 {
 	static const struct props props = { 1, 0, 1, 0 };
 	void *pool, *own;
+	uint64_t left;
 
 	MUST(cuMemPoolCreate(&pool, &props));
 	each(pool, 1);
@@ -82,11 +84,25 @@ static void pools(void)
 	each(pool, 0);
 	counts("the device's own", own);
 	/* Whose handle may be another's then. */
-	of_pool(pool, 1, LARGE);
+	left = of_pool(pool, 1, LARGE);
 	MUST(cuDeviceSetMemPool(0, own));
 	MUST(cuMemPoolDestroy(pool));
 	MUST(cuMemPoolCreate(&pool, &props));
 	counts("a new one", pool);
+	of_pool(pool, 1, LARGE);
+	MUST(cuMemFreeAsync(left, NULL));
+	counts("what it has", pool);
+}
+
+/* Of what a device's reset has taken. */
+static void reset(void)
+{
+	void *own;
+
+	MUST(cuDeviceGetMemPool(&own, 0));
+	of_pool(own, 0, LARGE);
+	MUST(cuDevicePrimaryCtxReset_v2(0));
+	counts("reset", own);
 }
 
 /* The type of what is at an address and whether it is managed, by both calls. */
@@ -137,6 +153,8 @@ int main(int argc, char **argv)
 	use_device(0);
 	if (!strcmp(argv[1], "pools"))
 		pools();
+	if (!strcmp(argv[1], "reset"))
+		reset();
 	if (!strcmp(argv[1], "pointers"))
 		pointers();
 	if (!strcmp(argv[1], "handles"))

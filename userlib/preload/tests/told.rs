@@ -55,8 +55,14 @@ fn pools_count_what_is_managed_instead() {
         plain.starts_with(&format!("two: {both} {both} {both} {both}\n")),
         "{plain}"
     );
-    assert!(plain.ends_with("a new one: 0 0 0 0\n"), "{plain}");
+    assert!(plain.contains("a new one: 0 0 0 0\n"), "{plain}");
     assert_eq!(run("pools", "pools", &[ON]).0, plain);
+    // Managed memory goes with its context.
+    let most = 4 << 20;
+    assert_eq!(
+        run("reset", "reset", &[ON]).0,
+        format!("reset: 0 {most} 0 {most}\n")
+    );
 }
 
 /// CuPy says of its arrays what CUDA says of their memory, and PyTorch takes none that is managed.

@@ -461,18 +461,29 @@ static struct pool {
 	uint64_t used, reserved_high, used_high;
 } own_pool[DEVICES] = { { { 1, 0, 1, 0 } }, { { 1, 0, 1, 1 } } }, *current_pool[DEVICES];
 
+/* The last that was destroyed: the next has its handle. */
+static struct pool *gone;
+
 EXPORT CUresult cuMemPoolCreate(struct pool **out, const struct pool_props *props)
 {
-	*out = calloc(1, sizeof(**out));
+	*out = gone ? gone : malloc(sizeof(**out));
+	gone = NULL;
 	if (!*out)
 		return OUT_OF_MEMORY;
-	(*out)->props = *props;
+	**out = (struct pool){ *props };
 	return SUCCESS;
 }
 
+/*
+ * "If any pointers obtained from this pool haven't been freed [...] the resources associated with the pool will be
+ * released automatically once there are no more outstanding allocations." (Driver API, cuMemPoolDestroy): here not at all.
+ */
 EXPORT CUresult cuMemPoolDestroy(struct pool *pool)
 {
-	free(pool);
+	if (!pool->used) {
+		free(gone);
+		gone = pool;
+	}
 	return SUCCESS;
 }
 

@@ -290,7 +290,7 @@ impl<S: Sys> Uvm<S> {
         mode: Mode,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        if mode == Mode::Lazy && self.backend() != Backend::Cuda {
+        if mode == Mode::Lazy && matches!(self.backend(), Backend::UvmRust | Backend::Native) {
             self.is_lazy();
         }
         // SAFETY: the same contract.
