@@ -85,6 +85,113 @@ static void later(void)
 	EXPECT(uvmrust_stream_error() == (getenv("STUB_MIG") ? 0 : UVMRUST_ENOMEMORY));
 }
 
+/* The program discards lazily: at once, in its stream, or by a graph that is launched there. */
+static void discard_lazily(int how)
+{
+	void *recorded, *executable;
+
+	put(stream, memory, LENGTH, 1);
+	if (how == 0) {
+		MUST(cuStreamSynchronize(stream));
+		EXPECT(uvmrust_discard(memory, LENGTH, UVMRUST_LAZY) == 0);
+		return;
+	}
+	if (how == 2)
+		MUST(cuStreamBeginCapture_v2(stream, 0));
+	EXPECT(uvmrust_discard_async(memory, LENGTH, UVMRUST_LAZY, stream) == 0);
+	if (how == 2) {
+		MUST(cuStreamEndCapture(stream, &recorded));
+		MUST(cuGraphInstantiateWithFlags(&executable, recorded, 0));
+		MUST(cuGraphLaunch(executable, stream));
+	}
+}
+
+/* A prefetch by itself, behind a lazy discard, that cannot be done when the stream comes there. */
+static void alone(const char *how)
+{
+	stub_fail("cuMemPrefetchAsync later", 1);
+	stub_fail("UVM_MIGRATE", 1);
+	discard_lazily(atoi(how));
+	EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	EXPECT(keeps(stream, 11));
+	/* In a stream of a part of a GPU no discard is lazy, and the prefetch is CUDA's. */
+	EXPECT(uvmrust_stream_error() == (getenv("STUB_MIG") && *how == '1' ? 0 : UVMRUST_ENOMEMORY));
+}
+
+/* At once, to a part of a GPU: CUDA's prefetch is not done, which it says to nobody. */
+static void part_at_once(void)
+{
+	stub_fail("cuMemPrefetchAsync later", 1);
+	EXPECT(uvmrust_discard_and_prefetch(memory, LENGTH, gpu) == 0);
+	EXPECT(keeps(stream, 13));
+	discard_lazily(0);
+	stub_fail("cuMemPrefetchAsync later", 1);
+	EXPECT(uvmrust_prefetch(memory, LENGTH, gpu) == 0);
+	EXPECT(keeps(stream, 14));
+}
+
+/* Where nothing was discarded lazily, a prefetch is CUDA's. */
+static void never_lazy(void)
+{
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_discard_async(memory, LENGTH, 0, stream) == 0);
+	EXPECT(uvmrust_discard_and_prefetch_async(memory, LENGTH, gpu, (void *)2) == 0);
+	MUST(cuStreamSynchronize((void *)2));
+	(void)uvmrust_stream_error();
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	EXPECT(keeps(stream, 12));
+	EXPECT(uvmrust_stream_error() == 0);
+}
+
+/* In a graph both are nodes, and the second launch has room. */
+static void alone_in_a_graph(void)
+{
+	void *recorded, *executable;
+
+	MUST(cuStreamBeginCapture_v2(stream, 0));
+	EXPECT(uvmrust_discard_async(memory, LENGTH, UVMRUST_LAZY, stream) == 0);
+	EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	put(stream, memory, LENGTH, 5);
+	MUST(cuStreamEndCapture(stream, &recorded));
+	MUST(cuGraphInstantiateWithFlags(&executable, recorded, 0));
+	stub_fail("UVM_MIGRATE", 1);
+	for (int launched = 0; launched < 2; launched++) {
+		put(stream, memory, LENGTH, 1);
+		MUST(cuGraphLaunch(executable, stream));
+		MUST(cuStreamSynchronize(stream));
+		stub_evict(memory, LENGTH);
+		EXPECT(all_words(memory, LENGTH, 5));
+		EXPECT(uvmrust_stream_error() == (launched ? 0 : UVMRUST_ENOMEMORY));
+	}
+}
+
+/*
+ * The prefetch and the write are in another stream than the discard, behind an event: the prefetch is the library's,
+ * or CUDA's, as a program calls it that knows of no other.
+ */
+static void elsewhere(void)
+{
+	void *other, *event, *streams[] = { NULL, (void *)2, stream, NULL };
+
+	MUST(cuStreamCreate(&other, NON_BLOCKING));
+	MUST(cuEventCreate(&event, 2));
+	streams[3] = other;
+	for (uint64_t i = 0; i < 8; i++) {
+		void *in = streams[i / 2];
+
+		discard_lazily(1 + i % 2);
+		MUST(cuEventRecord(event, stream));
+		MUST(cuStreamWaitEvent(in, event, 0));
+		if (i % 2)
+			MUST(cuMemPrefetchAsync((uint64_t)(uintptr_t)memory, LENGTH, 0, in));
+		else
+			EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, in) == 0);
+		EXPECT(keeps(in, 20 + i));
+		EXPECT(uvmrust_stream_error() == 0);
+	}
+}
+
 /* Where even the second discard fails, it counts as one that failed: what is freed meanwhile goes to nobody. */
 static void counted(void)
 {
@@ -183,6 +290,8 @@ int main(int argc, char **argv)
 	} parts[] = {
 		{ "at-once", at_once }, { "graph", graph }, { "refused", refused },
 		{ "later", later }, { "counted", counted },
+		{ "never-lazy", never_lazy }, { "alone-in-a-graph", alone_in_a_graph },
+		{ "elsewhere", elsewhere }, { "part-at-once", part_at_once },
 		{ "captured-behind", captured_behind },
 		{ "captured-between", captured_between }, { "nothing", nothing },
 	};
@@ -194,6 +303,11 @@ int main(int argc, char **argv)
 	/* With NVIDIA's driver and CUDA 13 a host function discards in the legacy stream alone. */
 	if (strcmp(what, "refused") && strcmp(what, "later"))
 		MUST(cuStreamCreate(&stream, 0));
+	if (!strncmp(what, "alone-", 6) && what[7] == '\0') {
+		alone(what + 6);
+		EXPECT(stub_violations() == 0);
+		return failed;
+	}
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
 		if (!strcmp(parts[i].name, what)) {
 			parts[i].run();

@@ -25,6 +25,7 @@ int cuEventRecord(void *, void *);
 int cuStreamWaitEvent(void *, void *, unsigned int);
 int cuMemAllocManaged(uint64_t *, size_t, unsigned int);
 int cuMemFree_v2(uint64_t);
+int cuMemPrefetchAsync(uint64_t, size_t, int, void *);
 int cuMemPoolCreate(void **, const void *);
 int cuMemAllocFromPoolAsync(uint64_t *, size_t, void *, void *);
 struct kernel;

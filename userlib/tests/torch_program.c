@@ -2,7 +2,8 @@
 /*
  * Uses the PyTorch allocator as PyTorch does, on the stub library: allocates,
  * launches kernels that write, frees before they have run, and looks at the data.
- * Arguments: the allocator's library, and whether discards are to be expected.
+ * Arguments: the allocator's library, whether discards are to be expected, and, if one more is given, prefetches
+ * now and then fail when the stream comes there.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
 	void (*release)(void *, size_t, int, void *);
 	void (*record)(void *, void *);
 	void (*read_stats)(struct stats *);
+	void (*fail)(const char *, unsigned);
 	size_t (*read_all)(void *, size_t);
 	int (*launch)(struct kernel *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 		      unsigned, void *, void **, void **);
@@ -61,6 +63,7 @@ int main(int argc, char **argv)
 	*(void **)&release = find(library, "uvmrust_torch_free");
 	*(void **)&record = find(library, "uvmrust_torch_record_stream");
 	*(void **)&read_stats = find(library, "uvmrust_torch_stats");
+	*(void **)&fail = find(RTLD_DEFAULT, "stub_fail");
 	*(void **)&launch = find(RTLD_DEFAULT, "cuLaunchKernel");
 	*(void **)&create = find(RTLD_DEFAULT, "cuStreamCreate");
 	*(void **)&synchronize = find(RTLD_DEFAULT, "cuStreamSynchronize");
@@ -77,6 +80,10 @@ int main(int argc, char **argv)
 	create(&streams[1], 0);
 
 	for (int i = 0; i < 50; i++) {
+		if (argc > 3 && i % 20 == 10) {
+			fail("cuMemPrefetchAsync later", 1);
+			fail("UVM_MIGRATE", 1);
+		}
 		void *stream = streams[i % 3 == 2];
 		unsigned char *p = alloc(LENGTH, 0, stream), *q = alloc(LENGTH, 0, stream);
 		uint64_t length = LENGTH;

@@ -138,9 +138,9 @@ struct uvmrust_outcome {
  * unless a prefetch comes first.
  *
  * With UVMRUST_LAZY it is cheaper: nothing is unmapped, so the driver does not see the next
- * access. The memory must be prefetched, with a call of this library or
- * cudaMemPrefetchAsync(), before it is next written or read; what is written before that may be
- * lost. Nor may it go back to a cache before, whose next user knows nothing of it. cudaFree() of what
+ * access. The memory must be prefetched, with a call of this library, before it is next written or read;
+ * what is written before that may be lost. cudaMemPrefetchAsync() ends a lazy discard too where it is done, but
+ * CUDA tells nobody where it is not, and then what is written is lost as well. Nor may it go back to a cache before, whose next user knows nothing of it. cudaFree() of what
  * cudaMallocManaged() gave needs no prefetch, but memory of a managed pool of CUDA 13 goes back to
  * the pool by cudaFree() too. After the prefetch it holds what a discard without the flag leaves, until it is
  * written.
@@ -278,6 +278,10 @@ int uvmrust_discard_batch_async(const struct uvmrust_batch *batch, uvmrust_strea
  * @stream:   the stream
  *
  * Works on drivers without discard too.
+ *
+ * It is CUDA's prefetch until something is discarded with UVMRUST_LAZY, and one that CUDA fails to make is reported
+ * to nobody. From then on a host function prefetches. Where that fails, uvmrust_stream_error() tells it, and the
+ * memory is brought to the host with what it holds, so that what is written next is kept.
  */
 int uvmrust_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
 			   uvmrust_stream stream);

@@ -61,6 +61,28 @@ fn what_is_written_behind_a_prefetch_that_fails_later_is_kept() {
     lazily("later", &[("STUB_MIG", "1")]);
 }
 
+/// CUDA's prefetch tells nobody, so that a prefetch behind a lazy discard is none of CUDA's.
+#[test]
+fn what_is_written_behind_a_lazy_discard_and_a_prefetch_that_fails_is_kept() {
+    for how in ["alone-0", "alone-1", "alone-2", "alone-in-a-graph"] {
+        lazily(how, &[]);
+    }
+    // To a part of a GPU it is CUDA's, behind a move to the host; and no discard in a stream is lazy.
+    for how in ["alone-0", "alone-1", "part-at-once"] {
+        lazily(how, &[("STUB_MIG", "1")]);
+    }
+}
+
+#[test]
+fn a_prefetch_is_cudas_until_something_is_discarded_lazily() {
+    lazily("never-lazy", &[]);
+}
+
+#[test]
+fn a_lazy_discard_ends_with_a_prefetch_in_whichever_stream() {
+    lazily("elsewhere", &[]);
+}
+
 #[test]
 fn a_lazy_discard_that_can_not_be_ended_counts_as_failed() {
     run("counted", "-DSTUB", "native", &[]);

@@ -9,6 +9,7 @@
 //! | `UVMRUST_MANAGED_MIN` | smallest allocation that becomes managed, or would, in bytes, or with K, M, G | 1M |
 //! | `UVMRUST_MEMINFO` | `managed`: cuMemGetInfo tells what managed memory can hold, not the GPU's own | gpu |
 //! | `UVMRUST_MAPPING` | `0`: programs are told that devices have no virtual memory management (`mapped.rs`) | 1 |
+//! | `UVMRUST_POINTERS` | `device`: programs are told that what became managed is a device's memory (`pointers.rs`) | managed |
 //! | `UVMRUST_ANNOUNCE` | `0`: announce no kernels | 1 |
 //! | `UVMRUST_ANNOUNCE_EVERY` | GPU time from one announcement to the next in a stream, at least, in microseconds; `0`: each kernel is announced | 400 |
 //! | `UVMRUST_ARGS` | `0`: leave arguments out of the execution ID | 1 |
@@ -35,6 +36,8 @@ pub(crate) struct Config {
     pub host_in_info: bool,
     /// Whether a program is told that it can map no memory by itself.
     pub hide_mapping: bool,
+    /// Whether a program that asks of an address is told that what became managed is a device's memory.
+    pub hide_managed: bool,
     /// Whether to announce kernels.
     pub announce: bool,
     /// GPU time from one announcement to the next in a stream, at least, in microseconds.
@@ -105,12 +108,13 @@ impl Config {
                 DEFAULT_EVERY_US
             }),
         };
-        let host_in_info = match var("UVMRUST_MEMINFO").as_deref() {
-            None | Some("" | "gpu") => false,
-            Some("managed") => managed,
-            Some(other) => {
+        let chosen = |name: &str, usual: &str, other: &str| match var(name).as_deref() {
+            None | Some("") => false,
+            Some(given) if given == usual => false,
+            Some(given) if given == other => managed,
+            Some(given) => {
                 complain(format!(
-                    "UVMRUST_MEMINFO={other} is neither `managed` nor `gpu`. Taking gpu"
+                    "{name}={given} is neither `{other}` nor `{usual}`. Taking {usual}"
                 ));
                 false
             }
@@ -118,7 +122,8 @@ impl Config {
         Self {
             managed_min: managed.then_some(min),
             recorded_min: (!managed && record.is_some()).then_some(min),
-            host_in_info,
+            host_in_info: chosen("UVMRUST_MEMINFO", "gpu", "managed"),
+            hide_managed: chosen("UVMRUST_POINTERS", "managed", "device"),
             hide_mapping: all && !on("UVMRUST_MAPPING"),
             announce: all && on("UVMRUST_ANNOUNCE"),
             announce_every_us,
@@ -199,6 +204,7 @@ mod tests {
             managed_min: Some(1 << 20),
             recorded_min: None,
             host_in_info: false,
+            hide_managed: false,
             hide_mapping: false,
             announce: true,
             announce_every_us: 400,
@@ -249,6 +255,14 @@ mod tests {
         assert!(!info(&[("UVMRUST_MEMINFO", "1")]));
         assert!(!info(&[
             ("UVMRUST_MEMINFO", "managed"),
+            ("UVMRUST_MANAGED", "0")
+        ]));
+        let pointers = |set: &'static [(&str, &str)]| with(set).hide_managed;
+        assert!(pointers(&[("UVMRUST_POINTERS", "device")]));
+        assert!(!pointers(&[("UVMRUST_POINTERS", "managed")]));
+        assert!(!pointers(&[("UVMRUST_POINTERS", "1")]));
+        assert!(!pointers(&[
+            ("UVMRUST_POINTERS", "device"),
             ("UVMRUST_MANAGED", "0")
         ]));
         assert!(!with(&[("UVMRUST_ANNOUNCE", "0")]).announce);

@@ -13,12 +13,13 @@ use crate::config::Config;
 use crate::kernels::{graph_id, Launch, Shape, KERNELS};
 use crate::memory::Going;
 use crate::planned::Counted;
+use crate::pools::PoolId;
 use crate::real::{
     Code, LaunchConfig, MemProps, PoolOfPlaceFn, PoolPlace, PoolProps, Real, NOT_INITIALIZED,
     SUCCESS,
 };
 use crate::record::Begun;
-use crate::{followed, mapped, memory, planned, pools, record};
+use crate::{counts, followed, mapped, memory, planned, pools, record};
 
 fn stream_for<const PTSZ: bool>(stream: Stream) -> Stream {
     match stream.is_null() && PTSZ {
@@ -94,6 +95,8 @@ macro_rules! real {
         }
     };
 }
+
+pub(crate) mod told;
 
 /// # Safety
 /// As cuLaunchKernel.
@@ -275,7 +278,7 @@ pub(crate) unsafe extern "C" fn alloc_async<const PTSZ: bool>(
         if pools::current_is_left(real, own) {
             return call(out, size, stream);
         }
-        memory::alloc_in(real, out, size, own, || call(out, size, stream))
+        memory::alloc_in(real, out, size, own, None, || call(out, size, stream))
     }
 }
 
@@ -294,7 +297,10 @@ pub(crate) unsafe extern "C" fn alloc_from_pool<const PTSZ: bool>(
             return call(out, size, pool, stream);
         }
         let own = stream_for::<PTSZ>(stream);
-        memory::alloc_in(real, out, size, own, || call(out, size, pool, stream))
+        let asked = Some(PoolId::of(pool));
+        memory::alloc_in(real, out, size, own, asked, || {
+            call(out, size, pool, stream)
+        })
     }
 }
 
@@ -365,7 +371,10 @@ pub(crate) unsafe extern "C" fn pool_destroy(pool: *mut c_void) -> Code {
     let left = pools::forget(pool);
     // SAFETY: the caller's argument, passed on.
     let code = unsafe { call(pool) };
-    if code != SUCCESS && left {
+    if code == SUCCESS {
+        memory::forget_pool(PoolId::of(pool));
+        counts::forget(PoolId::of(pool));
+    } else if left {
         pools::leave(pool);
     }
     code

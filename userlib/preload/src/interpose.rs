@@ -78,6 +78,15 @@ exports! {
     cuMemGetMemPool = hooks::pool_of_place,
         (out: *mut *mut c_void, place: *mut PoolPlace, kind: c_int);
     cuMemPoolDestroy = hooks::pool_destroy, (pool: *mut c_void);
+    cuMemPoolGetAttribute = hooks::told::pool_attribute,
+        (pool: *mut c_void, attribute: c_int, value: *mut c_void);
+    cuMemPoolSetAttribute = hooks::told::pool_set_attribute,
+        (pool: *mut c_void, attribute: c_int, value: *mut c_void);
+    cuPointerGetAttribute = hooks::told::pointer_attribute,
+        (out: *mut c_void, attribute: c_int, address: u64);
+    cuPointerGetAttributes = hooks::told::pointer_attributes,
+        (count: c_uint, attributes: *mut c_int, out: *mut *mut c_void, address: u64);
+    cuIpcGetMemHandle = hooks::told::ipc_handle, (out: *mut c_void, address: u64);
     cuMemCreate = hooks::create,
         (out: *mut u64, size: usize, props: *const MemProps, flags: u64);
     cuDeviceGetAttribute = hooks::device_attribute,

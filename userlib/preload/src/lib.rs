@@ -21,6 +21,8 @@
 #[cfg_attr(test, allow(dead_code))]
 mod announce;
 mod config;
+#[cfg_attr(test, allow(dead_code))]
+mod counts;
 mod elf;
 #[cfg_attr(test, allow(dead_code))]
 mod followed;
@@ -36,6 +38,8 @@ mod mapped;
 mod memory;
 #[cfg_attr(test, allow(dead_code))]
 mod planned;
+#[cfg_attr(test, allow(dead_code))]
+mod pointers;
 #[cfg_attr(test, allow(dead_code))]
 mod pools;
 #[cfg_attr(test, allow(dead_code))]

@@ -3,13 +3,13 @@
 //! Device memory that becomes managed memory.
 //!
 //! Not touched: what the program maps by itself (`mapped.rs`), arrays, and what is smaller than
-//! the threshold. What is asked of a memory pool comes from no pool then, but for some pools (`pools.rs`). A program that shares device memory with
-//! another process (`cuIpcGetMemHandle`) needs `UVMRUST_MANAGED=0`.
+//! the threshold. What is asked of a memory pool comes from no pool then, but for some pools (`pools.rs`); the pool's counts
+//! have it (`counts.rs`). A program that shares device memory with another process (`cuIpcGetMemHandle`) needs
+//! `UVMRUST_MANAGED=0` (`pointers.rs`).
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use rustc_hash::FxBuildHasher;
 use uvmrust::cuda::{Cuda, Stream};
 use uvmrust::follow::Allocation;
 use uvmrust::PerProcess;
@@ -17,8 +17,9 @@ use uvmrust_system::{Limits, Root};
 
 use crate::config::Config;
 use crate::planned::Ending;
+use crate::pools::PoolId;
 use crate::real::{Code, Real, SUCCESS};
-use crate::{followed, planned, record};
+use crate::{counts, followed, planned, pools, record};
 
 /// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use the memory.
 const ATTACH_GLOBAL: u32 = 1;
@@ -31,14 +32,38 @@ const NOT_FOUND: Code = 500;
 /// Bytes to which rows are aligned; CUDA's own choice on all GPUs with UVM.
 const PITCH: usize = 512;
 
-/// Addresses that we have made managed. One that a context took with it when it was destroyed is
+/// Memory that we have made managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Made {
+    size: usize,
+    /// The pool that the program has asked, if it was one.
+    pool: Option<PoolId>,
+}
+
+/// What we have made managed, by its address. What a context took with it when it was destroyed is
 /// forgotten ([`forget_gone`]), if CUDA tells that nothing is there: `cuMemFreeAsync` of it would
 /// free what somebody else may have there later.
-static MANAGED: PerProcess<Mutex<HashSet<u64, FxBuildHasher>>> = PerProcess::new(Mutex::default);
+static MANAGED: PerProcess<Mutex<BTreeMap<u64, Made>>> = PerProcess::new(Mutex::default);
 
-fn with<T>(work: impl FnOnce(&mut HashSet<u64, FxBuildHasher>) -> T) -> T {
+fn with<T>(work: impl FnOnce(&mut BTreeMap<u64, Made>) -> T) -> T {
     let managed = MANAGED.get().lock();
     work(&mut managed.unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether an address is in memory that we have made managed.
+pub(crate) fn is_made(address: u64) -> bool {
+    with(|managed| {
+        let before = managed.range(..=address).next_back();
+        before.is_some_and(|(base, made)| address - base < made.size as u64)
+    })
+}
+
+/// Forgets that memory was asked of a pool, which is gone.
+pub(crate) fn forget_pool(pool: PoolId) {
+    with(|managed| {
+        let its = managed.values_mut().filter(|made| made.pool == Some(pool));
+        its.for_each(|made| made.pool = None);
+    });
 }
 
 /// Managed memory instead of `size` bytes of device memory. `None`: leave it to
@@ -49,7 +74,7 @@ fn with<T>(work: impl FnOnce(&mut HashSet<u64, FxBuildHasher>) -> T) -> T {
 /// `out` is writable.
 pub(crate) unsafe fn alloc(real: &Real, out: *mut u64, size: usize) -> Option<Code> {
     // SAFETY: by our contract.
-    unsafe { alloc_by(real, out, size, |make| make()) }
+    unsafe { alloc_by(real, out, size, None, |make| make()) }
 }
 
 /// The same, made as `how` makes it.
@@ -60,6 +85,7 @@ unsafe fn alloc_by(
     real: &Real,
     out: *mut u64,
     size: usize,
+    pool: Option<PoolId>,
     how: impl FnOnce(&mut dyn FnMut() -> Code) -> Code,
 ) -> Option<Code> {
     let min = Config::get().managed_min?;
@@ -75,7 +101,8 @@ unsafe fn alloc_by(
     if done != SUCCESS {
         return None;
     }
-    with(|managed| managed.insert(base));
+    counts::took(pool, size);
+    with(|managed| managed.insert(base, Made { size, pool }));
     appeared(real, base, size);
     // SAFETY: by our contract.
     unsafe { out.write(base) };
@@ -83,7 +110,7 @@ unsafe fn alloc_by(
 }
 
 /// The same, of an allocation in a stream's order, which `call` makes where it is left to CUDA:
-/// what is captured becomes part of the graph.
+/// what is captured becomes part of the graph. `pool`: the pool that is asked; none is that of the stream's device.
 ///
 /// "cuCtxDestroy() will not destroy memory allocations by cuMemCreate(), cuMemAllocAsync() and
 /// cuMemAllocFromPoolAsync()" (CUDA Driver API, cuCtxDestroy), and managed memory goes with its context. So it
@@ -98,6 +125,7 @@ pub(crate) unsafe fn alloc_in(
     out: *mut u64,
     size: usize,
     stream: Stream,
+    pool: Option<PoolId>,
     call: impl FnOnce() -> Code,
 ) -> Code {
     let mut captured = false;
@@ -111,7 +139,8 @@ pub(crate) unsafe fn alloc_in(
             }
             // CUDA allows it during others' captures.
             let unordered = |make: &mut dyn FnMut() -> Code| real.cuda.unordered(make);
-            Ok(alloc_by(real, out, size, unordered))
+            let pool = pool.or_else(|| pools::current(real));
+            Ok(alloc_by(real, out, size, pool, unordered))
         })
     };
     match made {
@@ -262,8 +291,8 @@ impl Going {
 #[must_use]
 pub(crate) struct Leaving {
     base: u64,
-    /// We have made it managed.
-    managed: bool,
+    /// What we have made managed there.
+    managed: Option<Made>,
     planned: Option<Ending>,
     followed: Option<Allocation>,
     recorded: Option<Allocation>,
@@ -291,8 +320,10 @@ impl Leaving {
         if code == SUCCESS {
             self.followed.into_iter().for_each(followed::freed);
             self.recorded.into_iter().for_each(record::freed);
-        } else if self.managed {
-            with(|managed| managed.insert(self.base));
+            self.managed
+                .inspect(|made| counts::gave(made.pool, made.size));
+        } else if let Some(made) = self.managed {
+            with(|managed| managed.insert(self.base, made));
         }
         code
     }
@@ -301,7 +332,15 @@ impl Leaving {
 /// Forgets memory that is gone with its context.
 pub(crate) fn forget_gone(real: &Real) {
     // Whoever has such an address anew adds it behind this.
-    with(|managed| managed.retain(|&base| id_of(&real.cuda, base) != Asked::Nothing));
+    with(|managed| {
+        managed.retain(|&base, made| {
+            let stays = id_of(&real.cuda, base) != Asked::Nothing;
+            if !stays {
+                counts::gave(made.pool, made.size);
+            }
+            stays
+        });
+    });
 }
 
 /// Frees, after all that is in `stream`, memory that CUDA cannot free in a stream's
@@ -325,7 +364,7 @@ pub(crate) unsafe fn free_async(
         return call();
     }
     let leaving = Leaving::new(base);
-    let free = real.free.filter(|_| leaving.managed);
+    let free = real.free.filter(|_| leaving.managed.is_some());
     // SAFETY: by our contract; the address is from cuMemAllocManaged.
     let freed = free.map(|free| unsafe {
         (real.cuda).in_context_of(stream, || {
@@ -391,10 +430,12 @@ pub(crate) mod tests {
 
     #[test]
     fn a_child_does_not_wait_for_its_parents_threads() {
+        let (size, pool) = (4096, None);
         with(|managed| {
-            managed.insert(4096);
+            managed.insert(4096, Made { size, pool });
             in_child(|| assert!(with(|managed| managed.is_empty())));
         });
-        with(|managed| assert!(managed.remove(&4096)));
+        assert!(!is_made(4095) && is_made(4096) && is_made(8191) && !is_made(8192));
+        with(|managed| assert!(managed.remove(&4096).is_some()));
     }
 }

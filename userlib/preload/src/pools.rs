@@ -13,12 +13,22 @@ use std::sync::{Mutex, PoisonError};
 use uvmrust::cuda::Stream;
 use uvmrust::PerProcess;
 
-use crate::real::{PoolPlace, PoolProps, Real, SUCCESS};
+use crate::real::{PoolOfDeviceFn, PoolPlace, PoolProps, Real, SUCCESS};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, the one kind before CUDA 13, whose memory may be managed instead.
 const PINNED: c_int = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`: memory of a GPU.
 const DEVICE: c_int = 1;
+
+/// A pool, by its handle as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PoolId(usize);
+
+impl PoolId {
+    pub(crate) fn of(pool: *mut c_void) -> Self {
+        Self(pool.addr())
+    }
+}
 
 /// The handles of these pools.
 static LEFT: PerProcess<Mutex<HashSet<usize>>> = PerProcess::new(Mutex::default);
@@ -72,13 +82,21 @@ pub(crate) unsafe fn current_is_left(real: &Real, stream: Stream) -> bool {
         return false;
     };
     // SAFETY: by our contract.
-    let device = unsafe { (real.cuda).in_context_of(stream, || real.cuda.current_device()) };
-    let Ok(device) = device else {
-        return false;
-    };
+    let pool = unsafe { (real.cuda).in_context_of(stream, || Ok(current_handle(real, call))) };
+    pool.is_ok_and(|pool| pool.is_some_and(is_left))
+}
+
+/// The pool of the current device that is asked where none is named.
+pub(crate) fn current(real: &Real) -> Option<PoolId> {
+    current_handle(real, real.pool_of_device?).map(PoolId::of)
+}
+
+fn current_handle(real: &Real, call: PoolOfDeviceFn) -> Option<*mut c_void> {
+    let device = real.cuda.current_device().ok()?;
     let mut pool = core::ptr::null_mut();
     // SAFETY: the output is writable; the device is CUDA's own number of it.
-    (unsafe { call(&mut pool, device) }) == SUCCESS && is_left(pool)
+    let code = unsafe { call(&mut pool, device) };
+    (code == SUCCESS).then_some(pool)
 }
 
 fn may_be_managed(props: &PoolProps) -> bool {

@@ -130,6 +130,10 @@ pub(crate) type PoolCreateFn = unsafe extern "C" fn(*mut *mut c_void, *const Poo
 pub(crate) type PoolOfDeviceFn = unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code;
 pub(crate) type PoolOfPlaceFn =
     unsafe extern "C" fn(*mut *mut c_void, *mut PoolPlace, c_int) -> Code;
+pub(crate) type PoolAttributeFn = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> Code;
+pub(crate) type PointerAttributesFn =
+    unsafe extern "C" fn(c_uint, *mut c_int, *mut *mut c_void, u64) -> Code;
+pub(crate) type IpcHandleFn = unsafe extern "C" fn(*mut c_void, u64) -> Code;
 pub(crate) type CreateFn = unsafe extern "C" fn(*mut u64, usize, *const MemProps, u64) -> Code;
 pub(crate) type AttributeFn = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code;
 pub(crate) type AllocPitchFn =
@@ -190,6 +194,10 @@ functions! {
     default_pool = c"cuMemGetDefaultMemPool": PoolOfPlaceFn;
     pool_of_place = c"cuMemGetMemPool": PoolOfPlaceFn;
     pool_of_device = c"cuDeviceGetMemPool": PoolOfDeviceFn;
+    pool_attribute = c"cuMemPoolGetAttribute": PoolAttributeFn;
+    pool_set_attribute = c"cuMemPoolSetAttribute": PoolAttributeFn;
+    pointer_attributes = c"cuPointerGetAttributes": PointerAttributesFn;
+    ipc_handle = c"cuIpcGetMemHandle": IpcHandleFn;
     create = c"cuMemCreate": CreateFn;
     attribute = c"cuDeviceGetAttribute": AttributeFn;
     free = c"cuMemFree_v2": FreeFn;

@@ -81,7 +81,8 @@ def prefetch(*memory, to=None, stream=None):
     known. All pages that the memory touches are moved, and what was lazily discarded can be
     used again behind it.
 
-    Raises `Error` if the memory is not managed or there is no such GPU.
+    Raises `Error` if the memory is not managed or there is no such GPU. After a lazy discard, `check()`
+    tells of memory that is not managed, and of a prefetch that fails when the stream gets there.
     """
     spans = [_memory.to_prefetch(m) for m in memory]
     for (goal, where), some in _memory.by_goal(spans, to, stream):

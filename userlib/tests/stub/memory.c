@@ -457,20 +457,33 @@ struct pool_props {
 
 static struct pool {
 	struct pool_props props;
+	/* What is allocated from it, and the most since each of the two was reset. */
+	uint64_t used, reserved_high, used_high;
 } own_pool[DEVICES] = { { { 1, 0, 1, 0 } }, { { 1, 0, 1, 1 } } }, *current_pool[DEVICES];
+
+/* The last that was destroyed: the next has its handle. */
+static struct pool *gone;
 
 EXPORT CUresult cuMemPoolCreate(struct pool **out, const struct pool_props *props)
 {
-	*out = calloc(1, sizeof(**out));
+	*out = gone ? gone : malloc(sizeof(**out));
+	gone = NULL;
 	if (!*out)
 		return OUT_OF_MEMORY;
-	(*out)->props = *props;
+	**out = (struct pool){ *props };
 	return SUCCESS;
 }
 
+/*
+ * "If any pointers obtained from this pool haven't been freed [...] the resources associated with the pool will be
+ * released automatically once there are no more outstanding allocations." (Driver API, cuMemPoolDestroy): here not at all.
+ */
 EXPORT CUresult cuMemPoolDestroy(struct pool *pool)
 {
-	free(pool);
+	if (!pool->used) {
+		free(gone);
+		gone = pool;
+	}
 	return SUCCESS;
 }
 
@@ -514,6 +527,57 @@ EXPORT CUresult cuMemGetMemPool(struct pool **out, const struct location *place,
 	return cuMemGetDefaultMemPool(out, place, kind);
 }
 
+/* Device memory that comes from pools. */
+static struct area from_pool[256];
+
+static CUresult from_device_pool(CUdeviceptr *out, size_t size, struct pool *pool)
+{
+	*out = (CUdeviceptr)malloc(size);
+	if (!*out)
+		return OUT_OF_MEMORY;
+	for (size_t i = 0; i < COUNT(from_pool); i++)
+		if (!from_pool[i].length) {
+			from_pool[i] = (struct area){ *out, size, .pool = pool };
+			pool->used += size;
+			break;
+		}
+	if (pool->used > pool->used_high)
+		pool->used_high = pool->used;
+	if (pool->used > pool->reserved_high)
+		pool->reserved_high = pool->used;
+	return SUCCESS;
+}
+
+static void to_device_pool(CUdeviceptr p)
+{
+	for (size_t i = 0; i < COUNT(from_pool); i++)
+		if (from_pool[i].length && from_pool[i].base == p) {
+			from_pool[i].pool->used -= from_pool[i].length;
+			from_pool[i].length = 0;
+		}
+}
+
+/*
+ * CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT to _USED_MEM_HIGH are 5 to 8: memory that is reserved, its highest, memory that
+ * is used, and its highest, each of 64 bits. Here a pool keeps nothing. "High watermark [...] Value must be zero" when it
+ * is set (Driver API, cuMemPoolSetAttribute).
+ */
+EXPORT CUresult cuMemPoolGetAttribute(struct pool *pool, int attribute, uint64_t *value)
+{
+	if (attribute < 5 || attribute > 8)
+		return INVALID_VALUE;
+	*value = attribute == 6 ? pool->reserved_high : attribute == 8 ? pool->used_high : pool->used;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolSetAttribute(struct pool *pool, int attribute, const uint64_t *value)
+{
+	if ((attribute != 6 && attribute != 8) || *value)
+		return INVALID_VALUE;
+	*(attribute == 6 ? &pool->reserved_high : &pool->used_high) = pool->used;
+	return SUCCESS;
+}
+
 /*
  * "cuCtxDestroy() will not destroy memory allocations by cuMemCreate(), cuMemAllocAsync() and
  * cuMemAllocFromPoolAsync(). These memory allocations are not associated with any CUDA context and need
@@ -523,14 +587,15 @@ EXPORT CUresult cuMemGetMemPool(struct pool **out, const struct location *place,
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, void *handle)
 {
 	struct stream *stream;
+	struct pool *pool;
 	CUresult code = enter(false);
 
 	if (!code)
 		code = find_stream(handle, &stream);
 	if (!code) {
 		note("device %zu", size);
-		*out = (CUdeviceptr)malloc(size);
-		code = *out ? SUCCESS : OUT_OF_MEMORY;
+		cuDeviceGetMemPool(&pool, stream->context->device);
+		code = from_device_pool(out, size, pool);
 	}
 	pthread_mutex_unlock(&lock);
 	return code;
@@ -582,8 +647,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, struct po
 	note("pool %zu", size);
 	if (pool == &managed_pool || pool->props.kind == MANAGED)
 		return from_managed_pool(out, size, pool);
-	*out = (CUdeviceptr)malloc(size);
-	return *out ? SUCCESS : OUT_OF_MEMORY;
+	return from_device_pool(out, size, pool);
 }
 
 static void free_now(CUdeviceptr p)
@@ -602,6 +666,7 @@ static void free_now(CUdeviceptr p)
 			return;
 		}
 	note("free device");
+	to_device_pool(p);
 	free((void *)p);
 }
 
@@ -629,7 +694,9 @@ void free_memory_of(struct context *context)
 			free_now(managed[i].base);
 }
 
+#define MEMORY_TYPE 2
 #define BUFFER_ID 7
+#define IS_MANAGED 8
 
 /*
  * "Every memory allocation from any of the CUDA memory allocation APIs will have a unique ID over
@@ -640,9 +707,12 @@ EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr p)
 {
 	CUresult code = enter(true);
 
-	if (!code && getenv("STUB_NO_IDS"))
+	if (!code && (attribute == IS_MANAGED || attribute == MEMORY_TYPE)) {
+		/* "Note that managed memory may return either" of a device's and the host's (cuPointerGetAttribute). */
+		*(unsigned int *)out = attribute == IS_MANAGED ? is_managed(p, 1) : is_managed(p, 1) ? 1 : 2;
+	} else if (!code && getenv("STUB_NO_IDS")) {
 		code = NOT_SUPPORTED;
-	if (!code) {
+	} else if (!code) {
 		code = INVALID_VALUE;
 		for (size_t i = 0; i < managed_end && attribute == BUFFER_ID; i++)
 			if (managed[i].length && p >= managed[i].base &&
@@ -651,6 +721,27 @@ EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr p)
 				code = SUCCESS;
 			}
 	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+EXPORT CUresult cuPointerGetAttributes(unsigned int count, const int *attributes, void **out,
+				       CUdeviceptr p)
+{
+	CUresult code = SUCCESS;
+
+	for (unsigned int i = 0; i < count && !code; i++)
+		code = cuPointerGetAttribute(out[i], attributes[i], p);
+	return code;
+}
+
+/* "Takes a pointer to the base of an existing device memory allocation created with cuMemAlloc" (Driver API) */
+EXPORT CUresult cuIpcGetMemHandle(void *out, CUdeviceptr p)
+{
+	CUresult code = enter(true);
+
+	if (!code)
+		code = is_managed(p, 1) ? INVALID_VALUE : SUCCESS;
 	pthread_mutex_unlock(&lock);
 	return code;
 }

@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use std::sync::OnceLock;
 
 use uvmrust::cuda::{self, check, Context, Cuda, Stream};
-use uvmrust::{Error, Mode, Range, Result, Uvm};
+use uvmrust::{Error, Mode, Place, Range, Result, Uvm};
 
 use crate::broken;
 
@@ -337,11 +337,14 @@ impl Device for &CudaDevice {
         })
     }
 
+    /// By the library, which sees where a prefetch fails. CUDA's own tells nobody, and what is written behind
+    /// one that it could not do would be lost, as the discard was lazy.
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()> {
         self.on(queue.device, |cuda| {
+            let place = Place::Gpu(cuda.uuid(queue.device)?);
             let stream = queue.stream.handle();
-            // SAFETY: the stream is PyTorch's.
-            unsafe { cuda.prefetch(range.base, range.length, queue.device, stream) }
+            // SAFETY: the stream is PyTorch's; the allocator's discards of the memory come before it there.
+            unsafe { Uvm::process().prefetch_async(range, place, stream) }
         })
     }
 

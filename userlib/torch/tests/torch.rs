@@ -29,12 +29,16 @@ fn a_program_like_pytorch_keeps_its_data() {
         (&new, "old", true),
         (&old, "old", false),
     ];
-    for (stub, driver, discards) in cases {
+    let with_and_without = |(stub, driver, discards)| {
+        [None, Some("fails")].map(|prefetches| (stub, driver, discards, prefetches))
+    };
+    for (stub, driver, discards, prefetches) in cases.into_iter().flat_map(with_and_without) {
         let log = tmp("torch.log");
         let _ = std::fs::remove_file(&log);
         let done = Command::new(&program)
             .arg(cdylib("uvmrust-torch", false))
             .arg(if discards { "1" } else { "0" })
+            .args(prefetches)
             .env("LD_PRELOAD", stub)
             .env("STUB_UVM", driver)
             .env("STUB_LOG", &log)

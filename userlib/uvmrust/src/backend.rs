@@ -128,6 +128,8 @@ pub struct Uvm<S = Linux> {
     pub(crate) stream_error: AtomicI32,
     /// Discards that ran in a stream and failed.
     pub(crate) failed_discards: AtomicU64,
+    /// Whether some memory may be lazily discarded, or may come to be so ([`Uvm::may_be_lazy`]).
+    lazy: AtomicBool,
     /// Held while looking for a backend.
     probing: Mutex<()>,
 }
@@ -168,6 +170,7 @@ impl<S: Sys> Uvm<S> {
             announcer: AtomicU64::new(0),
             stream_error: AtomicI32::new(0),
             failed_discards: AtomicU64::new(0),
+            lazy: AtomicBool::new(false),
             probing: Mutex::new(()),
         }
     }
@@ -287,6 +290,26 @@ impl<S: Sys> Uvm<S> {
         mode: Mode,
         outcome: &mut Outcome,
     ) -> Result<()> {
+        if mode == Mode::Lazy && matches!(self.backend(), Backend::UvmRust | Backend::Native) {
+            self.is_lazy();
+        }
+        // SAFETY: the same contract.
+        unsafe { self.discard_for_now(ranges, mode, outcome) }
+    }
+
+    /// [`Uvm::discard_batch`], for who prefetches what it discards lazily in the same call.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn discard_for_now(
+        &self,
+        ranges: &[Range],
+        mode: Mode,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
         *outcome = Outcome::default();
         let choice = match self.choice() {
             Ok(choice) if choice.backend != Backend::None => choice,
@@ -313,6 +336,26 @@ impl<S: Sys> Uvm<S> {
         }
         .inspect_err(|error| self.doubt(*error))
         .map_err(|error| half_way(&ranges[..outcome.done.min(ranges.len())], error))
+        .inspect_err(|error| {
+            if *error != Error::NotSupported {
+                self.is_lazy();
+            }
+        })
+    }
+
+    /// Some memory is lazily discarded from now on, or at some time later, until it is prefetched.
+    pub(crate) fn is_lazy(&self) {
+        self.lazy.store(true, Relaxed);
+    }
+
+    /// Whether some memory may be lazily discarded. Then a write behind a prefetch that fails is lost, so that
+    /// CUDA's own is not enough: "a memory region [...] may be migrated" by it (CUDA Programming Guide, Data
+    /// Prefetching), and nobody is told where it was not. Only of its own discard does CUDA say that a prefetch ends
+    /// it, and that a write does (CUDA Driver API, cuMemDiscardBatchAsync).
+    ///
+    /// Once it is so it stays so: a graph discards at each launch.
+    pub(crate) fn may_be_lazy(&self) -> bool {
+        self.lazy.load(Relaxed)
     }
 
     /// Moves what a range has in host memory to the SSD, as far as there is room.

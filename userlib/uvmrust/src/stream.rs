@@ -8,14 +8,21 @@
 //!
 //! | | discard | prefetch | discard and prefetch |
 //! |---|---|---|---|
-//! | uvm-rust's driver | host function | CUDA | host function |
-//! | NVIDIA's | host function | CUDA | CUDA 13, but not in the legacy stream; else as above |
+//! | uvm-rust's driver | host function | CUDA; host function after lazy discards | host function |
+//! | NVIDIA's | host function | the same | CUDA 13, but not in the legacy stream; else as above |
 //! | no UVM to be found | CUDA 13's discard and prefetch, to the stream's GPU | CUDA | CUDA 13 |
 //! | in a capture | host function | host function | host function |
 //!
 //! The host function that does both sees whether the prefetch has failed, and ends the lazy discard then. CUDA
 //! tells nobody of a prefetch that fails after its call, so that one which only CUDA can do, to a part
 //! of a GPU (MIG), comes behind an eager discard.
+//!
+//! CUDA promises no more than that memory "may be migrated" by its prefetch (CUDA Programming Guide, Data
+//! Prefetching), and "This operation can be undone [...] by either writing to it or prefetching it" only of its own
+//! discard, which a write ends as well (CUDA Driver API, cuMemDiscardBatchAsync). So once the process has discarded
+//! lazily without a prefetch in the same call, a host function prefetches: it sees whether that has failed, and
+//! brings the memory to the host then, which ends the lazy discard and keeps what else is there. A process that
+//! discards lazily nowhere has CUDA's prefetch.
 //!
 //! `cuMemDiscardBatchAsync`, CUDA 13's discard alone, is called by nobody: a GPU loses
 //! what was written behind it in a stream (`cuda::batches`).
@@ -50,6 +57,16 @@ impl Task {
         match self {
             Self::Discard(_) => None,
             Self::Prefetch(place) | Self::DiscardAndPrefetch(place) => Some(place),
+        }
+    }
+
+    /// The task as it is done on the current device. The prefetch behind a discard is CUDA's on a part of a
+    /// GPU (MIG), which tells nobody that it has failed: so the discard is not lazy there.
+    fn on(self, cuda: &Cuda) -> Self {
+        let part = || (cuda.current_device()).is_ok_and(|device| cuda.is_part(device));
+        match self {
+            Self::Discard(Mode::Lazy) if part() => Self::Discard(Mode::Eager),
+            other => other,
         }
     }
 
@@ -108,6 +125,10 @@ impl Uvm {
     /// descriptor is not found, if the GPU is a part of one (MIG), or before CUDA 11.3.
     ///
     /// After any other error, the first ranges are on their way.
+    ///
+    /// After a lazy discard, wherever it was, one that cannot be done when the stream comes there is told by
+    /// [`Uvm::take_stream_error`]; what was lazily discarded is brought to the host then, so that a write is kept.
+    /// Before, nobody is told.
     ///
     /// # Safety
     /// `stream` is a stream, or a special one of the current context. No other thread begins or
@@ -210,6 +231,11 @@ impl Uvm {
         // SAFETY: the stream, and what is done in its order, by our contract.
         unsafe {
             cuda.in_context_of(stream, || {
+                let task = task.on(cuda);
+                if task == Task::Discard(Mode::Lazy) && backend != Backend::Cuda {
+                    // Before any prefetch of it can be asked for.
+                    self.is_lazy();
+                }
                 let graph = match broken::CAPTURE {
                     true => None,
                     false => cuda.captured_into(stream)?,
@@ -231,6 +257,31 @@ impl Uvm {
             Task::Discard(_) => discards,
             Task::Prefetch(place) => comes(place),
             Task::DiscardAndPrefetch(place) => discards && comes(place),
+        }
+    }
+
+    /// Prefetches by CUDA's own call where nobody needs to know whether that is done. What may be lazily
+    /// discarded, a host function prefetches; or, to a part of a GPU, which only CUDA can do, first to the host.
+    ///
+    /// # Safety
+    /// As for [`Uvm::enqueue`].
+    unsafe fn prefetch_later(
+        &'static self,
+        cuda: &Cuda,
+        ranges: &[Range],
+        task: Task,
+        device: c_int,
+        stream: Stream,
+    ) -> Result<()> {
+        // SAFETY: by our contract.
+        unsafe {
+            if self.may_be_lazy() && self.uvm_fd().is_some() {
+                if self.is_by_ioctls(cuda, task, self.backend()) {
+                    return self.call_later(cuda, ranges, task, stream);
+                }
+                self.call_later(cuda, ranges, Task::Prefetch(Place::Host), stream)?;
+            }
+            cuda.prefetch_all(ranges, device, stream)
         }
     }
 
@@ -258,7 +309,9 @@ impl Uvm {
         // SAFETY: by our contract.
         let done = unsafe {
             match task {
-                Task::Prefetch(_) => return cuda.prefetch_all(ranges, device, stream),
+                Task::Prefetch(_) => {
+                    return self.prefetch_later(cuda, ranges, task, device, stream)
+                }
                 Task::Discard(_) if cuda_discards => {
                     cuda.discard_all(ranges, None, stream, &mut outcome)
                 }

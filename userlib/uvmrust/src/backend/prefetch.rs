@@ -28,9 +28,12 @@ impl<S: Sys> Uvm<S> {
         if any && by_cuda && self.backend() != Backend::None && self.is_nowhere(place) {
             return Err(Error::NoDevice);
         }
+        // Nobody is told where CUDA's prefetch to a part of a GPU is not done.
+        let to_part = any && self.sys.cuda().is_some_and(|cuda| is_part(cuda, place));
+        let mode = if to_part { Mode::Eager } else { Mode::Lazy };
         let mut outcome = Outcome::default();
         // SAFETY: by our contract; the prefetch makes them usable again.
-        match unsafe { self.discard_batch(ranges, Mode::Lazy, &mut outcome) } {
+        match unsafe { self.discard_for_now(ranges, mode, &mut outcome) } {
             Err(Error::NotSupported) => Err(Error::NotSupported),
             // Where the discard failed half-way, the first ranges still need it.
             discarded => {
@@ -84,6 +87,10 @@ impl<S: Sys> Uvm<S> {
             // Of a part of a GPU (MIG), CUDA tells the compute instance's UUID. No document says
             // by which one UVM knows it.
             (Err(Error::NoDevice), Some(cuda)) if is_part(cuda, place) => {
+                if self.may_be_lazy() {
+                    // CUDA's prefetch tells nobody that it is not done, and so ends no lazy discard for sure.
+                    self.migrate_all(fd, ranges, Place::Host)?;
+                }
                 self.prefetch_by_cuda(ranges, place)
             }
             (done, _) => done,
@@ -137,10 +144,11 @@ impl<S: Sys> Uvm<S> {
                 _ => &[],
             };
         }
-        match left {
+        let done = match left {
             true => first.and(self.end_lazy_in_part(ranges)),
             false => first,
-        }
+        };
+        done.inspect_err(|_| self.is_lazy())
     }
 
     /// Brings to the host what uvm-rust's discard cannot discard eagerly, since a migration ends a lazy

@@ -124,7 +124,9 @@ impl<S: Sys> Uvm<S> {
     fn run(&self, ranges: &[Range], task: Task) {
         let done = match task {
             Task::Discard(mode) => self.discard_by_ioctl(ranges, mode),
-            Task::Prefetch(place) => self.prefetch_by_ioctl(ranges, place),
+            Task::Prefetch(place) => self
+                .prefetch_by_ioctl(ranges, place)
+                .inspect_err(|error| self.bring_home(ranges, *error)),
             Task::DiscardAndPrefetch(place) => {
                 let discarded = self.discard_by_ioctl(ranges, Mode::Lazy);
                 // The prefetch comes also where the discard has failed half-way.
@@ -145,7 +147,7 @@ impl<S: Sys> Uvm<S> {
         self.counted(match self.backend() {
             // SAFETY: who enqueued it has promised that for this point of the stream.
             Backend::UvmRust | Backend::Native => unsafe {
-                self.discard_batch(ranges, mode, &mut Outcome::default())
+                self.discard_for_now(ranges, mode, &mut Outcome::default())
             },
             // The descriptor has gone meanwhile, and CUDA must not be called here.
             Backend::Cuda | Backend::None => Err(Error::NotSupported),
@@ -162,6 +164,14 @@ impl<S: Sys> Uvm<S> {
     fn prefetch_by_ioctl(&self, ranges: &[Range], place: Place) -> Result<()> {
         let fd = self.uvm_fd().ok_or(Error::NotSupported)?;
         self.migrate_all(fd, ranges, place)
+    }
+
+    /// Ends a lazy discard whose prefetch has failed, of memory that may also hold data: the host may
+    /// have room for it. Where it has not, nobody can do more, and the error is told in any case.
+    fn bring_home(&self, ranges: &[Range], why: Error) {
+        if self.may_be_lazy() && why != Error::NotManaged {
+            let _ = self.prefetch_by_ioctl(ranges, Place::Host);
+        }
     }
 
     fn failed_in_stream(&self, error: Error) {

@@ -29,8 +29,40 @@ fn a_prefetch_that_fails_behind_a_discard_is_not_said_to_have_changed_nothing() 
             assert_eq!(*uvm.sys.log.lock().unwrap(), log);
             // To the host only where that is needed: it has no room, for one.
             assert_eq!(uvm.sys.migrated.lock().unwrap().len(), 1, "{file:?}");
+            assert!(!uvm.may_be_lazy());
         }
     }
+}
+
+/// A prefetch in a stream is CUDA's as long as nothing may be.
+#[test]
+fn it_is_known_whether_something_may_be_lazily_discarded() {
+    let whole = range(MIB2, MIB2);
+    let done = |uvm: &Uvm<Fake>, mode| {
+        // SAFETY: the fake touches no memory.
+        unsafe { uvm.discard(whole, mode) }
+    };
+    for file in [File::Ours, File::Native] {
+        let uvm = Fake::with(&[(3, file)]);
+        assert_eq!(done(&uvm, Mode::Eager), Ok(()));
+        assert!(!uvm.may_be_lazy());
+        assert_eq!(done(&uvm, Mode::Lazy), Ok(()));
+        assert!(uvm.may_be_lazy());
+        // An error may leave it so, of a discard of either kind.
+        let uvm = Fake::with(&[(3, file)]);
+        *uvm.sys.fail.lock().unwrap() = Some((MIB2, libc::EIO, uapi::NV_ERR_NO_MEMORY));
+        assert!(done(&uvm, Mode::Eager).is_err() && uvm.may_be_lazy());
+    }
+    // So does a prefetch that fails, where what an eager discard has left is not brought to the host either.
+    let uvm = Fake::with(&[(3, File::Ours)]);
+    *uvm.sys.migrate_fails.lock().unwrap() = uapi::NV_ERR_NO_MEMORY;
+    let over = range(MIB2 - PAGE, MIB2 + 2 * PAGE);
+    // SAFETY: as above.
+    let both = unsafe { uvm.discard_and_prefetch(over, Place::Gpu([1; 16])) };
+    assert!(both.is_err() && uvm.may_be_lazy());
+    // Nobody discards.
+    let uvm = Fake::with(&[(3, File::Old)]);
+    assert!(done(&uvm, Mode::Lazy).is_err() && !uvm.may_be_lazy());
 }
 
 /// The fake leaves nothing in part, but counts as uvm-rust's driver does, which splits no mapping.
