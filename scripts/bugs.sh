@@ -39,6 +39,7 @@ bugs=(
 	"isolation|isolation|300|skipped|fails||RM evicts what mremap() moved there"
 	"isolation_child|isolation|300|skipped|fails||a child reads of it"
 	"isolation_two|isolation|300|skipped|fails||moves the same memory, and it is evicted"
+	"isolation_crowd|isolation|120|fails|fails||as fast where memory has many mappings"
 	"isolation_loops|isolation|300|fails|sometimes||fork and end, in loops"
 	"duplicates|duplicates|60|fails|fails||page with two copies is not made"
 	"moved_in_vain|duplicates|300|absent|absent|native_discard=fails|discard: moves to a full GPU"

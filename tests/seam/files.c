@@ -132,7 +132,8 @@ struct mm_struct {
 };
 
 struct notifier { struct mm_struct *mm; };
-struct hmm_range { struct notifier *notifier; unsigned long start, end, *hmm_pfns; };
+struct hmm_range { struct notifier *notifier; unsigned long start, end, *hmm_pfns; void *dev_private_owner; };
+struct vm_area_struct { int unused; };
 struct work_struct { void (*func)(struct work_struct *work); struct work_struct *next; };
 struct workqueue_struct { int most; };
 
@@ -216,6 +217,17 @@ static unsigned int cpus_of_all(void)
 	return all;
 }
 
+static bool is_crowded;
+static struct vm_area_struct *find_vma(struct mm_struct *mm, unsigned long address) { return (struct vm_area_struct *)mm; }
+
+static bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsigned long end)
+{
+	return is_crowded && vma && start < end;
+}
+
+/* Of a page that is on a GPU, which its owner is told of. */
+#define ON_GPU				(1ul << 60)
+
 /* Nobody has it map a page in this thread. */
 static bool asked;
 static int looks_fail;
@@ -227,6 +239,8 @@ static int hmm_range_fault(struct hmm_range *range)
 	for (unsigned long i = 0; i < (range->end - range->start) >> PAGE_SHIFT; i++) {
 		asked |= range->hmm_pfns[i] != 0;
 		range->hmm_pfns[i] = range->notifier->mm->pfns[first + i];
+		if (range->hmm_pfns[i] & ON_GPU)
+			range->hmm_pfns[i] = range->dev_private_owner ? HMM_PFN_VALID | HMM_PFN_WRITE : 0;
 	}
 	return looks_fail;
 }
@@ -289,7 +303,7 @@ static unsigned long pfns[PAGES];
 static int looks_at(struct mm_struct *mm, unsigned long first, unsigned long last)
 {
 	struct notifier notifier = { mm };
-	struct hmm_range range = { &notifier, first << PAGE_SHIFT, (last + 1) << PAGE_SHIFT, pfns };
+	struct hmm_range range = { &notifier, first << PAGE_SHIFT, (last + 1) << PAGE_SHIFT, pfns, &notifier };
 
 	asked = false;
 	return uvm_rust_files_look(&range);
@@ -355,6 +369,11 @@ static void pages(void)
 	say("but one that is only read is not written to with others", looks_at(mm, 0, 1) == UVM_RUST_NOT_HERE && (run_all(), mm->flags) == FAULT_FLAG_REMOTE);
 	mm->pfns[7] = HMM_PFN_ERROR;
 	say("what Linux gives nobody is refused", needs_all(mm, 6, 7, false) == -EFAULT && !queued);
+	mm->pfns[4] = ON_GPU;
+	say("what is on a GPU is there", needs_all(mm, 4, 4, true) == 0 && !queued);
+	is_crowded = true;
+	say("unless it has many mappings", needs_all(mm, 4, 4, true) == UVM_RUST_NOT_HERE && queued && (run_all(), needs_all(mm, 4, 4, true) == 0));
+	is_crowded = false;
 	looks_fail = -EBUSY;
 	say("what fails on the way fails", needs(mm, 0) == -EBUSY && !queued);
 	looks_fail = 0;

@@ -21,6 +21,7 @@
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
 #include <linux/sched/mm.h>
@@ -234,6 +235,9 @@ int uvm_rust_files_look(struct hmm_range *range)
 		if (range->hmm_pfns[i] & HMM_PFN_REQ_WRITE)
 			__set_bit(i, write);
 	}
+	/* What is on a GPU is as good as not there where it is to be in the host, and this thread must not move it. */
+	if (uvm_rust_is_crowded(find_vma(mm, range->start), range->start, range->end))
+		range->dev_private_owner = NULL;
 	/* What is not asked for Linux does not map. */
 	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
 	ret = hmm_range_fault(range);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Pages of files that a GPU's fault needs, and others whose memory cgroup is full. For uvm_rust_hmm.h; uvm_rust_files.c and
- * uvm_rust_room.c have the rest.
+ * Pages of files that a GPU's fault needs, and others whose memory cgroup is full, or that have many mappings. For uvm_rust_hmm.h;
+ * uvm_rust_files.c, uvm_rust_room.c and uvm_rust_crowd.c have the rest.
  */
 #ifndef UVM_RUST_FILES_H
 #define UVM_RUST_FILES_H
@@ -62,16 +62,26 @@ static inline bool uvm_rust_puts_off(uvm_va_space_t *va_space)
  */
 bool uvm_rust_lacks_room(struct mm_struct *mm, unsigned long pages);
 
-/* Whether @range is to be looked at by uvm_rust_files_look(): where Linux might wait for a file system, or for room in a cgroup. */
+/*
+ * Whether Linux would take long to isolate what @vma has from @start to @end, or would have to wait for others first. Caller has the lock
+ * of the memory. Does not sleep.
+ */
+bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsigned long end);
+
+/*
+ * Whether @range is to be looked at by uvm_rust_files_look(): where Linux might wait for a file system, or for room in a cgroup, or would
+ * take long to isolate.
+ */
 static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_space_t *va_space)
 {
-	const struct vm_area_struct *vma;
+	struct vm_area_struct *vma;
 
 	if (!uvm_rust_puts_off(va_space))
 		return false;
 	vma = find_vma(range->notifier->mm, range->start);
 	return vma && (uvm_rust_is_file(vma) ||
-		       uvm_rust_lacks_room(range->notifier->mm, (range->end - range->start) >> PAGE_SHIFT));
+		       uvm_rust_lacks_room(range->notifier->mm, (range->end - range->start) >> PAGE_SHIFT) ||
+		       uvm_rust_is_crowded(vma, range->start, range->end));
 }
 
 /* In place of errno_to_nv_status() in uvm_hmm.c: a fault whose page has yet to come is put off, as where that comes from an SSD. */

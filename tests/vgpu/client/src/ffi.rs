@@ -290,6 +290,22 @@ impl Mapping {
         }
     }
 
+    /// Moves the pages of the first `len` bytes to a new place, and leaves this mapped: what is touched here then is new.
+    pub(crate) fn moved(&self, len: usize) -> io::Result<Self> {
+        let len = len.min(self.len);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        // Linux looks at the address all the same.
+        let anywhere = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: the range is mapped by the invariant, and stays so. Without MREMAP_FIXED the new one replaces no mapping, and it is
+        // nobody else's.
+        let at = unsafe { libc::mremap(self.base.as_ptr().cast(), len, len, flags, anywhere) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(at.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { base, len })
+    }
+
     /// Takes one more reference of the page at `offset` bytes, by vmsplice(2) into a pipe, until
     /// what this returns is dropped: Linux then migrates the page nowhere.
     pub(crate) fn hold_page(&self, offset: usize) -> io::Result<[OwnedFd; 2]> {

@@ -207,6 +207,20 @@ impl<T: Element> Buffer<T> {
             .map_err(|e| Error::os("mremap", e))
     }
 
+    /// Moves the pages of the first `len` elements of ordinary memory to a new place, at any address, as mremap(2) does with
+    /// MREMAP_DONTUNMAP; the elements read as zeros here then. Unless that is all of it, Linux takes both places for mappings of the same
+    /// memory from then on, as it takes those of a process and its child.
+    pub fn moved(&self, len: usize) -> Result<Self> {
+        let bytes = Self::bytes_for(len);
+        let mapping = self.mapping.moved(bytes);
+        Ok(Self {
+            mapping: mapping.map_err(|e| Error::os("mremap", e))?,
+            len,
+            managed: false,
+            of: PhantomData,
+        })
+    }
+
     /// Holds the page of element `index`, so that Linux does not migrate it, until what this
     /// returns is dropped.
     pub fn hold_page(&self, index: usize) -> Result<[OwnedFd; 2]> {

@@ -476,7 +476,7 @@ fn filled(len: usize, first: u64) -> Result<Buffer<u64>, Failure> {
 
 /// UVM_MIGRATE, again for as long as fewer pages were migrated than asked for, as Linux changed them meanwhile. The caller is told so:
 /// uvm.h documents NV_WARN_MORE_PROCESSING_REQUIRED for that.
-fn migrate(
+pub(crate) fn migrate(
     process: &Process,
     buffer: &Buffer<u64>,
     pages: Range<u64>,

@@ -4,6 +4,7 @@
 
 mod charge;
 mod copying;
+mod crowd;
 mod dirty;
 mod faults;
 mod forked;
@@ -116,6 +117,7 @@ fn main() -> ExitCode {
     orphans::run(&mut suite);
     forked::run(&mut suite);
     isolation::run(&mut suite);
+    crowd::run(&mut suite);
     signals::run(&mut suite);
     split::run(&mut suite);
     zombies::run(&mut suite);
