@@ -79,6 +79,9 @@ pub(crate) struct Facts {
     /// A module of NVIDIA's is installed for this kernel, loaded or not.
     #[serde(skip)]
     installed: bool,
+    /// By what one came here, built for another kernel perhaps.
+    #[serde(skip)]
+    origin: Option<Origin>,
     /// `uvm-rust`, which changes modules, is installed.
     #[serde(skip)]
     changer: bool,
@@ -88,6 +91,14 @@ pub(crate) struct Facts {
     /// This process is root's, whom the driver tells everything.
     #[serde(skip)]
     admin: bool,
+}
+
+/// What builds a driver again for a kernel that has none.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Dkms,
+    /// NVIDIA's `.run`, without DKMS.
+    Installer,
 }
 
 /// The SSD tier. What is of all tenants is 0 to who may not see it.
@@ -180,6 +191,7 @@ impl Facts {
             preload: host.preload,
             who,
             installed: installed(root),
+            origin: origin(root),
             changer: root.has("/usr/bin/uvm-rust") || root.has("/usr/local/bin/uvm-rust"),
             debian: root.has("/var/lib/dkms/nvidia-current-open"),
             admin: host.admin,
@@ -209,6 +221,16 @@ fn installed(root: &Root) -> bool {
         let file = module.rsplit('/').next().unwrap_or_default();
         names.iter().any(|name| file.starts_with(name))
     })
+}
+
+fn origin(root: &Root) -> Option<Origin> {
+    // NVIDIA's for GPUDirect Storage is no driver of GPUs.
+    let driver = |name: &String| name.starts_with("nvidia") && name != "nvidia-fs";
+    if root.names("/var/lib/dkms").iter().any(driver) {
+        return Some(Origin::Dkms);
+    }
+    root.has("/usr/bin/nvidia-installer")
+        .then_some(Origin::Installer)
 }
 
 /// 0: all works; 1: programs run, but there is something to do; 2: there is no unified memory.

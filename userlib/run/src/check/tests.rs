@@ -258,6 +258,34 @@ fn nothing_is_there() {
     machine.is(2, "driver", Broken, "none", "sudo modprobe nvidia");
 }
 
+/// After an upgrade of the kernel without its headers.
+#[test]
+fn a_driver_that_is_not_built_for_this_kernel_comes_again_as_it_came() {
+    for (file, fix) in [
+        ("usr/bin/nvidia-installer", "*.run again"),
+        ("var/lib/dkms/nvidia/580.142/source", "dkms autoinstall"),
+        (DEBIAN, "dkms autoinstall"),
+        ("var/lib/dkms/nvidia-fs/2.26/source", "by the way it came"),
+    ] {
+        let machine = Machine::new("upgraded").without("proc").without("sys");
+        machine
+            .file("proc/sys/kernel/osrelease", "6.13\n")
+            .file("lib/modules/6.13/modules.dep", "")
+            .file(file, "");
+        machine.is(2, "driver", Broken, "none", fix);
+        let replaces = machine.lines().iter().any(|line| {
+            let fix = line.fix.as_deref().unwrap_or_default();
+            fix.contains("nvidia-open-kernel-dkms")
+        });
+        assert_eq!(replaces, file.contains("nvidia-fs"), "{file}");
+    }
+    // DKMS builds what the installer has given to it.
+    let both = Machine::new("both").without("proc").without("sys");
+    both.file("usr/bin/nvidia-installer", "")
+        .file("var/lib/dkms/nvidia/580.142/source", "")
+        .is(2, "driver", Broken, "none", "dkms autoinstall");
+}
+
 #[test]
 fn the_module_is_not_loaded() {
     let machine = Machine::new("unloaded").without("sys").with(|m| {

@@ -5,7 +5,7 @@
 use uvmrust::{uapi, Backend};
 use uvmrust_system::{Driver, Gpu, NodeError, Whose};
 
-use super::{parameters, Facts, Line, State};
+use super::{parameters, Facts, Line, Origin, State};
 
 /// How the module is loaded again.
 pub(super) const RELOAD: &str = "sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm";
@@ -46,11 +46,20 @@ pub(super) fn lines(facts: &Facts) -> Vec<Line> {
 
 fn driver(facts: &Facts) -> Line {
     let Some(driver) = &facts.driver else {
-        let fix = match facts.installed {
-            true => "sudo modprobe nvidia",
-            false => {
-                "install NVIDIA's open driver for this kernel; on Debian: \
-                 sudo apt install nvidia-open-kernel-dkms"
+        // Debian's package would take the place of a driver that came by another way.
+        let fix = match (facts.installed, facts.origin) {
+            (true, _) => "sudo modprobe nvidia",
+            (false, Some(Origin::Dkms)) => {
+                "install the headers of this kernel, then: sudo dkms autoinstall && \
+                 sudo modprobe nvidia"
+            }
+            (false, Some(Origin::Installer)) => {
+                "install the headers of this kernel, and run the NVIDIA-Linux-*.run again by \
+                 which the driver came"
+            }
+            (false, None) => {
+                "install NVIDIA's open driver for this kernel, by the way it came for the last; \
+                 if there was none, on Debian: sudo apt install nvidia-open-kernel-dkms"
             }
         };
         return mend("driver", State::Broken, "none of NVIDIA's is loaded", fix);
