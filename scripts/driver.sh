@@ -93,22 +93,10 @@ versions_of_vgpu() {
 	interface=(KBUILD_EXTRA_SYMBOLS="$built_vgpu/Module.symvers")
 }
 
-# dropped DIR: flags for what this kernel has dropped and a driver of NVIDIA's from before still asks
-# for, in whatever is built for it, the baseline too.
-dropped() {
-	[ -e "$sources/include/linux/of_gpio.h" ] || echo "-I$1/dropped"
-	grep -qsE '^extern.*[ *]strncpy\(' "$sources/include/linux/string.h" || echo "-include $1/dropped/uvm_rust_strncpy.h"
-	# Of a driver that asks by the newer name where there is one, nothing is to be said.
-	if grep -qsw PageSwapCache "$tree/nvidia-uvm/uvm_hmm.c" && ! grep -qsw folio_test_swapcache "$tree/nvidia-uvm/uvm_hmm.c" &&
-		! grep -qsw PageSwapCache "$sources/include/linux/page-flags.h"; then
-		echo "-include $1/dropped/uvm_rust_swap_cache.h"
-	fi
-}
-
 # nvidia's Kbuild: see its Makefile for the variables it expects.
 mk_nvidia() {
 	local dropped
-	dropped=$(dropped "$1" | paste -sd' ')
+	dropped=$(dropped "$sources" "$tree" "$1/dropped" | paste -sd' ')
 	mk "$1" NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_SPECTRE_V2=0 \
 		NV_KERNEL_MODULES="$2" UVM_BUILD_TYPE=$type KCFLAGS="$flags=$1/=${lean:+ $lean}${dropped:+ $dropped}" "${interface[@]}" "${@:3}"
 }

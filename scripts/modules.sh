@@ -66,14 +66,19 @@ for f in "$open"/nvidia*/; do
 	if [ -e "$open/$f/$f.Kbuild" ]; then names+=("$f"); fi
 done
 rsync -a --exclude='*.o' --exclude='.*' --exclude='*.mod*' --exclude='*.ko*' --exclude-from=<("$TOP/scripts/seam.sh" --patched) "$open/" "$dir/"
+# Newer kernels, of 6.12 those from 6.12.107 on, give pci_resize_resource() one argument more, which older releases lack.
+if grep -qs exclude_bars "$sources/include/linux/pci.h"; then
+	sed -i 's/NV_GPU_BAR1, requested_size)/NV_GPU_BAR1, requested_size, 0)/' "$dir/nvidia/nv-pci.c"
+fi
 binary nv-kernel nvidia nvidia
 [ ! -d "$open/nvidia-modeset" ] || binary nv-modeset-kernel nvidia-modeset nvidia-modeset
 "$TOP/scripts/seam.sh" "$open" "$dir"
+flags=$({ echo "-fmacro-prefix-map=$dir/=" && dropped "$sources" "$open" "$dir/uvm-rust/nvidia-uvm-c/fixes/dropped"; } | paste -sd' ')
 
 mk_all() {
 	make -C "$kernel" M="$dir" "${compiler[@]}" ARCH=x86_64 -j"$JOBS" --no-print-directory UVM_RUST_KERNEL="$crate" \
 		NV_KERNEL_SOURCES="$sources" NV_KERNEL_OUTPUT="$kernel" NV_KERNEL_MODULES="${names[*]} uvm-rust" \
-		NV_SPECTRE_V2=0 UVM_BUILD_TYPE="$type" KCFLAGS="-fmacro-prefix-map=$dir/=" modules
+		NV_SPECTRE_V2=0 UVM_BUILD_TYPE="$type" KCFLAGS="$flags" modules
 }
 TOTAL=1200 progress "${#names[@]} modules of NVIDIA's $version, nvidia-uvm with Rust, $type" "$dir.log" mk_all
 modinfo -F parm "$dir/nvidia-uvm.ko" | grep -q '^uvm_rust_' || die "$dir/nvidia-uvm.ko is not ours: see $dir.log"

@@ -96,6 +96,49 @@ check "modules of another version than the one that is loaded are said to be tha
 ! modules 550.163.01 && ! grep -q 'is loaded here' "$work/said"
 check "and those of the same are not"
 
+# All of modules.sh, from a checkout of this test's own, where the seam does nothing, up to make, which says what it was
+# given and fails. The copy of the tree is made by the machine's rsync.
+mkdir -p "$work/top/scripts" "$work/bin.modules/tools/bin"
+ln -s "$top/src" "$top/rust-toolchain.toml" "$work/top/"
+ln -s "$top/scripts/lib.sh" "$top/scripts/modules.sh" "$work/top/scripts/"
+printf '#!/bin/sh\n' >"$work/top/scripts/seam.sh" && chmod +x "$work/top/scripts/seam.sh"
+cp "$work/cache/tools/bin/make" "$work/bin.modules/tools/bin/"
+# whole: all of it.
+whole() {
+	rm -rf "$work/calls" "$work/top/out"
+	UVM_RUST_ROOT=$work/root UVM_RUST_CACHE=$work/bin.modules KERNEL_OPEN=$UVM_SRC "$work/top/scripts/modules.sh" >"$work/said" 2>&1
+}
+# open_tree VERSION: a kernel-open that is whole, as far as modules.sh looks.
+open_tree() {
+	tree "$1"
+	modules "$1"
+	mkdir -p "$UVM_SRC/nvidia-uvm" "$KDIR/include/linux"
+	touch "$UVM_SRC/nvidia/nv-kernel.o_binary"
+	echo 'r = pci_resize_resource(pci_dev, NV_GPU_BAR1, requested_size);' >"$UVM_SRC/nvidia/nv-pci.c"
+	echo 'MODULE_LICENSE("Dual MIT/GPL");' >"$UVM_SRC/nvidia/nv.c"
+}
+# resizes: how the copy of the tree calls it.
+resizes() { sed -n 's/.*requested_size\(.*\);/\1/p' "$work"/top/out/modules-*/nvidia/nv-pci.c; }
+kernel
+open_tree 550.163.01
+echo 'int pci_resize_resource(struct pci_dev *dev, int i, int size);' >"$KDIR/include/linux/pci.h"
+! whole && grep -q '^make .* modules$' "$work/calls" && [ "$(resizes)" = ')' ]
+check "modules.sh gives make NVIDIA's nv-pci.c as it is"
+echo 'int pci_resize_resource(struct pci_dev *dev, int i, int size, int exclude_bars);' >"$KDIR/include/linux/pci.h"
+! whole && [ "$(resizes)" = ', 0)' ] && grep -q 'requested_size);' "$UVM_SRC/nvidia/nv-pci.c"
+check "with an argument more for a kernel that wants it, in the copy alone"
+dropped=/uvm-rust/nvidia-uvm-c/fixes/dropped
+grep -qE " KCFLAGS=-fmacro-prefix-map=[^ ]*=? -I[^ ]*$dropped -include [^ ]*$dropped/uvm_rust_strncpy.h modules\$" "$work/calls"
+check "and with what this kernel has dropped"
+touch "$KDIR/include/linux/of_gpio.h"
+echo 'extern char * strncpy(char *,const char *, __kernel_size_t);' >"$KDIR/include/linux/string.h"
+! whole && grep -qE ' KCFLAGS=-fmacro-prefix-map=[^ ]* modules$' "$work/calls"
+check "of which a kernel that has it is given nothing"
+echo 'return PageSwapCache(page);' >"$UVM_SRC/nvidia-uvm/uvm_hmm.c"
+touch "$KDIR/include/linux/page-flags.h"
+! whole && grep -qE " -include [^ ]*$dropped/uvm_rust_swap_cache.h modules\$" "$work/calls"
+check "but what the tree asks for"
+
 for version in 550.163.01 570.211.01 580.142 590.48.01 595.45.04; do
 	tree $version
 	kernel

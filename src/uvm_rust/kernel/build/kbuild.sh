@@ -36,3 +36,15 @@ kernel_compiler() {
 		done
 	fi
 }
+
+# dropped SOURCES TREE DIR: flags for what a kernel has dropped and a driver of NVIDIA's from before still asks for, in
+# whatever is built for it, NVIDIA's own modules too. DIR has a copy of src/nvidia-uvm-c/fixes/dropped.
+dropped() {
+	[ -e "$1/include/linux/of_gpio.h" ] || echo "-I$3"
+	grep -qsE '^extern.*[ *]strncpy\(' "$1/include/linux/string.h" || echo "-include $3/uvm_rust_strncpy.h"
+	# Of a driver that asks by the newer name where there is one, nothing is to be said.
+	if grep -qsw PageSwapCache "$2/nvidia-uvm/uvm_hmm.c" && ! grep -qsw folio_test_swapcache "$2/nvidia-uvm/uvm_hmm.c" &&
+		! grep -qsw PageSwapCache "$1/include/linux/page-flags.h"; then
+		echo "-include $3/uvm_rust_swap_cache.h"
+	fi
+}
