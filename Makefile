@@ -30,7 +30,7 @@ SHELL := /bin/bash
 #|   NO_SKIPS=1               what make deps NO_SKIPS=1 installs is no reason to skip a test
 #|   BARS=1                   make bench fails if a bar is missed
 #|   KDIR=/path               build the modules for this kernel tree
-#|   KERNEL_OPEN=/path        NVIDIA's kernel-open, or /usr/src/nvidia-* of a package, for make modules
+#|   KERNEL_OPEN=/path        for make modules: NVIDIA's kernel-open, or /usr/src/nvidia-* of a package of the open modules
 #|   UVM_RUST_KERNEL=own|linux  which kernel crate Rust is built with  (probed)
 #|   BASE=550                 which of NVIDIA's drivers: 535, 550, 555, and, by git, 560 to 595
 #|   UVM_SRC=/path            take the driver's source from here; for make test-versions, from

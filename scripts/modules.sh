@@ -6,7 +6,7 @@
 #   KERNEL_OPEN=/path modules.sh
 #
 # KERNEL_OPEN is what NVIDIA calls kernel-open: that folder of a tree of
-# open-gpu-kernel-modules, of an unpacked .run, or /usr/src/nvidia-* of a package for DKMS.
+# open-gpu-kernel-modules, of an unpacked .run, or /usr/src/nvidia-* of a package of the open modules for DKMS.
 # nvidia.ko and nvidia-modeset.ko have a part that is no kernel code: a binary that lies there
 # (nvidia/nv-kernel.o_binary), or, in a tree, is made from its src/, in half an hour.
 #
@@ -20,11 +20,13 @@
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
 
 open=${KERNEL_OPEN:-}
-[ -n "$open" ] || die "KERNEL_OPEN=/path is missing: the folder kernel-open of NVIDIA's tree, or /usr/src/nvidia-* of a package"
+[ -n "$open" ] || die "KERNEL_OPEN=/path is missing: the folder kernel-open of NVIDIA's tree, or /usr/src/nvidia-* of a package of the open modules"
 [ ! -d "$open/kernel-open" ] || open=$open/kernel-open
 for f in Kbuild Makefile conftest.sh nvidia/nvidia.Kbuild nvidia-uvm/uvm.c; do
 	[ -r "$open/$f" ] || die "KERNEL_OPEN=$open has no $f: it is not NVIDIA's kernel-open"
 done
+! grep -qs 'MODULE_LICENSE("NVIDIA")' "$open"/nvidia/*.c ||
+	die "KERNEL_OPEN=$open is of the proprietary modules, beside which the kernel takes no module of ours: take kernel-open, or a package of the open ones"
 open=$(realpath "$open")
 kernel=${KDIR:-/lib/modules/$(uname -r)/build}
 [ -r "$kernel/Module.symvers" ] ||

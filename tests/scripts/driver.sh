@@ -95,6 +95,9 @@ kernel CFI_CLANG
 check "modules of another version than the one that is loaded are said to be that, before they are built"
 ! modules 550.163.01 && ! grep -q 'is loaded here' "$work/said"
 check "and those of the same are not"
+echo 'MODULE_LICENSE("NVIDIA");' >"$UVM_SRC/nvidia/nv.c"
+! modules 550.163.01 && grep -q "^error: KERNEL_OPEN=$UVM_SRC is of the proprietary modules" "$work/said"
+check "the proprietary modules are refused, beside which ours is"
 
 # All of modules.sh, from a checkout of this test's own, where the seam does nothing, up to make, which says what it was
 # given and fails. The copy of the tree is made by the machine's rsync.
