@@ -146,6 +146,13 @@ part() {
 	return 0
 }
 
+# python_part NAME COMMAND...: one that asks Python whether what it got is right.
+python_part() {
+	local name=$1
+	shift
+	if have "$PYTHON"; then part "$name" 0 "$@"; else skip "$name" "there is no $PYTHON"; fi
+}
+
 # facts NAME RE [LINES]: what of a part's log belongs on the page.
 facts() {
 	wanted "$1" && [ -f "$OUT/$1.log" ] && grep -av '^+ ' "$OUT/$1.log" | grep -aE "$2" | head -n "${3:-20}" | cut -c1-300 | sed 's/^/    # /'
@@ -180,7 +187,7 @@ tools() {
 	# On the stub there is no driver.
 	part check "$([ "$STUB" = 1 ] && echo 2 || echo 0,1)" "$KIT/bin/uvmrun" --library "$KIT/lib/libuvmrust_preload.so" --check
 	facts check '.' 30
-	part check-json 0 as_json "$KIT/bin/uvmrun" --check --json
+	python_part check-json as_json "$KIT/bin/uvmrun" --check --json
 	part selftest 0 selftest
 	facts selftest '.' 20
 	part native 0 "$KIT/tests/native_program"
@@ -199,8 +206,8 @@ tools() {
 	facts top '.' 24
 	part top-tools 0 while_busy "$KIT/bin/uvmtop" --tools --once --interval 2
 	facts top-tools '.' 24
-	part top-json 0 while_busy as_json "$KIT/bin/uvmtop" --once --json --interval 2
-	part top-listen 0 while_busy scraped
+	python_part top-json while_busy as_json "$KIT/bin/uvmtop" --once --json --interval 2
+	python_part top-listen while_busy scraped
 	facts top-listen '^uvm_|samples' 14
 	part test-uvmrust 0 "$KIT/tests/uvmrust-gpu" --nocapture
 	facts test-uvmrust 'backend|^skipped' 3

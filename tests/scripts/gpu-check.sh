@@ -89,6 +89,14 @@ printf '#!/bin/sh\necho "asked: $*"\n' >"$built/bin/uvmtop"
 OUT=$work/out PYTHON=$work/python "$built/gpu-check.sh" --kit "$built" --only '^top-tools$' >"$work/said" 2>&1 &&
 	grep -q '^ok 1 - top-tools' "$work/said" && grep -q '^asked: --tools --once --interval' "$work/out/top-tools.log"
 check "uvmtop is asked for UVM's tools, too"
+OUT=$work/nopython PYTHON=$work/nopython3 "$built/gpu-check.sh" --kit "$built" --only '^(check-json|top-json|top-listen)$' >"$work/said" 2>&1 &&
+	[ "$(grep -cE '^ok [0-9] - (check-json|top-json|top-listen) # SKIP there is no /' "$work/said")" = 3 ]
+check "without Python the parts that ask it are skipped"
+mkdir -p "$work/json"
+printf '#!/bin/sh\necho "{}"\n' | tee "$built/bin/uvmrun" >"$built/bin/uvmtop"
+OUT=$work/json PYTHON=python3 "$built/gpu-check.sh" --kit "$built" --only '^(check-json|top-json)$' >"$work/said" 2>&1 &&
+	[ "$(grep -cE '^ok [0-9] - (check-json|top-json) # [0-9]' "$work/said")" = 2 ]
+check "with it they are not"
 for failing in launch_program uvmsim uvmrust-preload libuvmrust.so.0; do
 	[ "$failing" != libuvmrust.so.0 ] || printf '#!/bin/sh\nexit 1\n' >"$work/bin/make"
 	! build FAILS="$failing" && grep -q '^error: ' "$work/said"
