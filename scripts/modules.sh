@@ -56,6 +56,8 @@ binary() {
 	made=$open/../src/$3
 	[ -e "$made/Makefile" ] ||
 		die "$open has no $file, and beside it there is no src/$3 to make it from: take NVIDIA's whole tree, or a package's"
+	[ -w "$made" ] ||
+		die "$1.o would be made in $made, which you may not write to: copy the folder that src/ and kernel-open/ are in (cp -r), and name the copy"
 	TOTAL=1800 progress "$1 from src/$3" "$dir.$1.log" make -C "$made" -j"$JOBS"
 	made=$(find "$made/_out" -name "$1.o" | head -n 1)
 	[ -n "$made" ] || die "src/$3 was built, and there is no $1.o: see $dir.$1.log"

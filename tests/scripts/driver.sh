@@ -106,10 +106,11 @@ ln -s "$top/src" "$top/rust-toolchain.toml" "$work/top/"
 ln -s "$top/scripts/lib.sh" "$top/scripts/modules.sh" "$work/top/scripts/"
 printf '#!/bin/sh\n' >"$work/top/scripts/seam.sh" && chmod +x "$work/top/scripts/seam.sh"
 cp "$work/cache/tools/bin/make" "$work/bin.modules/tools/bin/"
-# whole: all of it.
+# whole [COMMAND...]: by this command.
+# shellcheck disable=SC2120
 whole() {
 	rm -rf "$work/calls" "$work/top/out"
-	UVM_RUST_ROOT=$work/root UVM_RUST_CACHE=$work/bin.modules KERNEL_OPEN=$UVM_SRC "$work/top/scripts/modules.sh" >"$work/said" 2>&1
+	UVM_RUST_ROOT=$work/root UVM_RUST_CACHE=$work/bin.modules KERNEL_OPEN=$UVM_SRC "$@" "$work/top/scripts/modules.sh" >"$work/said" 2>&1
 }
 # open_tree VERSION: a kernel-open that is whole, as far as modules.sh looks.
 open_tree() {
@@ -141,6 +142,18 @@ echo 'return PageSwapCache(page);' >"$UVM_SRC/nvidia-uvm/uvm_hmm.c"
 touch "$KDIR/include/linux/page-flags.h"
 ! whole && grep -qE " -include [^ ]*$dropped/uvm_rust_swap_cache.h modules\$" "$work/calls"
 check "but what the tree asks for"
+rm "$UVM_SRC/nvidia/nv-kernel.o_binary"
+mkdir -p "$work/src/nvidia"
+touch "$work/src/nvidia/Makefile"
+! whole && grep -q "^make -C $UVM_SRC/../src/nvidia " "$work/calls"
+check "what is no kernel code is made in NVIDIA's src/"
+chmod a-w "$work/src/nvidia"
+# Root may write everywhere, until this takes that away.
+owner=(env)
+[ "$(id -u)" != 0 ] || owner=(setpriv --bounding-set=-dac_override)
+! whole "${owner[@]}" && [ ! -e "$work/calls" ] && grep -q "^error: nv-kernel.o would be made in $UVM_SRC/../src/nvidia, which you may not" "$work/said"
+check "which must be one that may be written to"
+chmod u+w "$work/src/nvidia"
 
 for version in 550.163.01 570.211.01 580.142 590.48.01 595.45.04; do
 	tree $version
