@@ -178,7 +178,8 @@ ci: ## what CI runs: a list of its jobs, or JOB="host vm-550"
 	@scripts/ci.sh $(JOB)
 
 .PHONY: deb
-deb: ## Debian packages for a machine with an NVIDIA GPU, into out/deb (docs/install.md)
+deb: export DEPS_FOR := deb
+deb: deps ## Debian packages for a machine with an NVIDIA GPU, into out/deb (docs/install.md)
 	@scripts/package.sh deb
 
 .PHONY: test-install

@@ -52,6 +52,11 @@ if [ "${DEPS_FOR:-}" = modules ]; then
 	packages=(make gcc g++ libc6-dev kmod rsync xz-utils coccinelle)
 	tools=(make gcc g++ modinfo rsync xz spatch)
 fi
+# Debian's packages of this checkout. The Rust for them is later than Debian's: package.sh looks at it.
+if [ "${DEPS_FOR:-}" = deb ]; then
+	packages=(make gcc libc6-dev rsync xz-utils coccinelle curl ca-certificates dpkg-dev debhelper)
+	tools=(make gcc rsync xz spatch curl dpkg-buildpackage dh)
+fi
 
 # What tests skip without, and none of the build needs. Of Debian's PyTorch it is the one for the CPU. The one
 # of PyPI is built for CUDA 12, with NVIDIA's libraries, whose versions it pins: the allocator's test loads it.
@@ -92,6 +97,8 @@ lacking() {
 		  - make, gcc, g++, kmod (modinfo), rsync, xz, coccinelle (spatch)
 		  - rustc $rustc_min or later with the rust-src component
 		EOF
+	elif [ "${DEPS_FOR:-}" = deb ]; then
+		echo "  - make, gcc, rsync, xz, coccinelle (spatch), curl, and Debian's dpkg-dev and debhelper" >&2
 	else
 		cat >&2 <<-EOF
 		  - Linux 6.12 as Debian's linux-source-6.12 has it (/usr/src/linux-source-6.12.tar.xz),
@@ -118,6 +125,8 @@ tool_of() {
 	kmod) echo modinfo ;;
 	xz-utils) echo xz ;;
 	coccinelle) echo spatch ;;
+	dpkg-dev) echo dpkg-buildpackage ;;
+	debhelper) echo dh ;;
 	qemu-system-x86) echo qemu-system-x86_64 ;;
 	clang-*) echo clang ;;
 	lld-*) echo ld.lld ;;
@@ -138,8 +147,8 @@ install_packages() {
 	local missing unknown known tool
 	mapfile -t missing < <(missing_packages)
 	[ "${#missing[@]}" -gt 0 ] || return 0
-	# What modules want may have come by another way than packages.
-	if [ "${DEPS_FOR:-}" = modules ] && [ -z "$(missing_tools)" ]; then return 0; fi
+	# What modules and packages want may have come by another way than Debian's packages.
+	case ${DEPS_FOR:-} in modules | deb) [ -n "$(missing_tools)" ] || return 0 ;; esac
 	say "installing Debian packages: ${missing[*]}"
 	apt update
 	mapfile -t unknown < <(unknown_packages "${missing[@]}")
@@ -387,6 +396,10 @@ esac
 if [ "${NO_SKIPS:-}" = 1 ]; then packages+=("${optional[@]}"); fi
 locked deps
 if have apt-get && have dpkg-query; then install_packages; else no_debian; fi
+if [ "${DEPS_FOR:-}" = deb ]; then
+	install_toolchain
+	exit 0
+fi
 install_rust
 [ "${DEPS_FOR:-}" != modules ] || exit 0
 # A packaged kernel is not built, and our own bindings are kept (bindings.sh).

@@ -93,9 +93,10 @@ build_deb() {
 
 # need_rust: the preload's; who installs the packages needs Debian's 1.85 only.
 need_rust() {
-	have cargo || die "cargo is missing: run 'make deps'"
-	at_least 1.88 "$(rustc --version | awk '{ print $2 }')" ||
-		die "making the packages needs Rust 1.88 or later, and this is $(rustc --version): install it from rustup.rs, not by Debian's package rustup, which conflicts with uvm-rust-dkms"
+	local now
+	now=$(rustc --version 2>/dev/null || :)
+	{ have cargo && at_least 1.88 "$(awk '{ print $2 }' <<<"${now:-rustc 0}")"; } ||
+		die "making the packages needs Rust 1.88 or later with cargo, and here is ${now:-none}: install it from rustup.rs, not by Debian's package rustup, which conflicts with uvm-rust-dkms"
 }
 
 rpm() {

@@ -219,6 +219,12 @@ modules=$(packages_of DEPS_FOR=modules)
 check "modules for a kernel that is there need neither a VM nor a kernel's source"
 make -C "$(dirname "$0")/../.." -pn modules 2>/dev/null | grep -q 'DEPS_FOR := modules$'
 check "and make modules asks for no more"
+deb=$(packages_of DEPS_FOR=deb)
+[[ $deb = *" coccinelle "* && $deb = *" dpkg-dev debhelper "* && $deb != *linux-source* && $deb != *qemu* && $deb != *clang* ]]
+check "nor do Debian's packages of this"
+make -C "$(dirname "$0")/../.." -pn deb 2>/dev/null | grep -q 'DEPS_FOR := deb$' &&
+	make -C "$(dirname "$0")/../.." -n deb 2>/dev/null | grep -q 'scripts/deps.sh$'
+check "and make deb asks for that"
 
 # Systems that are not Debian: all of the script runs, with a PATH of the commands that it calls, and no others.
 mkdir -p "$work/few" "$work/sysroot/lib/rustlib/src/rust/library/core/src"
@@ -252,6 +258,14 @@ rm "$work/few/spatch"
 check "and what is missing of it is named, alone"
 ! elsewhere DEPS_FOR= && grep -q 'missing now: qemu-system-x86_64' "$work/said" && grep -q 'Linux 6.12' "$work/said"
 check "all else needs more"
+! elsewhere DEPS_FOR=deb && grep -q 'missing now: dh$' "$work/said" && grep -q 'dpkg-dev and debhelper$' "$work/said" && ! grep -q qemu "$work/said"
+check "for packages, what makes them is named"
+for t in spatch curl dpkg-buildpackage dh; do printf '#!/bin/bash\n' >"$work/few/$t" && chmod +x "$work/few/$t"; done
+mv "$work/few/rustc" "$work/"
+elsewhere DEPS_FOR=deb && [ ! -s "$work/said" ]
+check "and a Rust for them is looked for by who makes them"
+mv "$work/rustc" "$work/few/"
+rm "$work/few/"{spatch,curl,dpkg-buildpackage,dh}
 # A Debian derivative: no package is known, or none is needed.
 printf '#!/bin/bash\nexit 1\n' | tee "$work/few/dpkg-query" "$work/few/apt-cache" >"$work/few/apt-get"
 printf '#!/bin/bash\nexec "$@"\n' >"$work/few/sudo"

@@ -315,6 +315,9 @@ package() { env TREES="$work/trees" UVM_RUST_CACHE="$work/cache" UVM_SRC= UVM_VE
 hooks_for() { package "$@" "$co/scripts/package.sh" dkms "$work/pack" && (cd "$work/pack/hooks" && echo *); }
 [ "$(hooks_for)" = 550.1 ] && [ "$(hooks_for UVM_VERSION=580)" = 580.1 ] && [ "$(hooks_for UVM_VERSION=580 UVM_VERSIONS='535 550')" = "535.1 550.1" ]
 check "a package is for the base that is asked for, or for several"
+rustc_is 1.85.1
+! package HOME="$work" "$co/scripts/package.sh" deb && grep -q '^error: making the packages needs Rust 1.88 .* and here is rustc 1.85.1' "$work/said"
+check "a Rust that is too old for the preload is refused"
 rustc_is 1.88.0
 (cd "$co/scripts" && package UVM_SRC=../../given ./package.sh deb) && [ "$(cat "$work/trees/said")" = "$work/given" ]
 check "UVM_SRC may be a path from here"
