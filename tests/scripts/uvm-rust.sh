@@ -430,7 +430,7 @@ echo 'install modprobe nvidia ; modprobe -i nvidia-current-uvm $CMDLINE_OPTS ' >
 loaded theirs
 ! uvm enable && said "loaded next.*NVIDIA's (nvidia-current-uvm.ko.xz)" && ! called 'rmmod.*'
 check "what is loaded next is what modprobe takes, whatever it is called"
-! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-alternatives --config nvidia.*--auto nvidia' && ! said 'swap now'
+! uvm doctor && said "next time: *NVIDIA's (nvidia-current-uvm.ko.xz)" && said '-> .*Turing.*update-glx --config nvidia.*update-glx --auto nvidia' && ! said 'swap now'
 check "and doctor says for which GPUs the open driver is, how to choose it, and the way back"
 
 machine
