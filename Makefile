@@ -61,7 +61,7 @@ kernel: deps ## build the VM's Linux, with Rust
 	@scripts/kernel.sh $(or $(KERNEL),release)
 
 .PHONY: driver
-driver: deps ## build nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints where
+driver: deps ## the VM's nvidia-uvm.ko, unmodified and ours, and vgpu.ko; prints where. For a GPU: make modules
 	@scripts/driver.sh
 
 .PHONY: modules

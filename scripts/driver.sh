@@ -18,7 +18,8 @@
 # (which of the project's kernels), UVM_SRC=/path (see upstream.sh),
 # UVM_RUST_KERNEL=own|linux (which `kernel` crate; see src/uvm_rust/kernel/build/probe.sh),
 # UVM_RUST_SPARSE=1 (sparse reads our C as it is compiled; see sparse.sh), UVM_RUST_LEAN=1
-# (nothing for debuggers and BPF in the modules: less to compile and to link).
+# (nothing for debuggers and BPF in the modules: less to compile and to link), UVM_RUST_ROOT=/path
+# (where /sys is looked for: the tests' root).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$TOP/src/uvm_rust/kernel/build/kbuild.sh"
@@ -58,6 +59,18 @@ sources=$(kernel_sources "$kernel")
 
 tree=$("$TOP/scripts/upstream.sh")
 version=$(driver_version "$tree")
+# beside: the version of the nvidia.ko that modules for this kernel may be loaded beside, here; of another they must not be.
+# Where symbols have no versions the kernel takes them, and that nvidia.ko writes past what they have of a GPU.
+beside=
+if [ -n "${KDIR:-}" ] && [ "$(cat "$kernel/include/config/kernel.release" 2>/dev/null)" = "$(uname -r)" ]; then
+	beside=$(nvidia_loaded)
+fi
+case " ${variants[*]} " in
+*" upstream "* | *" rust "*)
+	[ "${beside:-$version}" = "$version" ] ||
+		die "KDIR=$KDIR is of the kernel that runs here, whose nvidia.ko is $beside, and these modules would be of NVIDIA's $version: UVM_SRC=/path to the source of $beside, or make modules"
+	;;
+esac
 # __FILE__ without the folder: upstream looks for the last slash whenever it pushes work
 # to a GPU, so a module from a deep folder would be slower than one from a shallow one.
 flags=-fmacro-prefix-map

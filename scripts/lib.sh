@@ -35,6 +35,9 @@ as_root() {
 	fi
 }
 
+# nvidia_loaded: the version of the nvidia.ko that is loaded here, if one is. UVM_RUST_ROOT is the tests' root.
+nvidia_loaded() { cat "${UVM_RUST_ROOT:-}/sys/module/nvidia/version" 2>/dev/null || :; }
+
 # short_hash FILE...: a key for what these files say.
 short_hash() { cat "$@" | sha256sum | cut -c1-12; }
 

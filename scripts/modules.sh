@@ -34,8 +34,8 @@ kernel=${KDIR:-/lib/modules/$(uname -r)/build}
 kernel=$(realpath "$kernel")
 version=$(driver_version "$open")
 # CUDA's library has the version of the driver that is loaded, and refuses another's.
-loaded=$(cat "${UVM_RUST_ROOT:-}/sys/module/nvidia/version" 2>/dev/null || echo "$version")
-[ "$loaded" = "$version" ] ||
+loaded=$(nvidia_loaded)
+[ "${loaded:-$version}" = "$version" ] ||
 	say "these modules are of NVIDIA's $version, and the nvidia.ko that is loaded here is $loaded: with the libraries of $loaded they do not work"
 crate=$("$TOP/src/uvm_rust/kernel/build/probe.sh" "$kernel")
 type=release

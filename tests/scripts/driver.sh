@@ -99,6 +99,21 @@ echo 'MODULE_LICENSE("NVIDIA");' >"$UVM_SRC/nvidia/nv.c"
 ! modules 550.163.01 && grep -q "^error: KERNEL_OPEN=$UVM_SRC is of the proprietary modules" "$work/said"
 check "the proprietary modules are refused, beside which ours is"
 
+# here VERSION VARIANT...: driver.sh for the kernel that runs here, with this nvidia.ko.
+here() {
+	echo "$1" >"$work/root/sys/module/nvidia/version"
+	uname -r >"$KDIR/include/config/kernel.release"
+	UVM_RUST_ROOT=$work/root driver "${@:2}"
+}
+kernel
+for variant in upstream rust; do
+	! here 580.95.05 $variant && refuses "KDIR=$KDIR is of the kernel that runs here, whose nvidia.ko is 580.95.05, and these modules would be of NVIDIA's 550.163.01"
+	check "nvidia-uvm.ko is not built for the kernel that runs here and another nvidia.ko: $variant"
+done
+! here 550.163.01 upstream && ! grep -q 'that runs here' "$work/said" && ! here 580.95.05 vgpu && ! grep -q 'that runs here' "$work/said" &&
+	kernel && ! UVM_RUST_ROOT=$work/root driver upstream && ! grep -q 'that runs here' "$work/said"
+check "it is for the same nvidia.ko, and for another kernel; and the software GPU is"
+
 # All of modules.sh, from a checkout of this test's own, where the seam does nothing, up to make, which says what it was
 # given and fails. The copy of the tree is made by the machine's rsync.
 mkdir -p "$work/top/scripts" "$work/bin.modules/tools/bin"
