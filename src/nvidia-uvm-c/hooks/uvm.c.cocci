@@ -28,8 +28,9 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 // A VA space whose end is left to a thread of the driver's.
 @@
 expression item, va_space;
+identifier close = {uvm_release, uvm_release_va_space};
 @@
-uvm_release(...)
+close(...)
 {
 <...
 - nv_kthread_q_item_init(item, uvm_release_deferred, va_space);
@@ -76,4 +77,22 @@ release(...)
 +   uvm_rust_mm_gone(va_space);
     ...
   }
+}
+
+// Managed memory is mapped while the mm of its VA space goes: uvm_rust_mm_gone.h.
+@@
+expression space;
+identifier status;
+@@
+uvm_mmap(...)
+{
+<...
+(
+- UVM_ASSERT(space->va_space_mm.mm);
+|
+- status = uvm_va_range_create_mmap(space,
++ status = uvm_rust_mm_left(space) ? NV_ERR_NOT_SUPPORTED : uvm_va_range_create_mmap(space,
+  ...);
+)
+...>
 }

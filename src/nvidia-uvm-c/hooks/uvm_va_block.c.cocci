@@ -257,3 +257,15 @@ uvm_assert_mutex_locked(&block->lock);
 + max_prot = uvm_rust_unasked_prot(block, max_prot);
 ...>
 }
+
+// The mm of a VA space may have gone where a CPU faults on managed memory.
+@@
+expression space, vma;
+@@
+block_map_cpu_page_to(...)
+{
+<...
+- UVM_ASSERT(!uvm_va_space_mm_enabled(space) || space->va_space_mm.mm == vma->vm_mm);
++ UVM_ASSERT(!uvm_va_space_mm_enabled(space) || !space->va_space_mm.mm || space->va_space_mm.mm == vma->vm_mm);
+...>
+}

@@ -22,12 +22,12 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool hm
 // A CPU fault on ordinary memory of a VA space whose mm has gone: see there.
 @@
 typedef uvm_va_space_t;
-identifier space, vma, vmf;
+identifier space, vmf;
 @@
-uvm_va_space_cpu_fault(uvm_va_space_t *space, struct vm_area_struct *vma, struct vm_fault *vmf, ...)
+uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool is_hmm)
 {
 <...
-+ uvm_rust_gives_up(space, vma, vmf);
++ uvm_rust_gives_up(space, vmf);
   status = uvm_hmm_remote_cpu_fault(vmf);
 ...>
 }

@@ -25,6 +25,9 @@ pub(crate) fn run(suite: &mut Suite) {
     );
 }
 
+/// Bytes of managed memory that are mapped at a time.
+const PIECE: u64 = 64 << 10;
+
 /// How the child ends where Linux has no io_uring, or forbids it.
 const NO_RING: u8 = 42;
 
@@ -126,31 +129,58 @@ fn hidden_goes() -> Outcome {
     Ok(Pass::Ok)
 }
 
-/// CPUs bring ordinary memory back from the GPU, as if the file were there, or without it: each by what it finds once.
+/// CPUs bring ordinary memory back from the GPU, as if the file were there, or without it: each by what it finds once. And
+/// managed memory is mapped where there was ordinary memory, or is not.
 fn closed_under_faults() -> Outcome {
     const TIMES: usize = 5;
     let (process, gpu) = start_ordinary!("a CPU fault of the unmodified driver oopses");
     for round in 0..TIMES {
         let owner = Process::new()?;
         let buffer = Buffer::<u64>::ordinary(4 * WORDS)?;
-        gpu_writes(&owner.gpu(0)?, &buffer, round as u64)?;
+        let left = Buffer::<u64>::ordinary(2 * WORDS)?;
+        let managed = Buffer::<u64>::managed(&owner, WORDS)?;
+        managed.fill(|word| word as u64);
+        let owners_gpu = owner.gpu(0)?;
+        for of in [&buffer, &left] {
+            gpu_writes(&owners_gpu, of, round as u64)?;
+        }
+        let place = left.address();
+        let pieces = left.bytes() / PIECE;
+        drop(left);
         std::thread::scope(|scope| -> Result<(), Failure> {
             let half = buffer.len() / 2;
             let readers = [0..half, half..buffer.len()].map(|part| {
                 let buffer = &buffer;
-                scope.spawn(move || {
-                    part.step_by(512)
-                        .find(|&w| buffer.get(w) != (round + w) as u64)
-                })
+                let is_wrong = move |w: &usize| buffer.get(*w) != (round + w) as u64;
+                scope.spawn(move || part.step_by(512).find(is_wrong))
+            });
+            let owner = &owner;
+            let mapping = scope.spawn(move || {
+                let at =
+                    |n| Buffer::<u64>::managed_at(owner, place + n * PIECE, PIECE as usize / 8);
+                (0..pieces).filter_map(|n| at(n).err()).last()
             });
             std::thread::sleep(Duration::from_millis(10));
-            close_mm(&owner)?;
+            close_mm(owner)?;
             for reader in readers {
                 let wrong = reader.joined()?;
                 ensure!(wrong.is_none(), "word {wrong:?} is not what the GPU wrote");
             }
+            let refused = mapping.joined()?.and_then(|error| error.errno());
+            ensure!(
+                matches!(refused, None | Some(libc::EOPNOTSUPP)),
+                "mmap() ends with {refused:?}"
+            );
             Ok(())
         })?;
+        let late = Buffer::<u64>::managed_at(&owner, place, WORDS).map(drop);
+        let errno = late.err().and_then(|error| error.errno());
+        ensure!(
+            errno == Some(libc::EOPNOTSUPP),
+            "mapped after it was closed: {errno:?}"
+        );
+        let wrong = managed.first_other(|word| word as u64);
+        ensure!(wrong.is_none(), "managed memory has {wrong:?}");
     }
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
