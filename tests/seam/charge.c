@@ -164,8 +164,10 @@ static void begin(void)
 	va_space = (uvm_va_space_t){ .registered_gpus = 1, .uvm_rust_payer = &full, .has_mm = true, .va_space_mm.mm = &memory[0] };
 	block.resident = 1;
 	block.is_hmm = false;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		parents[i].cancels_by_address = true;
+		parents[i].smc.enabled = false;
+	}
 	running = &tasks[3];
 	ended = NULL;
 	ends = lost = asked_plainly = asked_for_nobody = asked_over = chosen = 0;
@@ -670,6 +672,25 @@ static void cannot_refuse(void)
 	say("any of those that it has is", !uvm_rust_has_enough(&block) && populates(NULL, 1));
 }
 
+/* Where one that is refused memory would have those of all be cancelled. */
+static void serves_in_c(void)
+{
+	begin();
+	va_space.has_mm = false;
+	full.memory.usage = 101 + IN_FLIGHT;
+	parents[0].smc.enabled = true;
+	say("a VA space with a part of a GPU, whose faults upstream's loop services, gets memory of it over the limit", !uvm_rust_has_enough(&block));
+	say("and the host's as well, and no process is ended",
+	    populates(NULL, 1) && full.memory.usage == 102 + IN_FLIGHT && !chosen && !ends);
+	begin();
+	full.memory.usage = 0;
+	memory[0].owner = NULL;
+	block.is_hmm = true;
+	say("ordinary memory that is no process' is refused elsewhere", uvm_rust_has_enough(&block));
+	parents[0].smc.enabled = true;
+	say("but not there", !uvm_rust_has_enough(&block));
+}
+
 static void cpu_faults(void)
 {
 	begin();
@@ -930,6 +951,7 @@ int main(void)
 	share_memory();
 	faults_wait_for_nothing();
 	cannot_refuse();
+	serves_in_c();
 	cpu_faults();
 	opens();
 	nobody_waits_in_a_lock();

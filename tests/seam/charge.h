@@ -148,7 +148,7 @@ struct uvm_va_block_context_struct {
 /* What the GPUs hold. A mask of them has the first one in its lowest bit. */
 #define GPU_PAGES	1000
 #define SMALL_GPU_PAGES	500
-static struct sized_parent { bool cancels_by_address; uvm_gpu_id_t id; } parents[2] = { { .id = { 1 } }, { .id = { 2 } } };
+static struct sized_parent { bool cancels_by_address; struct { bool enabled; } smc; uvm_gpu_id_t id; } parents[2] = { { .id = { 1 } }, { .id = { 2 } } };
 static const struct sized_gpu { struct { unsigned long size; } mem_info; struct sized_parent *parent; } gpus[2] = {
 	{ { GPU_PAGES * PAGE_SIZE }, &parents[0] },
 	{ { SMALL_GPU_PAGES * PAGE_SIZE }, &parents[1] },

@@ -27,6 +27,8 @@ struct hmm_range { unsigned long start, end, *hmm_pfns; struct notifier *notifie
 
 static bool uvm_rust_fix_forked = true, uvm_rust_fix_charge = true;
 static bool uvm_rust_is_owned(const struct mm_struct *mm) { return mm->is_owned; }
+static bool fails_alone = true;
+#define uvm_rust_fails_alone(va_space)		fails_alone
 static struct mm_struct memory = { true };
 static struct notifier notifier = { &memory };
 
@@ -137,6 +139,9 @@ int main(void)
 	of_file = false;
 	memory.is_owned = false;
 	say("nor for memory that no process has, as it would charge nobody", fault(0, write) == -ENOMEM && !calls && pfns[2] == write);
+	fails_alone = false;
+	say("but where others' faults would be cancelled for one that is refused it is", fault(0, write) == 0 && calls && pfns[2] == (HMM_PFN_VALID | HMM_PFN_WRITE));
+	fails_alone = true;
 	uvm_rust_fix_charge = false;
 	say("without that mend it is", fault(0, write) == 0 && asked[2] == write);
 	uvm_rust_fix_forked = false;

@@ -26,7 +26,8 @@
  * answer. Its kernels go on meanwhile. So where it is over the limit it gets no more memory of a GPU, either.
  *
  * A GPU that cannot cancel faults by address (Pascal) finds what to cancel by servicing faults again, and again for as long as that is
- * refused memory, with nobody else's faults serviced. A VA space with such a GPU is refused nothing: it is charged over the limit.
+ * refused memory, with nobody else's faults serviced. Where upstream's loop services a GPU's faults, as those of its parts (MIG), it cancels
+ * those of all for one that is refused memory. A VA space with such a GPU is refused nothing: it is charged over the limit.
  *
  * To go over the limit Linux wants __GFP_HIGH, by which the host gives of its reserve as well. So that is asked for only where
  * the host has just given as much without.
@@ -51,6 +52,7 @@
 #include "uvm_va_space.h"
 #include "uvm_pmm_sysmem.h"
 
+#include "uvm_rust_alone.h"
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_over_high.h"
 
@@ -243,25 +245,10 @@ static inline long uvm_rust_charge_slack(uvm_va_block_t *block)
 	return pages + uvm_rust_in_flight();
 }
 
-/*
- * Whether a fault of @va_space's may be refused memory, by which it is cancelled: each of its GPUs can cancel by address. Caller holds
- * the VA space's lock.
- */
-static inline bool uvm_rust_may_refuse(uvm_va_space_t *va_space)
-{
-	uvm_gpu_id_t id;
-
-	for_each_gpu_id_in_mask(id, &va_space->registered_gpus) {
-		if (!uvm_rust_cancels_by_address(uvm_rust_gpu(va_space, id)->parent))
-			return false;
-	}
-	return true;
-}
-
 /* Whether @va_space gets no more memory of a GPU: its limit is used up, and nobody can be ended for it, or was. Caller holds its lock. */
 static inline bool uvm_rust_gets_no_more(uvm_va_space_t *va_space)
 {
-	return uvm_rust_fix_charge && uvm_rust_is_at_limit(va_space, uvm_rust_in_flight()) && uvm_rust_may_refuse(va_space);
+	return uvm_rust_fix_charge && uvm_rust_is_at_limit(va_space, uvm_rust_in_flight()) && uvm_rust_fails_alone(va_space);
 }
 
 /*
@@ -271,8 +258,9 @@ static inline bool uvm_rust_gets_no_more(uvm_va_space_t *va_space)
 static inline bool uvm_rust_has_enough(uvm_va_block_t *block)
 {
 	uvm_va_space_t *va_space = uvm_va_block_get_va_space(block);
+	bool is_nobodys = uvm_rust_fix_charge && uvm_va_block_is_hmm(block) && !uvm_rust_has_owner(va_space);
 
-	return (uvm_rust_fix_charge && uvm_va_block_is_hmm(block) && !uvm_rust_has_owner(va_space)) || uvm_rust_gets_no_more(va_space);
+	return (is_nobodys && uvm_rust_fails_alone(va_space)) || uvm_rust_gets_no_more(va_space);
 }
 
 /*
@@ -329,7 +317,7 @@ static inline uvm_cpu_chunk_alloc_flags_t uvm_rust_account(uvm_va_block_t *block
 	is_evicted = context->make_resident.cause == UVM_MAKE_RESIDENT_CAUSE_EVICTION;
 	if (!uvm_rust_fix_charge || (is_charged && !is_evicted))
 		return flags;
-	if (!is_evicted && uvm_rust_may_refuse(va_space))
+	if (!is_evicted && uvm_rust_fails_alone(va_space))
 		return flags | UVM_RUST_SPARES;
 	if (is_evicted)
 		slack = uvm_rust_charge_slack(block);

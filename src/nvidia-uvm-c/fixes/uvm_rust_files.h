@@ -14,9 +14,9 @@
 
 #include "uvm_va_space.h"
 
+#include "uvm_rust_alone.h"
 #include "uvm_rust_fixes.h"
 #include "uvm_rust_hooks.h"
-#include "uvm_rust_on_support.h"
 #include "uvm_rust_params_ffi.h"
 
 /* What uvm_rust_files_look() returns for pages that have yet to come: none of Linux's functions that are called there does. */
@@ -41,19 +41,11 @@ static inline bool uvm_rust_is_file(const struct vm_area_struct *vma)
 
 /*
  * Whether this thread may put faults of @va_space off. Only threads of the kernel's service faults here, and of those only faults
- * that come again may be put off: not those of upstream's loop, which also has charge on a GPU that cannot cancel by address.
+ * that come again may be put off: not those of upstream's loop.
  */
 static inline bool uvm_rust_puts_off(uvm_va_space_t *va_space)
 {
-	uvm_gpu_id_t id;
-
-	if (!uvm_rust_fix_files || !uvm_rust_fault || !(current->flags & PF_KTHREAD))
-		return false;
-	for_each_gpu_id_in_mask(id, &va_space->registered_gpus) {
-		if (!uvm_rust_cancels_by_address(uvm_rust_gpu(va_space, id)->parent))
-			return false;
-	}
-	return true;
+	return uvm_rust_fix_files && uvm_rust_fault && current->flags & PF_KTHREAD && uvm_rust_fails_alone(va_space);
 }
 
 /*

@@ -190,7 +190,7 @@ static int uvm_rust_range_fault(struct hmm_range *range)
 	int ret;
 
 	/* Linux would charge that to nobody (uvm_rust_charge.h). */
-	if (uvm_rust_fix_charge && !uvm_rust_is_owned(range->notifier->mm))
+	if (uvm_rust_fix_charge && !uvm_rust_is_owned(range->notifier->mm) && uvm_rust_fails_alone(uvm_rust_space_of_range(range)))
 		return -ENOMEM;
 	if (pages > PAGES_PER_UVM_VA_BLOCK)
 		return hmm_range_fault(range);

@@ -4,6 +4,8 @@
  * functions that are replaced under other names; and what of its statics has other arguments elsewhere.
  * Only for uvm_rust_fault.c.
  */
+#include "uvm_rust_on_parts.h"
+
 UVM_RUST_C_BODY(uvm_parent_gpu_service_replayable_faults);
 UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_init);
 UVM_RUST_C_BODY(uvm_parent_gpu_fault_buffer_deinit);
@@ -31,7 +33,7 @@ static void service(uvm_gpu_t *gpu);
  */
 void uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *parent_gpu)
 {
-	uvm_gpu_t *gpu = parent_gpu->smc.enabled ? NULL : uvm_parent_gpu_find_first_valid_gpu(parent_gpu);
+	uvm_gpu_t *gpu = uvm_rust_served_in_c(parent_gpu) ? NULL : uvm_parent_gpu_find_first_valid_gpu(parent_gpu);
 
 	if (gpu)
 		service(gpu);

@@ -25,7 +25,8 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool hm
 ...>
 }
 
-// Nor may the GPUs go that RM is asked about while no lock is held: see uvm_rust_on_links.h.
+// Nor may the GPUs go that RM is asked about while no lock is held. If it is asked about none, the fault comes again, or it would come here
+// without end: see uvm_rust_on_links.h.
 @ asked @
 typedef uvm_va_space_t;
 identifier space;
@@ -34,7 +35,14 @@ expression gpus, mm;
 uvm_va_space_cpu_fault(uvm_va_space_t *space, ...)
 {
 <...
-+ uvm_rust_retain_asked(space, gpus);
++ if (!uvm_rust_retain_asked(space, gpus)) {
++ 	uvm_va_space_up_read(space);
++ 	uvm_record_unlock_mmap_lock_read(mm);
++ 	service_block_context_cpu_free(service_context);
++ 	uvm_rust_rest_asked();
++ 	status = NV_ERR_BUSY_RETRY;
++ 	goto unlock;
++ }
   uvm_va_space_up_read(space);
   uvm_record_unlock_mmap_lock_read(mm);
   status = uvm_global_gpu_check_nvlink_error(gpus);
