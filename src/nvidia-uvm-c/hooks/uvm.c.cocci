@@ -28,8 +28,9 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 // A VA space whose end is left to a thread of the driver's.
 @@
 expression item, va_space;
+identifier closed = {uvm_release, uvm_release_va_space};
 @@
-uvm_release(...)
+closed(...)
 {
 <...
 - nv_kthread_q_item_init(item, uvm_release_deferred, va_space);
