@@ -51,6 +51,7 @@
 	fix(dirty, "Linux keeps what a GPU writes to a page of ordinary memory in the host; 0: it drops such a page that no CPU has written to")	\
 	fix(zombies, "Memory of a shared VA space stays for GPUs as its process ends, whoever takes it down; 0: a look at the process takes it away")	\
 	fix(deferred, "A VA space that is closed while the system sleeps ends as others do; 0: debug builds oops")	\
+	fix(resume, "A process that ends as the system goes to sleep leaves the GPU alone until it has woken up; 0: faults may be serviced no more")	\
 	fix(signals, "UVM_INITIALIZE goes on after a signal; 0: it fails, as if the driver were busy")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
 

@@ -73,7 +73,8 @@ release(...)
 + 	return;
 + }
   if (uvm_va_space_mm_enabled(va_space)) {
-    uvm_va_space_mm_unregister(va_space);
+-   uvm_va_space_mm_unregister(va_space);
++   uvm_rust_mm_unregister(va_space, uvm_rust_fix_resume);
 +   uvm_rust_mm_gone(va_space);
     ...
   }

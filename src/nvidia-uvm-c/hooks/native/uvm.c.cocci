@@ -49,3 +49,15 @@ uvm_vm_close_managed(struct vm_area_struct *vma)
 + uvm_rust_is_ending(vma)
 ...>
 }
+
+// A process' memory that is given back as the system goes to sleep: see uvm_rust_resume.h.
+@@
+identifier release = {uvm_mm_release, uvm_release_mm};
+@@
+release(...)
+{
+<...
+- uvm_va_space_mm_unregister(va_space);
++ uvm_rust_mm_unregister(va_space, uvm_rust_fix_resume);
+...>
+}
