@@ -8,7 +8,8 @@ struct file_operations uvm_fops = {
   .owner = THIS_MODULE,
 };
 
-// Our calls copy from and to their process without the lock of power management. A signal stops none of upstream's.
+// Our calls copy from and to their process without the lock of power management. A signal stops none of upstream's,
+// and the system does not go to sleep while one is under way.
 @@
 identifier filp, cmd, arg, ret;
 @@
@@ -21,7 +22,11 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 + }
   ...
 - ret = uvm_ioctl(filp, cmd, arg);
-+ ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
++ ret = -EAGAIN;
++ if (uvm_rust_call_begins()) {
++ 	ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
++ 	uvm_rust_call_ends();
++ }
   ...
 }
 
