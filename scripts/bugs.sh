@@ -56,6 +56,8 @@ bugs=(
 	"mm_gone|mm_gone|120|fails|fails||memory is closed while CPUs fault"
 	"zombies|zombies|120|fails|fails||its process is looked at as it ends"
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
+	"resume|resume|300|fails|fails||end as the system goes to sleep"
+	"params|params|120|fails|fails||parameters are moved"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 

@@ -7,6 +7,7 @@
 #define SEAM_NATIVE_H
 
 #include "shim.h"
+#include "shim/linux/rwsem.h"
 
 /* --- Linux ----------------------------------------------------------------------- */
 
@@ -38,7 +39,6 @@ void uvm_mutex_unlock(uvm_mutex_t *lock);
 void uvm_va_space_down_read(uvm_va_space_t *va_space);
 void uvm_va_space_up_read(uvm_va_space_t *va_space);
 
-struct rw_semaphore { int waiters; };
 typedef struct { struct rw_semaphore sem; } uvm_rw_semaphore_t;
 int rwsem_is_contended(struct rw_semaphore *sem);
 bool uvm_down_read_trylock(uvm_rw_semaphore_t *lock);

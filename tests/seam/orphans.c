@@ -25,13 +25,14 @@ typedef struct uvm_va_space {
 	struct file *uvm_rust_kept;
 	int uvm_rust_orphan;
 	struct work_struct uvm_rust_ends;
+	bool uvm_rust_pm_locked;
 } uvm_va_space_t;
 
-static bool uvm_rust_fix_orphans, uvm_rust_fix_mm_gone = true, has_memory;
+static bool uvm_rust_fix_orphans, uvm_rust_fix_mm_gone = true, uvm_rust_fix_resume = true, has_memory;
 static struct { struct { int lock; uvm_va_space_t *list; } va_spaces; struct { int lock; } pm; } g_uvm_global;
 static struct workqueue_struct the_queue;
 static int unregistered, wrong;
-static bool locked_without_mm;
+static bool locked_without_mm, stayed_awake;
 
 #define DECLARE_DEFERRABLE_WORK(name, f)	struct work_struct name = { f, false }
 #define INIT_WORK(work, f)			((work)->run = (f))
@@ -56,10 +57,15 @@ static struct file file, others_file;
 static struct mm_struct memory, others_memory;
 static struct task_struct task;
 
-/* As upstream's: no lock is held, but that of the system's sleep, and the memory and the file are there. */
+static void uvm_rust_mm_shut_down(uvm_va_space_t *of);
+
+/* As upstream's: no lock is held, but that of the system's sleep until it waits for others, and the memory and the file are there. */
 static void uvm_va_space_mm_unregister(uvm_va_space_t *of)
 {
 	wrong += of->va_space_mm.lock || g_uvm_global.va_spaces.lock || !of->va_space_mm.is_alive || !of->va_space_mm.mm->users || file.references < 1;
+	stayed_awake = g_uvm_global.pm.lock;
+	uvm_rust_mm_shut_down(of);
+	wrong += g_uvm_global.pm.lock;
 	of->va_space_mm.is_alive = false;
 	unregistered++;
 }
@@ -102,7 +108,7 @@ static void begin(void)
 	g_uvm_global.va_spaces.list = &space;
 	uvm_rust_fix_orphans = has_memory = true;
 	unregistered = wrong = 0;
-	locked_without_mm = false;
+	locked_without_mm = stayed_awake = false;
 	wrong += uvm_rust_orphans_init() != NV_OK;
 	uvm_rust_orphans_keep(&space, &file);
 	uvm_rust_orphans_keep(&other, &others_file);
@@ -117,13 +123,13 @@ static void run(struct work_struct *work)
 		work->run(work);
 }
 
-/* As upstream's. */
+/* As upstream's, with our hooks. */
 static void close_mm(void)
 {
 	struct mm_struct *mm = space.va_space_mm.mm;
 
 	if (!uvm_rust_orphans_taken(&space)) {
-		uvm_va_space_mm_unregister(&space);
+		uvm_rust_mm_unregister(&space, uvm_rust_fix_resume);
 		uvm_rust_mm_gone(&space);
 		mmput(mm);
 		space.va_space_mm.mm = NULL;
@@ -161,6 +167,7 @@ int main(void)
 	run(&looks);
 	space.uvm_rust_ends.run(&space.uvm_rust_ends);
 	say("with the reference that was taken for it", unregistered == 1 && file.references == 1 && !memory.users);
+	say("and while the system does not sleep", stayed_awake);
 	close_mm();
 	say("and once, when the file is closed then", all_back());
 	run(&looks);
@@ -184,7 +191,7 @@ int main(void)
 	memory.owner = NULL;
 	run(&looks);
 	close_mm();
-	say("who closes the file in time gives it back", all_back());
+	say("who closes the file in time gives it back", all_back() && stayed_awake);
 	run(&looks);
 	say("and ours does not", !space.uvm_rust_ends.is_queued);
 	uvm_rust_orphans_taken(&other);
@@ -210,6 +217,18 @@ int main(void)
 	uvm_rust_fix_mm_gone = false;
 	close_mm();
 	say("without mm_gone the mm goes without the VA space's lock", all_back());
+	uvm_rust_fix_mm_gone = true;
+
+	begin();
+	uvm_rust_fix_resume = false;
+	close_mm();
+	say("without resume who closes the file does so while the system sleeps", all_back() && !stayed_awake);
+	begin();
+	memory.owner = NULL;
+	run(&looks);
+	run(&looks);
+	space.uvm_rust_ends.run(&space.uvm_rust_ends);
+	say("and ours does not", stayed_awake && unregistered == 1 && !wrong);
 	printf("1..%d\n", number);
 	return failed;
 }

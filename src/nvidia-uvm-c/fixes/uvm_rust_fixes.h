@@ -51,11 +51,20 @@
 	fix(dirty, "Linux keeps what a GPU writes to a page of ordinary memory in the host; 0: it drops such a page that no CPU has written to")	\
 	fix(zombies, "Memory of a shared VA space stays for GPUs as its process ends, whoever takes it down; 0: a look at the process takes it away")	\
 	fix(deferred, "A VA space that is closed while the system sleeps ends as others do; 0: debug builds oops")	\
+	fix(resume, "A process that ends as the system goes to sleep leaves the GPU alone until it has woken up; 0: faults may be serviced no more")	\
+	fix(params, "The system sleeps while calls copy to memory of UVM's; 0: it never does, and all calls and CPU faults are repeated for good")	\
 	fix(signals, "UVM_INITIALIZE goes on after a signal; 0: it fails, as if the driver were busy")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
 
 #define UVM_RUST_DECLARE_FIX(name, text) extern bool uvm_rust_fix_##name;
 UVM_RUST_FIXES(UVM_RUST_DECLARE_FIX)
+
+/* --- calls of upstream's that are under way: uvm_rust_fixes.c, uvm_rust_calls.h --------- */
+
+struct rw_semaphore;
+
+/* Each holds it for reading. No other lock is held where it is taken for writing; for reading it is only tried. */
+extern struct rw_semaphore uvm_rust_calls;
 
 /* --- whom host memory is charged to: uvm_rust_charge.c --------------------------------- */
 

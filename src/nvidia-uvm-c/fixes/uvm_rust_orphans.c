@@ -27,6 +27,7 @@
 
 #include "uvm_rust_charge.h"
 #include "uvm_rust_fixes.h"
+#include "uvm_rust_resume.h"
 
 #define EVERY (5 * HZ)
 
@@ -65,9 +66,7 @@ static void give_back(uvm_va_space_t *va_space)
 	struct mm_struct *mm = va_space->va_space_mm.mm;
 
 	/* Nobody is called by RM while the system sleeps. */
-	uvm_down_read(&g_uvm_global.pm.lock);
-	uvm_va_space_mm_unregister(va_space);
-	uvm_up_read(&g_uvm_global.pm.lock);
+	uvm_rust_mm_unregister(va_space, true);
 	uvm_rust_mm_gone(va_space);
 	mmput(mm);
 	va_space->va_space_mm.mm = NULL;

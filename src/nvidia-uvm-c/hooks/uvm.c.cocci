@@ -8,7 +8,8 @@ struct file_operations uvm_fops = {
   .owner = THIS_MODULE,
 };
 
-// Our calls copy from and to their process without the lock of power management. A signal stops none of upstream's.
+// Our calls copy from and to their process without the lock of power management. A signal stops none of upstream's,
+// and the system does not go to sleep while one is under way.
 @@
 identifier filp, cmd, arg, ret;
 @@
@@ -21,16 +22,20 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 + }
   ...
 - ret = uvm_ioctl(filp, cmd, arg);
-+ ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
++ ret = -EAGAIN;
++ if (uvm_rust_call_begins()) {
++ 	ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
++ 	uvm_rust_call_ends();
++ }
   ...
 }
 
 // A VA space whose end is left to a thread of the driver's.
 @@
 expression item, va_space;
-identifier close = {uvm_release, uvm_release_va_space};
+identifier closed = {uvm_release, uvm_release_va_space};
 @@
-close(...)
+closed(...)
 {
 <...
 - nv_kthread_q_item_init(item, uvm_release_deferred, va_space);
@@ -73,7 +78,8 @@ release(...)
 + 	return;
 + }
   if (uvm_va_space_mm_enabled(va_space)) {
-    uvm_va_space_mm_unregister(va_space);
+-   uvm_va_space_mm_unregister(va_space);
++   uvm_rust_mm_unregister(va_space, uvm_rust_fix_resume);
 +   uvm_rust_mm_gone(va_space);
     ...
   }

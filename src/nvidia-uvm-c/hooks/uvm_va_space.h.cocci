@@ -12,5 +12,7 @@ struct uvm_va_space_struct {
 + struct file *uvm_rust_kept;
 + int uvm_rust_orphan;
 + struct work_struct uvm_rust_ends;
++ /* Of fixes/uvm_rust_resume.h: whether who gives back a process' memory holds the lock of power management. */
++ bool uvm_rust_pm_locked;
 ...
 };

@@ -8,7 +8,8 @@ struct file_operations uvm_fops = {
   .owner = THIS_MODULE,
 };
 
-// Our calls copy from and to their process without the lock of power management. A signal stops none of upstream's.
+// Our calls copy from and to their process without the lock of power management. A signal stops none of upstream's,
+// and the system does not go to sleep while one is under way.
 @@
 identifier filp, cmd, arg, ret;
 @@
@@ -21,16 +22,20 @@ uvm_unlocked_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 + }
   ...
 - ret = uvm_ioctl(filp, cmd, arg);
-+ ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
++ ret = -EAGAIN;
++ if (uvm_rust_call_begins()) {
++ 	ret = uvm_rust_ioctl_whole(uvm_ioctl, filp, cmd, arg);
++ 	uvm_rust_call_ends();
++ }
   ...
 }
 
 // A VA space whose end is left to a thread of the driver's.
 @@
 expression item, va_space;
-identifier close = {uvm_release, uvm_release_va_space};
+identifier closed = {uvm_release, uvm_release_va_space};
 @@
-close(...)
+closed(...)
 {
 <...
 - nv_kthread_q_item_init(item, uvm_release_deferred, va_space);
@@ -47,5 +52,17 @@ uvm_vm_close_managed(struct vm_area_struct *vma)
 <...
 - current->mm == NULL
 + uvm_rust_is_ending(vma)
+...>
+}
+
+// A process' memory that is given back as the system goes to sleep: see uvm_rust_resume.h.
+@@
+identifier release = {uvm_mm_release, uvm_release_mm};
+@@
+release(...)
+{
+<...
+- uvm_va_space_mm_unregister(va_space);
++ uvm_rust_mm_unregister(va_space, uvm_rust_fix_resume);
 ...>
 }

@@ -28,6 +28,11 @@ pub(crate) fn run(suite: &mut Suite) {
         SILENT,
         locked_memory,
     );
+    suite.test(
+        "a suspend waits for nobody who gives back memory that one of our calls uses",
+        SILENT,
+        given_back,
+    );
 }
 
 /// What a thread does when it is told to, and what that comes to: an errno, or 0.
@@ -81,6 +86,40 @@ fn locked_memory() -> Outcome {
     ensure!(got == [0, 0, 0, libc::ENODEV, 0, 0], "{got:?}");
     let (done, _) = process.flash_reap(1, 1, 60_000)?;
     ensure!(done.len() == 1 && done[0].status == 0, "{done:?}");
+    Ok(Pass::Ok)
+}
+
+/// As above. A third thread's call has the memory retained, and waits for its lock; a fourth closes the file that keeps the
+/// memory for UVM, and waits for the call.
+fn given_back() -> Outcome {
+    if !has_dmsetup() {
+        skip!("dmsetup is not installed");
+    }
+    let other = Process::new()?;
+    let gpu = other.gpu(0)?;
+    let process = Process::new()?;
+    let buffer: Buffer<u64> = Buffer::managed(&process, WORDS)?;
+    let device = Dm::new()?;
+    let page = Page::of(&device, 0, &[1])?;
+    let at = page.0 as u64;
+    let mut discard = [buffer.address(), BLOCK, 1, u64::MAX];
+    let place = place(&mut discard);
+    let memory = File::open("/proc/self/mem")?;
+    let nothing = File::open("/dev/null")?;
+    let fd = process.uvm_fd().as_raw_fd();
+    let mm = process.mm_fd().ok_or("it has no mm")?.as_raw_fd();
+    let steps: Vec<Step<'_>> = vec![
+        Box::new(|| memory.read_at(&mut [0], at).map_or(-1, |_| 0)),
+        Box::new(map_and_unmap),
+        Box::new(move || ioctl(fd, DISCARD, place)),
+        // SAFETY: the number stays open, as another file, which nobody calls.
+        Box::new(|| i32::from(unsafe { libc::dup2(nothing.as_raw_fd(), mm) } != mm)),
+    ];
+    let silence = device.suspend()?;
+    let got = one_after_the_other(silence, steps, usize::MAX, || {
+        Ok(gpu.suspend(Duration::from_millis(20))?)
+    })?;
+    ensure!(got == [0; 4], "{got:?}");
     Ok(Pass::Ok)
 }
 

@@ -3,8 +3,6 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use uvm_suite::rm::{inject, keep, stop_channel, IN_USE};
 use uvm_suite::{
@@ -14,7 +12,7 @@ use vgpu_client::uvm::{PmmReleaseFreeRootChunks, Uuid};
 use vgpu_client::vgpu::{self, Inject, FEATURE_POISON, FEATURE_TLB, POISON};
 use vgpu_client::{Buffer, Error, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
 
-use crate::{spared, start, still_works, NONE, WORDS};
+use crate::{start, still_works, NONE, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test("injected: a full fault buffer", NONE, full_buffer);
@@ -49,12 +47,6 @@ pub(crate) fn run(suite: &mut Suite) {
         "injected: a channel error stops that channel only",
         error,
         channel_error,
-    );
-    suite.test("injected: the system sleeps, and wakes up", NONE, suspended);
-    suite.test(
-        "injected: a VA space is closed while the system sleeps",
-        NONE,
-        closed_asleep,
     );
     suite.test("injected: not without CAP_SYS_ADMIN", NONE, no_privilege);
     suite.test("freed memory is poisoned, and nobody sees it", NONE, poison);
@@ -365,76 +357,6 @@ fn channel_error() -> Outcome {
     still_works(&process, &gpu)?;
     still_works(&other_process, &other_gpu)?;
     Ok(Pass::Ok)
-}
-
-/// Faults, migrations and kernels go on where they were.
-fn suspended() -> Outcome {
-    let (process, gpu) = start()?;
-    let buffer = Buffer::<u64>::managed(&process, 8 * WORDS)?;
-    let stop = AtomicBool::new(false);
-    let rounds = std::thread::scope(|scope| {
-        let worker = scope.spawn(|| -> Result<u64, Failure> {
-            for round in 0.. {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(round);
-                }
-                let page = |op: Op| op.every(4096).pattern(round, 1).warps(32);
-                gpu.launch(&Kernel::new().op(page(Op::write(&buffer))))?
-                    .wait()?
-                    .ok()?;
-                for page in 0..8 * 512 {
-                    let seen = buffer.get(page * 512);
-                    let want = round + page as u64;
-                    ensure!(seen == want, "page {page} is {seen}, not {want}");
-                }
-            }
-            Ok(0)
-        });
-        let slept = sleep_and_wake(&gpu);
-        stop.store(true, Ordering::Relaxed);
-        let rounds = worker.joined()?;
-        slept.and(rounds)
-    })?;
-    println!("# {rounds} rounds of a program meanwhile");
-    still_works(&process, &gpu)?;
-    Ok(Pass::Ok)
-}
-
-/// The end of a VA space is left to a thread of the driver's then. It has no memory, as munmap() would wait, and
-/// keeps no process' memory, as whoever gives that back would.
-fn closed_asleep() -> Outcome {
-    let (process, gpu) = start()?;
-    if spared(&process)? {
-        skip!("debug builds of the unmodified driver oops there, see docs/fixes.md");
-    }
-    let other = Process::shared()?;
-    let other_gpu = other.gpu(0)?;
-    let before = process.gpu_references(gpu.uuid())?;
-    std::thread::scope(|scope| {
-        let sleeping = scope.spawn(|| gpu.suspend(Duration::from_secs(3)));
-        // In seconds, as nothing tells when UVM has the lock of power management.
-        std::thread::sleep(Duration::from_secs(1));
-        drop((other_gpu, other));
-        sleeping.joined()
-    })??;
-    let start = Instant::now();
-    while process.gpu_references(gpu.uuid())? >= before {
-        ensure!(
-            start.elapsed() < Duration::from_secs(30),
-            "its VA space is there still, 30 seconds after the system woke up"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    still_works(&process, &gpu)?;
-    Ok(Pass::Ok)
-}
-
-fn sleep_and_wake(gpu: &Gpu) -> Result<(), Failure> {
-    for n in 0..6 {
-        std::thread::sleep(Duration::from_millis(150 + 70 * n));
-        gpu.suspend(Duration::from_millis(200))?;
-    }
-    Ok(())
 }
 
 /// Runs as another user; exit status 0 if injecting is refused with EPERM.

@@ -21,6 +21,7 @@ mod ordinary;
 mod orphans;
 mod signals;
 mod split;
+mod suspend;
 mod zombies;
 
 use std::process::ExitCode;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
     faults::run(&mut suite);
     copying::run(&mut suite);
     inject::run(&mut suite);
+    suspend::run(&mut suite);
     migrate::run(&mut suite);
     notifier::run(&mut suite);
     ordinary::run(&mut suite);
