@@ -29,6 +29,11 @@
 #define HMM_PFN_REQ_WRITE		HMM_PFN_WRITE
 #define FAULT_FLAG_WRITE		1
 #define FAULT_FLAG_REMOTE		2
+#define FAULT_FLAG_UNSHARE		4
+/* What a page number says of the page of zeros. */
+#define OF_ZEROS			1ul
+#define hmm_pfn_to_page(pfn)		((pfn) & OF_ZEROS)
+#define ZERO_PAGE(address)		((void)(address), OF_ZEROS)
 #define GFP_NOWAIT			0
 #define __GFP_NOWARN			0
 #define WQ_UNBOUND			8
@@ -121,9 +126,14 @@ static bool uid_eq(kuid_t a, kuid_t b) { return a.uid == b.uid; }
 struct task_struct { int uid; };
 static kuid_t task_uid(const struct task_struct *task) { return (kuid_t){ task->uid }; }
 
+/* Whether nobody may write to memory that is of no file, in which case what is read first is the page of zeros. */
+struct vm_area_struct { bool of_zeros; };
+static bool uvm_rust_unshares_zeros(const struct vm_area_struct *vma) { return vma->of_zeros; }
+
 /* A process' memory: eight pages of a file, what is mapped of them, and why one cannot be. */
 struct mm_struct {
 	int users, count;
+	struct vm_area_struct vma;
 	struct task_struct *owner, task;
 	unsigned long pfns[PAGES];
 	int errors[PAGES];
@@ -133,7 +143,6 @@ struct mm_struct {
 
 struct notifier { struct mm_struct *mm; };
 struct hmm_range { struct notifier *notifier; unsigned long start, end, *hmm_pfns; void *dev_private_owner; };
-struct vm_area_struct { int unused; };
 struct work_struct { void (*func)(struct work_struct *work); struct work_struct *next; };
 struct workqueue_struct { int most; };
 
@@ -197,7 +206,13 @@ static int fixup_user_fault(struct mm_struct *mm, unsigned long address, unsigne
 	mm->flags = flags;
 	if (mm->errors[page])
 		return -mm->errors[page];
-	mm->pfns[page] = HMM_PFN_VALID | (flags & FAULT_FLAG_WRITE ? HMM_PFN_WRITE : 0);
+	if ((flags & FAULT_FLAG_WRITE) && (flags & FAULT_FLAG_UNSHARE))
+		abort();
+	if (!mm->pfns[page] && mm->vma.of_zeros && !(flags & FAULT_FLAG_WRITE))
+		mm->pfns[page] = HMM_PFN_VALID | OF_ZEROS;
+	else
+		mm->pfns[page] = HMM_PFN_VALID | (flags & FAULT_FLAG_WRITE ? HMM_PFN_WRITE : 0) |
+				 (flags & FAULT_FLAG_UNSHARE ? 0 : mm->pfns[page] & OF_ZEROS);
 	return 0;
 }
 
@@ -218,7 +233,7 @@ static unsigned int cpus_of_all(void)
 }
 
 static bool is_crowded;
-static struct vm_area_struct *find_vma(struct mm_struct *mm, unsigned long address) { return (struct vm_area_struct *)mm; }
+static struct vm_area_struct *find_vma(struct mm_struct *mm, unsigned long address) { return &mm->vma; }
 
 static bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsigned long end)
 {
@@ -387,6 +402,32 @@ static void pages(void)
 	say("nothing is left", ends());
 }
 
+/* Memory of no file that is for reading only. */
+static void zeros(void)
+{
+	const unsigned long own = HMM_PFN_VALID, of_zeros = HMM_PFN_VALID | OF_ZEROS;
+	struct mm_struct *mm = &processes[0], *other = &processes[1];
+
+	start_over();
+	mm->vma.of_zeros = true;
+	mm->pfns[1] = own;
+	say("one that nobody has touched becomes that of zeros", needs_all(mm, 0, 2, false) == UVM_RUST_NOT_HERE && (run_all(),
+	    mm->flags == FAULT_FLAG_REMOTE) && mm->pfns[0] == of_zeros && mm->pfns[2] == of_zeros);
+	say("which is put off as well", needs_all(mm, 0, 2, false) == UVM_RUST_NOT_HERE && !asked && queued);
+	run_all();
+	say("Linux gives one of the process' own instead", mm->flags == (FAULT_FLAG_REMOTE | FAULT_FLAG_UNSHARE) &&
+	    mm->pfns[0] == own && mm->pfns[2] == own);
+	say("and all of them are there", needs_all(mm, 0, 2, false) == 0 && pfns[0] == own && pfns[1] == own && !queued);
+	mm->pfns[3] = of_zeros;
+	say("so with one that is alone", needs(mm, 3) == UVM_RUST_NOT_HERE && (run_all(), needs(mm, 3) == 0) && !mm->pfns[4]);
+	mm->pfns[4] = of_zeros;
+	say("a write asks for no more than a write", needs_all(mm, 4, 4, true) == UVM_RUST_NOT_HERE && (run_all(),
+	    mm->flags) == (FAULT_FLAG_REMOTE | FAULT_FLAG_WRITE));
+	other->pfns[0] = of_zeros;
+	say("elsewhere it is a page like others", needs(other, 0) == 0 && !queued);
+	say("nothing is left", ends());
+}
+
 static void errors(void)
 {
 	struct mm_struct *mm = &processes[0], *other = &processes[1];
@@ -504,6 +545,7 @@ int main(void)
 {
 	printf("TAP version 13\n");
 	pages();
+	zeros();
 	errors();
 	bounds();
 	nodes();

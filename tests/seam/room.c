@@ -10,6 +10,7 @@
 #define CONFIG_MEMCG		1
 #define MIGRATE_PFN_VALID	1ul
 #define MIGRATE_PFN_MIGRATE	2ul
+#define VM_WRITE		2ul
 #define READ_ONCE(what)		(what)
 #define PAGES			8
 #define CPUS			2
@@ -26,7 +27,7 @@ typedef struct { struct { void *va_space; } hmm; } uvm_va_block_t;
 struct page_counter { unsigned long usage, max; };
 struct mem_cgroup { struct page_counter memory; struct mem_cgroup *parent; };
 struct mm_struct { struct mem_cgroup *memcg; };
-struct vm_area_struct { struct mm_struct *vm_mm; };
+struct vm_area_struct { struct mm_struct *vm_mm; unsigned long vm_flags; bool unshares; };
 struct migrate_vma { struct vm_area_struct *vma; unsigned long *src, npages; };
 
 static bool uvm_rust_fix_charge, puts_off, reclaims = true;
@@ -62,6 +63,11 @@ static void mem_cgroup_put(struct mem_cgroup *memcg)
 static bool uvm_rust_puts_off(void *va_space)
 {
 	return va_space && puts_off;
+}
+
+static bool uvm_rust_unshares_zeros(const struct vm_area_struct *vma)
+{
+	return vma->unshares;
 }
 
 static void migrate_vma_finalize(struct migrate_vma *args)
@@ -121,7 +127,7 @@ static void say(const char *name)
 
 static struct mem_cgroup above, own = { .parent = &above };
 static struct mm_struct mm = { &own };
-static struct vm_area_struct vma = { &mm };
+static struct vm_area_struct vma = { &mm, VM_WRITE, false };
 static uvm_va_block_t block = { { &block } };
 static unsigned long src[PAGES];
 
@@ -152,6 +158,20 @@ static void asks_for_what_is_new(void)
 	puts_off = true;
 	uvm_rust_fix_charge = false;
 	expect(!uvm_rust_finds_no_room(&args, &block));
+}
+
+/* What is for reading only a work item has pages for if it can have Linux take that of zeros away. */
+static void asks_where_it_helps(void)
+{
+	struct migrate_vma args = begin(0, 0);
+
+	src[4] = MIGRATE_PFN_MIGRATE;
+	vma.vm_flags = 0;
+	expect(!uvm_rust_finds_no_room(&args, &block));
+	vma.unshares = true;
+	expect(uvm_rust_finds_no_room(&args, &block));
+	vma = (struct vm_area_struct){ &mm, VM_WRITE, false };
+	expect(uvm_rust_finds_no_room(&args, &block));
 }
 
 static void counts_all_cgroups(void)
@@ -208,6 +228,8 @@ int main(void)
 	printf("TAP version 13\n");
 	asks_for_what_is_new();
 	say("who services all faults asks where pages are new that move");
+	asks_where_it_helps();
+	say("in memory for reading only if Linux gives pages in place of that of zeros");
 	counts_all_cgroups();
 	say("there is room if each cgroup has it, beside what Linux charges ahead");
 	gives_back_and_touches();

@@ -59,7 +59,8 @@ struct file_work {
 	kuid_t user;
 	/* From the first page to the end of the last. */
 	unsigned long first, outer;
-	bool write;
+	/* To be written to; else, as one is that of zeros, pages of the process' own. */
+	bool write, unshare;
 	/* Under works_lock. 0 while the work is under way, then why the page at @first could not be mapped, and since when that is known. */
 	int error;
 	unsigned long since;
@@ -84,7 +85,7 @@ static void free_work(struct file_work *work)
  */
 static int map_pages(struct file_work *work)
 {
-	unsigned int flags = FAULT_FLAG_REMOTE | (work->write ? FAULT_FLAG_WRITE : 0);
+	unsigned int access = work->write ? FAULT_FLAG_WRITE : work->unshare ? FAULT_FLAG_UNSHARE : 0;
 	struct mm_struct *mm = work->mm;
 	bool unlocked;
 	int error = 0;
@@ -92,7 +93,7 @@ static int map_pages(struct file_work *work)
 	kthread_use_mm(mm);
 	mmap_read_lock(mm);
 	for (; work->first < work->outer; work->first += PAGE_SIZE) {
-		error = fixup_user_fault(mm, work->first, flags, &unlocked);
+		error = fixup_user_fault(mm, work->first, FAULT_FLAG_REMOTE | access, &unlocked);
 		if (error)
 			break;
 	}
@@ -221,12 +222,20 @@ static int ask_for(struct file_work *wanted, unsigned long start, const unsigned
 	return error;
 }
 
+/* Is @pfn, which Linux has said of a page in memory for reading only, that of zeros? A huge one of zeros NVIDIA's code takes. */
+static bool is_of_zeros(unsigned long pfn, unsigned long address)
+{
+	return (pfn & HMM_PFN_VALID) && hmm_pfn_to_page(pfn) == ZERO_PAGE(address);
+}
+
 int uvm_rust_files_look(struct hmm_range *range)
 {
 	const unsigned long pages = (range->end - range->start) >> PAGE_SHIFT;
 	DECLARE_BITMAP(missing, PAGES_PER_UVM_VA_BLOCK) = { 0 };
 	DECLARE_BITMAP(write, PAGES_PER_UVM_VA_BLOCK) = { 0 };
 	struct mm_struct *mm = range->notifier->mm;
+	struct vm_area_struct *vma = find_vma(mm, range->start);
+	bool may_be_zeros = uvm_rust_unshares_zeros(vma), has_zeros = false;
 	struct file_work *wanted;
 	unsigned long i;
 	int ret;
@@ -236,7 +245,7 @@ int uvm_rust_files_look(struct hmm_range *range)
 			__set_bit(i, write);
 	}
 	/* What is on a GPU is as good as not there where it is to be in the host, and this thread must not move it. */
-	if (uvm_rust_is_crowded(find_vma(mm, range->start), range->start, range->end))
+	if (uvm_rust_is_crowded(vma, range->start, range->end))
 		range->dev_private_owner = NULL;
 	/* What is not asked for Linux does not map. */
 	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
@@ -245,12 +254,14 @@ int uvm_rust_files_look(struct hmm_range *range)
 		return ret;
 	for (i = 0; i < pages; i++) {
 		unsigned long pfn = range->hmm_pfns[i];
+		bool is_zeros = may_be_zeros && is_of_zeros(pfn, range->start + (i << PAGE_SHIFT));
 
 		/* A device's, say: Linux gives nobody such a page. */
 		if (pfn & HMM_PFN_ERROR)
 			return -EFAULT;
-		if (!(pfn & HMM_PFN_VALID) || (test_bit(i, write) && !(pfn & HMM_PFN_WRITE)))
+		if (is_zeros || !(pfn & HMM_PFN_VALID) || (test_bit(i, write) && !(pfn & HMM_PFN_WRITE)))
 			__set_bit(i, missing);
+		has_zeros |= is_zeros;
 	}
 	if (bitmap_empty(missing, pages))
 		return 0;
@@ -263,6 +274,8 @@ int uvm_rust_files_look(struct hmm_range *range)
 		.first = range->start + (find_first_bit(missing, pages) << PAGE_SHIFT),
 		.outer = range->start + ((find_last_bit(missing, pages) + 1) << PAGE_SHIFT),
 		.write = bitmap_intersects(missing, write, pages),
+		/* What was not there at all becomes the page of zeros first, and comes again. */
+		.unshare = has_zeros,
 	};
 	INIT_WORK(&wanted->work, run);
 	return ask_for(wanted, range->start, missing);

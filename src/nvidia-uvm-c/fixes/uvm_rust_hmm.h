@@ -298,6 +298,9 @@ static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va
 
 	if (!uvm_rust_puts_off(va_block->hmm.va_space))
 		return false;
+	/* A work item would touch the page of zeros alone, for ever. */
+	if (!(args->vma->vm_flags & VM_WRITE) && !uvm_rust_unshares_zeros(args->vma))
+		return false;
 	for (unsigned long i = 0; i < args->npages; i++)
 		pages += (args->src[i] & (MIGRATE_PFN_MIGRATE | MIGRATE_PFN_VALID)) == MIGRATE_PFN_MIGRATE;
 	return pages && uvm_rust_lacks_room(args->vma->vm_mm, pages);
@@ -305,8 +308,8 @@ static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va
 
 /*
  * Gives back what @args, which begin with @region, have isolated, and has a work item touch the pages. The fault comes again, and moves
- * them then, for which nothing more is charged. A page of memory that is for reading only is Linux's one of zeros then, and is as new to a
- * GPU as before: the try that is in place maps it where it is.
+ * them then, for which nothing more is charged. Memory that is for reading only takes two work items: what is touched first is Linux's one page of
+ * zeros, which is as new to a GPU as none, and the second time a page of the process' own (uvm_rust_unshares_zeros()).
  */
 static NV_STATUS uvm_rust_touch_first(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry, uvm_rust_hmm_context_t *context,
 				      uvm_va_block_region_t region, struct migrate_vma *args)
