@@ -85,6 +85,7 @@ fn main() -> ExitCode {
             Some(Long("child-reads-hole")) => {
                 return room::child_reads(Process::new(), room::Read::AllButOne)
             }
+            Some(Long("child-writes-ends")) => return room::child_writes_ends(Process::new()),
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-leaves")) => return charge::child_leaves(Process::new()),

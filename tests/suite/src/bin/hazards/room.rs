@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{ensure, skip, Allowed, Joined, KernelLog, Outcome, Pass, Suite};
-use vgpu_client::{Buffer, Kernel, Op, Process, PAGE};
+use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
 use crate::charge::{
     child, goes_on, start_with_group, told_to_go_on, words, Owner, HEADROOM, OWNERS,
@@ -39,7 +39,17 @@ pub(crate) fn run(suite: &mut Suite) {
         let name = format!("charge: in a full cgroup a GPU reads zeros in {what}");
         suite.test(&name, NONE, || reads_zeros(way, new));
     }
+    suite.test(
+        "charge: in a full cgroup a GPU takes the pages that it writes alone",
+        NONE,
+        ends_alone,
+    );
 }
+
+/// Blocks of which a GPU writes the first and the last page, and how much of each comes along at most: the two pages' 64 KiB, which
+/// is what faults count by where the prefetcher is on.
+const BLOCKS: u64 = 8;
+const OF_BLOCK: u64 = 2 * (64 << 10);
 
 /// Run by a test below: has the GPU write ordinary memory that nobody has touched, once it is told to.
 pub(crate) fn child_touches(process: vgpu_client::Result<Process>) -> ExitCode {
@@ -81,6 +91,33 @@ pub(crate) fn child_reads(process: vgpu_client::Result<Process>, what: Read) -> 
         told_to_go_on(buffer.bytes())?;
         let check = Op::check(&buffer).pattern(0, 0).warps(8);
         gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+        Ok(())
+    })
+}
+
+/// Run by a test below: has the GPU write the first and the last page of 2 MiB blocks that nobody has touched, once it is told to.
+pub(crate) fn child_writes_ends(process: vgpu_client::Result<Process>) -> ExitCode {
+    child(|| {
+        let process = process?;
+        let gpu = process.gpu(0)?;
+        let buffer = Buffer::<u64>::ordinary(words(BLOCKS * BLOCK))?;
+        buffer.huge_pages(false)?;
+        told_to_go_on(buffer.bytes())?;
+        let page = (PAGE / 8) as usize;
+        for block in (0..buffer.len()).step_by(WORDS) {
+            let ends = [block, block + WORDS - page];
+            let kernel = ends.into_iter().fold(Kernel::new(), |kernel, end| {
+                kernel.op(Op::write(&buffer).range(end, page).pattern(end as u64, 1))
+            });
+            gpu.launch(&kernel)?.wait()?.ok()?;
+            for end in ends {
+                let (wrote, last) = (buffer.get(end), buffer.get(end + page - 1));
+                ensure!(
+                    (wrote, last) == (end as u64, (end + page - 1) as u64),
+                    "at word {end} are {wrote} and {last}"
+                );
+            }
+        }
         Ok(())
     })
 }
@@ -136,6 +173,24 @@ fn reads_zeros(way: &str, new: u64) -> Outcome {
         status.success(),
         "its kernel reads something else: {status}"
     );
+    ensure!(ended == 0, "{ended} processes were ended");
+    Ok(Pass::Ok)
+}
+
+/// The cgroup has room for the pages that a GPU writes and some more, but not for one of the blocks that these are of.
+fn ends_alone() -> Outcome {
+    let (process, _gpu, group) = start_with_group!();
+    if !process.has_hmm()? {
+        skip!("no HMM");
+    }
+    let owner = Owner::start(&group, "--child-writes-ends")?;
+    let before = group.charged()?;
+    let wanted = BLOCKS * OF_BLOCK;
+    group.limit(&(before + wanted + BLOCK / 4).to_string())?;
+    let status = owner.end()?;
+    let (most, ended) = (group.most_charged()?, group.events("oom_kill")?);
+    println!("# {before} bytes before, {most} at most, {wanted} were to come");
+    ensure!(status.success(), "the owner ended with {status}");
     ensure!(ended == 0, "{ended} processes were ended");
     Ok(Pass::Ok)
 }
