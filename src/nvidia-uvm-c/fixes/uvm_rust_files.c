@@ -47,6 +47,12 @@
 #define MOST_USERS	8
 /* For how long it is kept that Linux could not map a page. The fault comes again within some milliseconds, unless the thread is slow. */
 #define KEPT_JIFFIES	(2 * HZ)
+/*
+ * For how many work items of a process' memory that is kept. Its other faults go on meanwhile, as a fault need not come again: its page may be
+ * unmapped. Nor is one forgotten for another's sake. Where a kernel reads pages that cannot be mapped, each might be forgotten before
+ * its fault has come again, for ever.
+ */
+#define MOST_KEPT	4
 
 /* Pages that are to be mapped, or of which one could not be. */
 struct file_work {
@@ -66,7 +72,7 @@ struct file_work {
 	unsigned long since;
 };
 
-/* Of each process' memory there is one at most, until it is freed. Under works_lock, a leaf. */
+/* Of each process' memory one at most is under way, and MOST_KEPT are over, until they are freed. Under works_lock, a leaf. */
 static LIST_HEAD(works);
 static DEFINE_SPINLOCK(works_lock);
 static struct workqueue_struct *works_queue;
@@ -189,7 +195,7 @@ static bool begin(struct file_work *wanted)
  */
 static int ask_for(struct file_work *wanted, unsigned long start, const unsigned long *missing)
 {
-	unsigned int all = 0, of_user = 0, most = most_works();
+	unsigned int all = 0, of_user = 0, kept = 0, most = most_works();
 	struct file_work *work, *next;
 	int error = UVM_RUST_NOT_HERE;
 	bool is_busy = false;
@@ -209,11 +215,14 @@ static int ask_for(struct file_work *wanted, unsigned long start, const unsigned
 			list_move(&work->list, &old);
 			continue;
 		}
-		is_busy |= work->mm == wanted->mm;
+		if (work->mm == wanted->mm) {
+			is_busy |= !work->error;
+			kept++;
+		}
 		of_user += uid_eq(work->user, wanted->user);
 		all++;
 	}
-	if (error == UVM_RUST_NOT_HERE && !is_busy && all < most && of_user < most_of_user(most) && begin(wanted))
+	if (error == UVM_RUST_NOT_HERE && !is_busy && kept < MOST_KEPT && all < most && of_user < most_of_user(most) && begin(wanted))
 		wanted = NULL;
 	spin_unlock(&works_lock);
 	list_for_each_entry_safe(work, next, &old, list)
