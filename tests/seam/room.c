@@ -26,7 +26,7 @@ typedef struct { int unused; } uvm_va_block_retry_t;
 typedef struct { struct { unsigned long *src_pfns; } hmm; } uvm_rust_hmm_context_t;
 typedef struct { struct { void *va_space; } hmm; } uvm_va_block_t;
 struct page_counter { unsigned long usage, max; };
-struct mem_cgroup { struct page_counter memory; struct mem_cgroup *parent; };
+struct mem_cgroup { struct page_counter memory, memsw; struct mem_cgroup *parent; };
 struct mm_struct { struct mem_cgroup *memcg; };
 struct vm_area_struct { struct mm_struct *vm_mm; unsigned long vm_flags; bool unshares; };
 struct migrate_vma { struct vm_area_struct *vma; unsigned long *src, npages; };
@@ -41,6 +41,10 @@ static int touching_at, touches;
 static void uvm_page_mask_zero(uvm_page_mask_t *mask) { memset(mask, 0, sizeof(*mask)); }
 static void uvm_page_mask_set(uvm_page_mask_t *mask, unsigned long page) { mask->has[page] = true; }
 static bool uvm_page_mask_test(const uvm_page_mask_t *mask, unsigned long page) { return mask->has[page]; }
+
+/* Whether cgroups are of the second kind, in which memsw is another counter. */
+static bool of_second_kind = true;
+#define cgroup_subsys_on_dfl(subsystem)	of_second_kind
 
 static unsigned int num_online_cpus(void)
 {
@@ -270,6 +274,25 @@ static NV_STATUS touch_first(const char *moves, const char *new, int at, NV_STAT
 	return uvm_rust_touch_first(&block, NULL, &context, region, &moving, &args);
 }
 
+/* Pages that are swapped out count for memory and swap together, in cgroups of the first kind. */
+static void counts_swap(void)
+{
+	for (int which = 0; which < 2; which++) {
+		for (unsigned long lacks = 0; lacks < 2; lacks++) {
+			struct migrate_vma args = begin(9999, 9999);
+
+			src[0] = MIGRATE_PFN_MIGRATE;
+			own.memsw = above.memsw = (struct page_counter){ 7000, 7000 + 9999 };
+			(which ? &own : &above)->memsw.max = 7000 + ROOM + 1 - lacks;
+			of_second_kind = false;
+			expect(uvm_rust_finds_no_room(&args, &block, region, &moving) == lacks);
+			of_second_kind = true;
+			expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
+			expect(!held);
+		}
+	}
+}
+
 static void gives_back_and_touches(void)
 {
 	expect(touch_first("11111111", "11111111", 9, NV_OK) == NV_WARN_MORE_PROCESSING_REQUIRED);
@@ -308,6 +331,8 @@ int main(void)
 	say("in memory for reading only if Linux gives pages in place of that of zeros");
 	counts_all_cgroups();
 	say("there is room if each cgroup has it, beside what Linux charges ahead");
+	counts_swap();
+	say("and in cgroups of the first kind for memory and swap together");
 	counts_what_moves();
 	say("pages that no fault wants do not count");
 	gives_back_and_touches();
