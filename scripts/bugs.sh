@@ -50,6 +50,7 @@ bugs=(
 	"files|files|300|skipped|fails||flash: a page of another one's file"
 	"files_copied|files|300|skipped|fails||flash: that a copy engine needs"
 	"files_shared|files|300|skipped|fails||flash: memory that is being taken away"
+	"files_zeros|files|120|fails|fails||memory for reading only that stays on the host"
 	"mappings|mappings|300|skipped|fails||flash: that ends waits for the lock"
 	"signals|signals|120|fails|fails||beside those of a handler"
 	"signals_stop|signals|120|fails|fails||beside those of a stop, and goes on"

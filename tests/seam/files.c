@@ -29,6 +29,11 @@
 #define HMM_PFN_REQ_WRITE		HMM_PFN_WRITE
 #define FAULT_FLAG_WRITE		1
 #define FAULT_FLAG_REMOTE		2
+#define FAULT_FLAG_UNSHARE		4
+/* What a page number says of the page of zeros. */
+#define OF_ZEROS			1ul
+#define hmm_pfn_to_page(pfn)		((pfn) & OF_ZEROS)
+#define ZERO_PAGE(address)		((void)(address), OF_ZEROS)
 #define GFP_NOWAIT			0
 #define __GFP_NOWARN			0
 #define WQ_UNBOUND			8
@@ -121,9 +126,14 @@ static bool uid_eq(kuid_t a, kuid_t b) { return a.uid == b.uid; }
 struct task_struct { int uid; };
 static kuid_t task_uid(const struct task_struct *task) { return (kuid_t){ task->uid }; }
 
+/* Whether nobody may write to memory that is of no file, in which case what is read first is the page of zeros. */
+struct vm_area_struct { bool of_zeros; };
+static bool uvm_rust_unshares_zeros(const struct vm_area_struct *vma) { return vma->of_zeros; }
+
 /* A process' memory: eight pages of a file, what is mapped of them, and why one cannot be. */
 struct mm_struct {
 	int users, count;
+	struct vm_area_struct vma;
 	struct task_struct *owner, task;
 	unsigned long pfns[PAGES];
 	int errors[PAGES];
@@ -133,7 +143,6 @@ struct mm_struct {
 
 struct notifier { struct mm_struct *mm; };
 struct hmm_range { struct notifier *notifier; unsigned long start, end, *hmm_pfns; void *dev_private_owner; };
-struct vm_area_struct { int unused; };
 struct work_struct { void (*func)(struct work_struct *work); struct work_struct *next; };
 struct workqueue_struct { int most; };
 
@@ -197,7 +206,13 @@ static int fixup_user_fault(struct mm_struct *mm, unsigned long address, unsigne
 	mm->flags = flags;
 	if (mm->errors[page])
 		return -mm->errors[page];
-	mm->pfns[page] = HMM_PFN_VALID | (flags & FAULT_FLAG_WRITE ? HMM_PFN_WRITE : 0);
+	if ((flags & FAULT_FLAG_WRITE) && (flags & FAULT_FLAG_UNSHARE))
+		abort();
+	if (!mm->pfns[page] && mm->vma.of_zeros && !(flags & FAULT_FLAG_WRITE))
+		mm->pfns[page] = HMM_PFN_VALID | OF_ZEROS;
+	else
+		mm->pfns[page] = HMM_PFN_VALID | (flags & FAULT_FLAG_WRITE ? HMM_PFN_WRITE : 0) |
+				 (flags & FAULT_FLAG_UNSHARE ? 0 : mm->pfns[page] & OF_ZEROS);
 	return 0;
 }
 
@@ -218,7 +233,7 @@ static unsigned int cpus_of_all(void)
 }
 
 static bool is_crowded;
-static struct vm_area_struct *find_vma(struct mm_struct *mm, unsigned long address) { return (struct vm_area_struct *)mm; }
+static struct vm_area_struct *find_vma(struct mm_struct *mm, unsigned long address) { return &mm->vma; }
 
 static bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsigned long end)
 {
@@ -387,6 +402,32 @@ static void pages(void)
 	say("nothing is left", ends());
 }
 
+/* Memory of no file that is for reading only. */
+static void zeros(void)
+{
+	const unsigned long own = HMM_PFN_VALID, of_zeros = HMM_PFN_VALID | OF_ZEROS;
+	struct mm_struct *mm = &processes[0], *other = &processes[1];
+
+	start_over();
+	mm->vma.of_zeros = true;
+	mm->pfns[1] = own;
+	say("one that nobody has touched becomes that of zeros", needs_all(mm, 0, 2, false) == UVM_RUST_NOT_HERE && (run_all(),
+	    mm->flags == FAULT_FLAG_REMOTE) && mm->pfns[0] == of_zeros && mm->pfns[2] == of_zeros);
+	say("which is put off as well", needs_all(mm, 0, 2, false) == UVM_RUST_NOT_HERE && !asked && queued);
+	run_all();
+	say("Linux gives one of the process' own instead", mm->flags == (FAULT_FLAG_REMOTE | FAULT_FLAG_UNSHARE) &&
+	    mm->pfns[0] == own && mm->pfns[2] == own);
+	say("and all of them are there", needs_all(mm, 0, 2, false) == 0 && pfns[0] == own && pfns[1] == own && !queued);
+	mm->pfns[3] = of_zeros;
+	say("so with one that is alone", needs(mm, 3) == UVM_RUST_NOT_HERE && (run_all(), needs(mm, 3) == 0) && !mm->pfns[4]);
+	mm->pfns[4] = of_zeros;
+	say("a write asks for no more than a write", needs_all(mm, 4, 4, true) == UVM_RUST_NOT_HERE && (run_all(),
+	    mm->flags) == (FAULT_FLAG_REMOTE | FAULT_FLAG_WRITE));
+	other->pfns[0] = of_zeros;
+	say("elsewhere it is a page like others", needs(other, 0) == 0 && !queued);
+	say("nothing is left", ends());
+}
+
 static void errors(void)
 {
 	struct mm_struct *mm = &processes[0], *other = &processes[1];
@@ -397,11 +438,12 @@ static void errors(void)
 	run_all();
 	say("those before it are mapped, those behind it are not", mm->pfns[2] && !mm->pfns[4]);
 	say("the process is let go, which nobody is told before", mm->users == 1 && !modules && was_listed);
-	say("another fault waits until that is told", needs(mm, 5) == UVM_RUST_NOT_HERE && !queued);
+	say("another fault does not wait until that is told", needs(mm, 5) == UVM_RUST_NOT_HERE && (run_all(), needs(mm, 5) == 0));
 	say("another process' does not, and is told nothing", needs(other, 3) == UVM_RUST_NOT_HERE && queued);
 	run_all();
 	say("nor is one whose page is not among those that are missing", (mm->pfns[3] = HMM_PFN_VALID) &&
 	    needs_all(mm, 2, 4, false) == UVM_RUST_NOT_HERE);
+	run_all();
 	mm->pfns[3] = 0;
 	say("it is refused when it comes again", needs_all(mm, 3, 4, false) == -EFAULT && !asked);
 	say("once", needs(mm, 3) == UVM_RUST_NOT_HERE && queued);
@@ -411,18 +453,22 @@ static void errors(void)
 	needs(mm, 3);
 	run_all();
 	jiffies += KEPT_JIFFIES;
-	say("what nobody comes for is kept", needs(mm, 5) == UVM_RUST_NOT_HERE && !queued);
-	jiffies++;
-	say("not for long", needs(mm, 5) == UVM_RUST_NOT_HERE && queued);
+	say("what nobody comes for is kept", needs(mm, 3) == -EIO_OF_LINUX);
+	needs(mm, 3);
 	run_all();
-	say("and the page is there", needs(mm, 5) == 0);
+	jiffies += KEPT_JIFFIES + 1;
+	say("not for long", needs(mm, 3) == UVM_RUST_NOT_HERE && queued && allocated == 1);
+	run_all();
+	say("and what is new is told", needs(mm, 3) == -EIO_OF_LINUX && !allocated);
 	/* Of the same page: it may no longer be written to, or the address may be another file's by then. */
 	mm->errors[2] = EFAULT;
 	mm->pfns[2] = 0;
 	needs_all(mm, 2, 2, true);
 	run_all();
-	say("a read is not told what came of a write", needs(mm, 2) == UVM_RUST_NOT_HERE);
+	mm->errors[2] = 0;
+	say("a read is not told what came of a write", needs(mm, 2) == UVM_RUST_NOT_HERE && (run_all(), needs(mm, 2) == 0));
 	say("but the write is", needs_all(mm, 2, 2, true) == -EFAULT);
+	mm->errors[2] = EFAULT;
 	needs_all(mm, 2, 2, true);
 	run_all();
 	jiffies += KEPT_JIFFIES + 1;
@@ -433,6 +479,30 @@ static void errors(void)
 	needs(mm, 3);
 	run_all();
 	say("nothing is left, also of what nobody came for", allocated == 1 && ends());
+}
+
+/* A kernel that reads what cannot be mapped, in more places than one. */
+static void many_errors(void)
+{
+	struct mm_struct *mm = &processes[0];
+	bool are_told = true;
+
+	start_over();
+	for (int i = 0; i < MOST_KEPT; i++) {
+		mm->errors[i] = EFAULT;
+		needs(mm, i);
+		run_all();
+	}
+	say("errors are kept beside each other", allocated == MOST_KEPT);
+	say("but not without end", needs(mm, 7) == UVM_RUST_NOT_HERE && !queued && allocated == MOST_KEPT);
+	say("another process has its own", needs(&processes[1], 7) == UVM_RUST_NOT_HERE && queued);
+	run_all();
+	say("once one is told others go on", needs(mm, 0) == -EFAULT && needs(mm, 7) == UVM_RUST_NOT_HERE && queued);
+	run_all();
+	for (int i = 1; i < MOST_KEPT; i++)
+		are_told &= needs(mm, i) == -EFAULT;
+	say("and each is told", are_told && !allocated);
+	say("nothing is left", ends());
 }
 
 static int queued_now(void)
@@ -504,7 +574,9 @@ int main(void)
 {
 	printf("TAP version 13\n");
 	pages();
+	zeros();
 	errors();
+	many_errors();
 	bounds();
 	nodes();
 	printf("1..%d\n", number);

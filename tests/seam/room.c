@@ -10,6 +10,7 @@
 #define CONFIG_MEMCG		1
 #define MIGRATE_PFN_VALID	1ul
 #define MIGRATE_PFN_MIGRATE	2ul
+#define VM_WRITE		2ul
 #define READ_ONCE(what)		(what)
 #define PAGES			8
 #define CPUS			2
@@ -19,19 +20,31 @@
 #define NV_WARN_MORE_PROCESSING_REQUIRED	2
 
 typedef int NV_STATUS;
-typedef struct { unsigned long first, outer; } uvm_va_block_region_t;
+typedef struct { unsigned short first, outer; } uvm_va_block_region_t;
+typedef struct { bool has[512]; } uvm_page_mask_t;
 typedef struct { int unused; } uvm_va_block_retry_t;
 typedef struct { struct { unsigned long *src_pfns; } hmm; } uvm_rust_hmm_context_t;
 typedef struct { struct { void *va_space; } hmm; } uvm_va_block_t;
 struct page_counter { unsigned long usage, max; };
-struct mem_cgroup { struct page_counter memory; struct mem_cgroup *parent; };
+struct mem_cgroup { struct page_counter memory, memsw; struct mem_cgroup *parent; };
 struct mm_struct { struct mem_cgroup *memcg; };
-struct vm_area_struct { struct mm_struct *vm_mm; };
+struct vm_area_struct { struct mm_struct *vm_mm; unsigned long vm_flags; bool unshares; };
 struct migrate_vma { struct vm_area_struct *vma; unsigned long *src, npages; };
 
 static bool uvm_rust_fix_charge, puts_off, reclaims = true;
-static int held, given_back, touched, moved_in_reserve, moved;
+static int held, given_back, moved_in_reserve, moved;
+static uvm_page_mask_t moving, touched;
 static NV_STATUS touching;
+/* Which call of those that touch says so, the others that the pages are there; how many there were. */
+static int touching_at, touches;
+
+static void uvm_page_mask_zero(uvm_page_mask_t *mask) { memset(mask, 0, sizeof(*mask)); }
+static void uvm_page_mask_set(uvm_page_mask_t *mask, unsigned long page) { mask->has[page] = true; }
+static bool uvm_page_mask_test(const uvm_page_mask_t *mask, unsigned long page) { return mask->has[page]; }
+
+/* Whether cgroups are of the second kind, in which memsw is another counter. */
+static bool of_second_kind = true;
+#define cgroup_subsys_on_dfl(subsystem)	of_second_kind
 
 static unsigned int num_online_cpus(void)
 {
@@ -64,9 +77,16 @@ static bool uvm_rust_puts_off(void *va_space)
 	return va_space && puts_off;
 }
 
+static bool uvm_rust_unshares_zeros(const struct vm_area_struct *vma)
+{
+	return vma->unshares;
+}
+
+/* Nobody reads then what was isolated. */
 static void migrate_vma_finalize(struct migrate_vma *args)
 {
 	given_back += args->npages;
+	memset(args->src, 0, args->npages * sizeof(*args->src));
 }
 
 static unsigned int memalloc_noreclaim_save(void)
@@ -90,8 +110,14 @@ static void migrate_vma_pages(struct migrate_vma *args)
 
 #define uvm_rust_free_ahead(va_block, retry)	((void)0)
 #define uvm_rust_hmm_block_context(context)	(context)
-#define uvm_rust_make_resident_cpu(va_block, retry, vma, pfns, region)	\
-	((void)(vma), (void)(pfns), touched += (region).outer - (region).first, touching)
+#define uvm_rust_make_resident_cpu(va_block, retry, vma, pfns, region)	((void)(vma), (void)(pfns), touch(region))
+
+static NV_STATUS touch(uvm_va_block_region_t region)
+{
+	for (unsigned long page = region.first; page < region.outer; page++)
+		uvm_page_mask_set(&touched, page);
+	return touches++ == touching_at ? touching : NV_OK;
+}
 
 static inline NV_STATUS uvm_rust_fault_shared(NV_STATUS status)
 {
@@ -121,19 +147,24 @@ static void say(const char *name)
 
 static struct mem_cgroup above, own = { .parent = &above };
 static struct mm_struct mm = { &own };
-static struct vm_area_struct vma = { &mm };
+static struct vm_area_struct vma = { &mm, VM_WRITE, false };
 static uvm_va_block_t block = { { &block } };
 static unsigned long src[PAGES];
+/* Where the pages begin in the va_block. */
+static const uvm_va_block_region_t region = { 3, 3 + PAGES };
 
-/* A cgroup with so many pages free, below one with so many; all of the pages were touched. */
+/* A cgroup with so many pages free, below one with so many; all of the pages were touched, and are to move. */
 static struct migrate_vma begin(unsigned long free, unsigned long free_above)
 {
 	own.memory = (struct page_counter){ 1000, 1000 + free };
 	above.memory = (struct page_counter){ 5000, 5000 + free_above };
 	mm.memcg = &own;
 	uvm_rust_fix_charge = puts_off = true;
-	for (int i = 0; i < PAGES; i++)
+	uvm_page_mask_zero(&moving);
+	for (int i = 0; i < PAGES; i++) {
 		src[i] = MIGRATE_PFN_VALID | MIGRATE_PFN_MIGRATE;
+		uvm_page_mask_set(&moving, region.first + i);
+	}
 	return (struct migrate_vma){ &vma, src, PAGES };
 }
 
@@ -141,17 +172,31 @@ static void asks_for_what_is_new(void)
 {
 	struct migrate_vma args = begin(0, 0);
 
-	expect(!uvm_rust_finds_no_room(&args, &block));
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
 	src[2] = MIGRATE_PFN_VALID;
 	src[3] = 0;
-	expect(!uvm_rust_finds_no_room(&args, &block));
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
 	src[4] = MIGRATE_PFN_MIGRATE;
-	expect(uvm_rust_finds_no_room(&args, &block));
+	expect(uvm_rust_finds_no_room(&args, &block, region, &moving));
 	puts_off = false;
-	expect(!uvm_rust_finds_no_room(&args, &block));
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
 	puts_off = true;
 	uvm_rust_fix_charge = false;
-	expect(!uvm_rust_finds_no_room(&args, &block));
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
+}
+
+/* What is for reading only a work item has pages for if it can have Linux take that of zeros away. */
+static void asks_where_it_helps(void)
+{
+	struct migrate_vma args = begin(0, 0);
+
+	src[4] = MIGRATE_PFN_MIGRATE;
+	vma.vm_flags = 0;
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
+	vma.unshares = true;
+	expect(uvm_rust_finds_no_room(&args, &block, region, &moving));
+	vma = (struct vm_area_struct){ &mm, VM_WRITE, false };
+	expect(uvm_rust_finds_no_room(&args, &block, region, &moving));
 }
 
 static void counts_all_cgroups(void)
@@ -164,7 +209,7 @@ static void counts_all_cgroups(void)
 
 				memset(src, 0, sizeof(src));
 				src[0] = src[new - 1] = MIGRATE_PFN_MIGRATE;
-				expect(uvm_rust_finds_no_room(&args, &block) == lacks);
+				expect(uvm_rust_finds_no_room(&args, &block, region, &moving) == lacks);
 				expect(!held);
 			}
 		}
@@ -174,19 +219,93 @@ static void counts_all_cgroups(void)
 	expect(!uvm_rust_lacks_room(&mm, PAGES));
 }
 
-static void gives_back_and_touches(void)
+/* Pages in between that no fault wants come neither to a GPU nor to the host. */
+static void counts_what_moves(void)
 {
-	static const NV_STATUS said[] = { NV_OK, NV_ERR_NOT_READY }, told[] = { NV_WARN_MORE_PROCESSING_REQUIRED, NV_ERR_NOT_READY };
+	struct migrate_vma args = begin(ROOM, ROOM);
+
+	memset(src, 0, sizeof(src));
+	src[1] = src[2] = src[5] = MIGRATE_PFN_MIGRATE;
+	uvm_page_mask_zero(&moving);
+	uvm_page_mask_set(&moving, region.first);
+	uvm_page_mask_set(&moving, region.outer);
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
+	uvm_page_mask_set(&moving, region.first + 2);
+	expect(uvm_rust_finds_no_room(&args, &block, region, &moving));
+	own.memory.max++;
+	above.memory.max++;
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
+	uvm_page_mask_set(&moving, region.first + 5);
+	expect(uvm_rust_finds_no_room(&args, &block, region, &moving));
+}
+
+/* Whether the pages of @what, a digit each, and no others were touched. */
+static bool only_touched(const char *what)
+{
+	bool is_so = true;
+
+	for (unsigned long page = 0; page < 512; page++) {
+		bool is_in = page >= region.first && page < region.outer;
+
+		is_so &= touched.has[page] == (is_in && what[page - region.first] == '1');
+	}
+	return is_so;
+}
+
+/* Of which pages @moves and which are @new, a digit each; call @at says @status, of those that touch. */
+static NV_STATUS touch_first(const char *moves, const char *new, int at, NV_STATUS status)
+{
+	struct migrate_vma args = begin(0, 0);
 	uvm_rust_hmm_context_t context = { { src } };
 
-	for (int i = 0; i < 2; i++) {
-		struct migrate_vma args = begin(0, 0);
-
-		given_back = touched = 0;
-		touching = said[i];
-		expect(uvm_rust_touch_first(&block, NULL, &context, (uvm_va_block_region_t){ 3, 3 + PAGES }, &args) == told[i]);
-		expect(given_back == PAGES && touched == PAGES);
+	uvm_page_mask_zero(&moving);
+	uvm_page_mask_zero(&touched);
+	for (int i = 0; i < PAGES; i++) {
+		if (moves[i] == '1')
+			uvm_page_mask_set(&moving, region.first + i);
+		if (new[i] == '1')
+			src[i] = MIGRATE_PFN_MIGRATE;
 	}
+	/* What is behind the region is another try's. */
+	uvm_page_mask_set(&moving, region.outer);
+	given_back = touches = 0;
+	touching_at = at;
+	touching = status;
+	return uvm_rust_touch_first(&block, NULL, &context, region, &moving, &args);
+}
+
+/* Pages that are swapped out count for memory and swap together, in cgroups of the first kind. */
+static void counts_swap(void)
+{
+	for (int which = 0; which < 2; which++) {
+		for (unsigned long lacks = 0; lacks < 2; lacks++) {
+			struct migrate_vma args = begin(9999, 9999);
+
+			src[0] = MIGRATE_PFN_MIGRATE;
+			own.memsw = above.memsw = (struct page_counter){ 7000, 7000 + 9999 };
+			(which ? &own : &above)->memsw.max = 7000 + ROOM + 1 - lacks;
+			of_second_kind = false;
+			expect(uvm_rust_finds_no_room(&args, &block, region, &moving) == lacks);
+			of_second_kind = true;
+			expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
+			expect(!held);
+		}
+	}
+}
+
+static void gives_back_and_touches(void)
+{
+	expect(touch_first("11111111", "11111111", 9, NV_OK) == NV_WARN_MORE_PROCESSING_REQUIRED);
+	expect(given_back == PAGES && only_touched("11111111") && touches == 1);
+	expect(touch_first("11111111", "11111111", 0, NV_ERR_NOT_READY) == NV_ERR_NOT_READY);
+	expect(given_back == PAGES && only_touched("11111111"));
+	/* What is there already comes along where it is in the way, and not before or without. */
+	expect(touch_first("11101111", "01010100", 9, NV_OK) == NV_WARN_MORE_PROCESSING_REQUIRED);
+	expect(only_touched("01100111") && touches == 2);
+	expect(touch_first("10000001", "11111111", 9, NV_OK) == NV_WARN_MORE_PROCESSING_REQUIRED);
+	expect(only_touched("10000001") && touches == 2);
+	expect(touch_first("10101010", "11111111", 1, NV_ERR_NOT_READY) == NV_ERR_NOT_READY);
+	expect(only_touched("10100000") && touches == 2);
 }
 
 static void nobody_reclaims_for_a_race(void)
@@ -208,10 +327,16 @@ int main(void)
 	printf("TAP version 13\n");
 	asks_for_what_is_new();
 	say("who services all faults asks where pages are new that move");
+	asks_where_it_helps();
+	say("in memory for reading only if Linux gives pages in place of that of zeros");
 	counts_all_cgroups();
 	say("there is room if each cgroup has it, beside what Linux charges ahead");
+	counts_swap();
+	say("and in cgroups of the first kind for memory and swap together");
+	counts_what_moves();
+	say("pages that no fault wants do not count");
 	gives_back_and_touches();
-	say("where there is none the pages are given back and touched, and the fault comes again");
+	say("where there is none the pages are given back, those that faults want are touched, and these come again");
 	nobody_reclaims_for_a_race();
 	say("what others took since then is not reclaimed, in this thread");
 	printf("1..%d\n", number);

@@ -47,6 +47,12 @@
 #define MOST_USERS	8
 /* For how long it is kept that Linux could not map a page. The fault comes again within some milliseconds, unless the thread is slow. */
 #define KEPT_JIFFIES	(2 * HZ)
+/*
+ * For how many work items of a process' memory that is kept. Its other faults go on meanwhile, as a fault need not come again: its page may be
+ * unmapped. Nor is one forgotten for another's sake. Where a kernel reads pages that cannot be mapped, each might be forgotten before
+ * its fault has come again, for ever.
+ */
+#define MOST_KEPT	4
 
 /* Pages that are to be mapped, or of which one could not be. */
 struct file_work {
@@ -59,13 +65,14 @@ struct file_work {
 	kuid_t user;
 	/* From the first page to the end of the last. */
 	unsigned long first, outer;
-	bool write;
+	/* To be written to; else, as one is that of zeros, pages of the process' own. */
+	bool write, unshare;
 	/* Under works_lock. 0 while the work is under way, then why the page at @first could not be mapped, and since when that is known. */
 	int error;
 	unsigned long since;
 };
 
-/* Of each process' memory there is one at most, until it is freed. Under works_lock, a leaf. */
+/* Of each process' memory one at most is under way, and MOST_KEPT are over, until they are freed. Under works_lock, a leaf. */
 static LIST_HEAD(works);
 static DEFINE_SPINLOCK(works_lock);
 static struct workqueue_struct *works_queue;
@@ -84,7 +91,7 @@ static void free_work(struct file_work *work)
  */
 static int map_pages(struct file_work *work)
 {
-	unsigned int flags = FAULT_FLAG_REMOTE | (work->write ? FAULT_FLAG_WRITE : 0);
+	unsigned int access = work->write ? FAULT_FLAG_WRITE : work->unshare ? FAULT_FLAG_UNSHARE : 0;
 	struct mm_struct *mm = work->mm;
 	bool unlocked;
 	int error = 0;
@@ -92,7 +99,7 @@ static int map_pages(struct file_work *work)
 	kthread_use_mm(mm);
 	mmap_read_lock(mm);
 	for (; work->first < work->outer; work->first += PAGE_SIZE) {
-		error = fixup_user_fault(mm, work->first, flags, &unlocked);
+		error = fixup_user_fault(mm, work->first, FAULT_FLAG_REMOTE | access, &unlocked);
 		if (error)
 			break;
 	}
@@ -188,7 +195,7 @@ static bool begin(struct file_work *wanted)
  */
 static int ask_for(struct file_work *wanted, unsigned long start, const unsigned long *missing)
 {
-	unsigned int all = 0, of_user = 0, most = most_works();
+	unsigned int all = 0, of_user = 0, kept = 0, most = most_works();
 	struct file_work *work, *next;
 	int error = UVM_RUST_NOT_HERE;
 	bool is_busy = false;
@@ -208,11 +215,14 @@ static int ask_for(struct file_work *wanted, unsigned long start, const unsigned
 			list_move(&work->list, &old);
 			continue;
 		}
-		is_busy |= work->mm == wanted->mm;
+		if (work->mm == wanted->mm) {
+			is_busy |= !work->error;
+			kept++;
+		}
 		of_user += uid_eq(work->user, wanted->user);
 		all++;
 	}
-	if (error == UVM_RUST_NOT_HERE && !is_busy && all < most && of_user < most_of_user(most) && begin(wanted))
+	if (error == UVM_RUST_NOT_HERE && !is_busy && kept < MOST_KEPT && all < most && of_user < most_of_user(most) && begin(wanted))
 		wanted = NULL;
 	spin_unlock(&works_lock);
 	list_for_each_entry_safe(work, next, &old, list)
@@ -221,12 +231,20 @@ static int ask_for(struct file_work *wanted, unsigned long start, const unsigned
 	return error;
 }
 
+/* Is @pfn, which Linux has said of a page in memory for reading only, that of zeros? A huge one of zeros NVIDIA's code takes. */
+static bool is_of_zeros(unsigned long pfn, unsigned long address)
+{
+	return (pfn & HMM_PFN_VALID) && hmm_pfn_to_page(pfn) == ZERO_PAGE(address);
+}
+
 int uvm_rust_files_look(struct hmm_range *range)
 {
 	const unsigned long pages = (range->end - range->start) >> PAGE_SHIFT;
 	DECLARE_BITMAP(missing, PAGES_PER_UVM_VA_BLOCK) = { 0 };
 	DECLARE_BITMAP(write, PAGES_PER_UVM_VA_BLOCK) = { 0 };
 	struct mm_struct *mm = range->notifier->mm;
+	struct vm_area_struct *vma = find_vma(mm, range->start);
+	bool may_be_zeros = uvm_rust_unshares_zeros(vma), has_zeros = false;
 	struct file_work *wanted;
 	unsigned long i;
 	int ret;
@@ -236,7 +254,7 @@ int uvm_rust_files_look(struct hmm_range *range)
 			__set_bit(i, write);
 	}
 	/* What is on a GPU is as good as not there where it is to be in the host, and this thread must not move it. */
-	if (uvm_rust_is_crowded(find_vma(mm, range->start), range->start, range->end))
+	if (uvm_rust_is_crowded(vma, range->start, range->end))
 		range->dev_private_owner = NULL;
 	/* What is not asked for Linux does not map. */
 	memset(range->hmm_pfns, 0, pages * sizeof(*range->hmm_pfns));
@@ -245,12 +263,14 @@ int uvm_rust_files_look(struct hmm_range *range)
 		return ret;
 	for (i = 0; i < pages; i++) {
 		unsigned long pfn = range->hmm_pfns[i];
+		bool is_zeros = may_be_zeros && is_of_zeros(pfn, range->start + (i << PAGE_SHIFT));
 
 		/* A device's, say: Linux gives nobody such a page. */
 		if (pfn & HMM_PFN_ERROR)
 			return -EFAULT;
-		if (!(pfn & HMM_PFN_VALID) || (test_bit(i, write) && !(pfn & HMM_PFN_WRITE)))
+		if (is_zeros || !(pfn & HMM_PFN_VALID) || (test_bit(i, write) && !(pfn & HMM_PFN_WRITE)))
 			__set_bit(i, missing);
+		has_zeros |= is_zeros;
 	}
 	if (bitmap_empty(missing, pages))
 		return 0;
@@ -263,6 +283,8 @@ int uvm_rust_files_look(struct hmm_range *range)
 		.first = range->start + (find_first_bit(missing, pages) << PAGE_SHIFT),
 		.outer = range->start + ((find_last_bit(missing, pages) + 1) << PAGE_SHIFT),
 		.write = bitmap_intersects(missing, write, pages),
+		/* What was not there at all becomes the page of zeros first, and comes again. */
+		.unshare = has_zeros,
 	};
 	INIT_WORK(&wanted->work, run);
 	return ask_for(wanted, range->start, missing);

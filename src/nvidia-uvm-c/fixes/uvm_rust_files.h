@@ -11,6 +11,7 @@
 #include <linux/hugetlb.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
+#include <linux/version.h>
 
 #include "uvm_va_space.h"
 
@@ -40,6 +41,16 @@ static inline bool uvm_rust_is_file(const struct vm_area_struct *vma)
 }
 
 /*
+ * Whether a work item has to have Linux give the process pages of its own in @vma. What is read first there is Linux's one page of zeros, as
+ * nobody may write to it. NVIDIA's code refuses that page (hmm_va_block_cpu_page_populate()), for which the kernel ends. Before 6.2 Linux
+ * gives a page in place of it for a write alone, so that there is nothing to ask for.
+ */
+static inline bool uvm_rust_unshares_zeros(const struct vm_area_struct *vma)
+{
+	return LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0) && vma_is_anonymous(vma) && !(vma->vm_flags & VM_WRITE);
+}
+
+/*
  * Whether this thread may put faults of @va_space off. Only threads of the kernel's service faults here, and of those only faults
  * that come again may be put off: not those of upstream's loop.
  */
@@ -61,8 +72,8 @@ bool uvm_rust_lacks_room(struct mm_struct *mm, unsigned long pages);
 bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsigned long end);
 
 /*
- * Whether @range is to be looked at by uvm_rust_files_look(): where Linux might wait for a file system, or for room in a cgroup, or would
- * take long to isolate.
+ * Whether @range is to be looked at by uvm_rust_files_look(): where Linux might wait for a file system, or for room in a cgroup, would
+ * map its page of zeros, or would take long to isolate.
  */
 static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_space_t *va_space)
 {
@@ -71,7 +82,7 @@ static inline bool uvm_rust_files_serves(const struct hmm_range *range, uvm_va_s
 	if (!uvm_rust_puts_off(va_space))
 		return false;
 	vma = find_vma(range->notifier->mm, range->start);
-	return vma && (uvm_rust_is_file(vma) ||
+	return vma && (uvm_rust_is_file(vma) || uvm_rust_unshares_zeros(vma) ||
 		       uvm_rust_lacks_room(range->notifier->mm, (range->end - range->start) >> PAGE_SHIFT) ||
 		       uvm_rust_is_crowded(vma, range->start, range->end));
 }

@@ -288,35 +288,67 @@ static inline NV_STATUS uvm_rust_migrate_shared(NV_STATUS status)
 
 /* --- pages that nobody has touched, where the cgroup is full ------------------------------- */
 
+/* Of a va_block's pages those that go to processor @id for the faults that are serviced: the region of these may have others in between. */
+#define uvm_rust_moving(service_context, id)	(&(service_context)->per_processor_masks[uvm_id_value(id)].new_residency)
+
+/* Is page @i of @args, which begin with @region, one that nobody has touched, and one of @moving? */
+static inline bool uvm_rust_is_new(const struct migrate_vma *args, unsigned long i, uvm_va_block_region_t region, const uvm_page_mask_t *moving)
+{
+	return (args->src[i] & (MIGRATE_PFN_MIGRATE | MIGRATE_PFN_VALID)) == MIGRATE_PFN_MIGRATE &&
+	       uvm_page_mask_test(moving, region.first + i);
+}
+
 /*
- * To move to a GPU a page that nobody has touched Linux charges it (migrate_vma_insert_page()). Whether @args, which Linux has isolated, have
- * more of these than the cgroup has room for, in a thread that services faults of all processes.
+ * To move to a GPU a page that nobody has touched Linux charges it (migrate_vma_insert_page()). Whether @args, which begin with @region and which
+ * Linux has isolated, have more of these among @moving than the cgroup has room for, in a thread that services faults of all processes.
  */
-static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va_block_t *va_block)
+static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va_block_t *va_block, uvm_va_block_region_t region,
+					  const uvm_page_mask_t *moving)
 {
 	unsigned long pages = 0;
 
 	if (!uvm_rust_puts_off(va_block->hmm.va_space))
 		return false;
+	/* A work item would touch the page of zeros alone, for ever. */
+	if (!(args->vma->vm_flags & VM_WRITE) && !uvm_rust_unshares_zeros(args->vma))
+		return false;
 	for (unsigned long i = 0; i < args->npages; i++)
-		pages += (args->src[i] & (MIGRATE_PFN_MIGRATE | MIGRATE_PFN_VALID)) == MIGRATE_PFN_MIGRATE;
+		pages += uvm_rust_is_new(args, i, region, moving);
 	return pages && uvm_rust_lacks_room(args->vma->vm_mm, pages);
 }
 
 /*
- * Gives back what @args, which begin with @region, have isolated, and has a work item touch the pages. The fault comes again, and moves
- * them then, for which nothing more is charged. A page of memory that is for reading only is Linux's one of zeros then, and is as new to a
- * GPU as before: the try that is in place maps it where it is.
+ * Gives back what @args, which begin with @region, have isolated, and has the pages among @moving touched that nobody has: here, one run after the
+ * other, until there is no room for one of them, and that one by a work item. The fault comes again, and moves what was touched, for which nothing
+ * more is charged. Memory that is for reading only takes two work items: what is touched first is Linux's one page of zeros, which is as new to a
+ * GPU as none, and the second time a page of the process' own (uvm_rust_unshares_zeros()).
  */
 static NV_STATUS uvm_rust_touch_first(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry, uvm_rust_hmm_context_t *context,
-				      uvm_va_block_region_t region, struct migrate_vma *args)
+				      uvm_va_block_region_t region, const uvm_page_mask_t *moving, struct migrate_vma *args)
 {
+	unsigned long *pfns = uvm_rust_hmm_block_context(context)->hmm.src_pfns;
 	struct vm_area_struct *vma = args->vma;
+	uvm_va_block_region_t run;
+	NV_STATUS status = NV_OK;
+	uvm_page_mask_t new;
 
+	/* Where Linux says what is isolated is where it says next what is mapped. */
+	uvm_page_mask_zero(&new);
+	for (unsigned long i = 0; i < args->npages; i++) {
+		if (uvm_rust_is_new(args, i, region, moving))
+			uvm_page_mask_set(&new, region.first + i);
+	}
 	migrate_vma_finalize(args);
 	uvm_rust_free_ahead(va_block, retry);
-	return uvm_rust_fault_shared(uvm_rust_make_resident_cpu(va_block, retry, vma,
-								uvm_rust_hmm_block_context(context)->hmm.src_pfns, region));
+	for (run = region; status == NV_OK && run.first < region.outer; run.first = run.outer) {
+		run.outer = run.first + 1;
+		if (!uvm_page_mask_test(&new, run.first))
+			continue;
+		while (run.outer < region.outer && uvm_page_mask_test(moving, run.outer))
+			run.outer++;
+		status = uvm_rust_make_resident_cpu(va_block, retry, vma, pfns, run);
+	}
+	return uvm_rust_fault_shared(status);
 }
 
 /*

@@ -60,17 +60,19 @@ UVM_ASSERT(!ret);
 
 // What a forked process has as well does not go to a GPU as it is.
 @ shared_fault @
-identifier ret, args, block;
+typedef uvm_processor_id_t;
+identifier ret, args, block, p, r;
 @@
-uvm_hmm_va_block_service_locked(...)
+uvm_hmm_va_block_service_locked(uvm_processor_id_t p, uvm_processor_id_t r, ...)
 {
 <...
 ret = migrate_vma_setup_locked(args, block);
 UVM_ASSERT(!ret);
 + if (uvm_rust_has_shared(args))
 +	return uvm_rust_fault_shared(uvm_rust_unshare(block, va_block_retry, uvm_rust_hmm_context(service_context), region, args));
-+ if (uvm_rust_finds_no_room(args, block))
-+	return uvm_rust_touch_first(block, va_block_retry, uvm_rust_hmm_context(service_context), region, args);
++ if (uvm_rust_finds_no_room(args, block, region, uvm_rust_moving(service_context, r)))
++	return uvm_rust_touch_first(block, va_block_retry, uvm_rust_hmm_context(service_context), region,
++				    uvm_rust_moving(service_context, r), args);
 ...>
 }
 

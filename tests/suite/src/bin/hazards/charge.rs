@@ -10,22 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use uvm_suite::{
-    ensure, skip, this_program, Allowed, Failure, Group, Joined, KernelLog, Killed, Outcome, Pass,
-    Suite,
+    ensure, this_program, Allowed, Failure, Group, Joined, Killed, Outcome, Pass, Suite,
 };
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
 
 use crate::migrate::holds;
 use crate::orphans::close_mm;
-use crate::{gpu_writes, spared, start, NONE, WORDS};
+use crate::{gpu_writes, start, NONE, WORDS};
 
 /// What the owner may have of host memory, beyond what it has when all of its data is on the GPU:
 /// enough for all but that data.
-const HEADROOM: u64 = 8 << 20;
-
-/// Bytes of ordinary memory that a GPU touches first.
-const TOUCHED: u64 = 4 * HEADROOM;
+pub(crate) const HEADROOM: u64 = 8 << 20;
 
 /// How much of the GPU's memory the owner writes that shall not have it.
 const TIMES: u64 = 4;
@@ -34,7 +30,7 @@ const TIMES: u64 = 4;
 const REFUSED: &str = "refused";
 
 /// What the owner writes; the others' words are smaller.
-const OWNERS: u64 = 1 << 56;
+pub(crate) const OWNERS: u64 = 1 << 56;
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
@@ -61,14 +57,6 @@ pub(crate) fn run(suite: &mut Suite) {
         "charge: a call waits for its own once it is over",
         NONE,
         call_waits_once,
-    );
-    suite.test(
-        "charge: who services all faults asks Linux to end nobody for ordinary memory",
-        &[Allowed {
-            text: "Memory cgroup out of memory: Killed process",
-            times: 1,
-        }],
-        touched_is_full,
     );
     suite.test(
         "charge: the GPU is no way around a memory limit",
@@ -109,7 +97,7 @@ pub(crate) fn run(suite: &mut Suite) {
 }
 
 /// Words of a buffer of so many bytes, in whole blocks.
-fn words(bytes: u64) -> usize {
+pub(crate) fn words(bytes: u64) -> usize {
     (bytes / BLOCK) as usize * WORDS
 }
 
@@ -146,18 +134,6 @@ pub(crate) fn child_migrates(process: vgpu_client::Result<Process>, bytes: u64) 
         let buffer = Buffer::<u64>::managed(&process, words(bytes))?;
         told_to_go_on(buffer.bytes())?;
         Ok(process.migrate(buffer.address(), buffer.bytes(), Uuid::CPU)?)
-    })
-}
-
-/// Run by tests below: has the GPU write ordinary memory that nobody has touched, once it is told to.
-pub(crate) fn child_touches(process: vgpu_client::Result<Process>) -> ExitCode {
-    child(|| {
-        let process = process?;
-        let gpu = process.gpu(0)?;
-        let buffer = Buffer::<u64>::ordinary(words(TOUCHED))?;
-        buffer.huge_pages(false)?;
-        told_to_go_on(buffer.bytes())?;
-        gpu_writes(&gpu, &buffer, OWNERS)
     })
 }
 
@@ -212,7 +188,7 @@ pub(crate) fn child_deserts(process: vgpu_client::Result<Process>) -> ExitCode {
     })
 }
 
-fn child(work: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+pub(crate) fn child(work: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -223,7 +199,7 @@ fn child(work: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
 }
 
 /// Prints the size of its buffer, and waits for a line.
-fn told_to_go_on(bytes: u64) -> Result<(), Failure> {
+pub(crate) fn told_to_go_on(bytes: u64) -> Result<(), Failure> {
     println!("{bytes}");
     std::io::stdout().flush()?;
     std::io::stdin().read_line(&mut String::new())?;
@@ -231,7 +207,7 @@ fn told_to_go_on(bytes: u64) -> Result<(), Failure> {
 }
 
 /// A child in a cgroup, that waits for a line.
-struct Owner {
+pub(crate) struct Owner {
     child: Killed,
     said: BufReader<ChildStdout>,
     /// The bytes of its buffer.
@@ -239,7 +215,7 @@ struct Owner {
 }
 
 impl Owner {
-    fn start(group: &Group, child: &str) -> Result<Self, Failure> {
+    pub(crate) fn start(group: &Group, child: &str) -> Result<Self, Failure> {
         let mut command = this_program()?;
         command
             .arg(child)
@@ -262,13 +238,13 @@ impl Owner {
     }
 
     /// The same, and waits for its end.
-    fn end(mut self) -> Result<ExitStatus, Failure> {
+    pub(crate) fn end(mut self) -> Result<ExitStatus, Failure> {
         self.tell()?;
         Ok(self.child.0.wait()?)
     }
 
     /// The same, of one that is to find its data as it was.
-    fn ends_well(self) -> Result<(), Failure> {
+    pub(crate) fn ends_well(self) -> Result<(), Failure> {
         let status = self.end()?;
         ensure!(status.success(), "the owner ended with {status}");
         Ok(())
@@ -278,16 +254,17 @@ impl Owner {
 /// Starts a process of the test's own, and a cgroup; ends the test where there is none.
 macro_rules! start_with_group {
     () => {{
-        let (process, gpu) = start()?;
-        if spared(&process)? {
-            skip!("the unmodified driver ends processes, see docs/fixes.md");
+        let (process, gpu) = $crate::start()?;
+        if $crate::spared(&process)? {
+            uvm_suite::skip!("the unmodified driver ends processes, see docs/fixes.md");
         }
-        let Some(group) = Group::new()? else {
-            skip!("there are no cgroups");
+        let Some(group) = uvm_suite::Group::new()? else {
+            uvm_suite::skip!("there are no cgroups");
         };
         (process, gpu, group)
     }};
 }
+pub(crate) use start_with_group;
 
 /// A process, whose cgroup allows it less host memory than it has on the GPU, and two others without
 /// a limit: one that needs all of the GPU, and one whose faults come between those. What is evicted is charged to
@@ -372,39 +349,6 @@ fn call_waits_once() -> Outcome {
     println!("# {little} waits for {LITTLE} bytes, {much} for {MUCH}");
     ensure!(little > 0, "there was nothing to wait for");
     ensure!(2 * much < 3 * little, "{much} waits instead of {little}");
-    Ok(Pass::Ok)
-}
-
-/// A GPU touches more ordinary memory than the cgroup of its process has room for. Linux ends that process, for a thread that nobody else
-/// waits for: others' faults go on meanwhile.
-fn touched_is_full() -> Outcome {
-    let (process, gpu, group) = start_with_group!();
-    if !process.has_hmm()? {
-        skip!("no HMM");
-    }
-    let mut log = KernelLog::open()?;
-    let owner = Owner::start(&group, "--child-touches")?;
-    group.limit(&(group.charged()? + HEADROOM).to_string())?;
-    let few = Buffer::<u64>::managed(&process, WORDS)?;
-    let over = AtomicBool::new(false);
-    let (status, rounds) = std::thread::scope(|scope| {
-        let by = scope.spawn(|| goes_on(&process, &gpu, &few, &over));
-        let status = owner.end();
-        over.store(true, Ordering::Relaxed);
-        by.joined()?.and_then(|rounds| Ok((status?, rounds)))
-    })?;
-    let ended = group.events("oom_kill")?;
-    let lines = log.lines().into_iter().map(|(_, line)| line);
-    let who: Vec<_> = lines
-        .filter(|line| line.contains("invoked oom-killer"))
-        .collect();
-    println!("# {rounds} turns of others, {ended} processes ended, by {who:?}");
-    holds(&few, rounds)?;
-    ensure!(status.signal() == Some(9), "the owner ended with {status}");
-    ensure!(ended == 1, "{ended} processes were ended");
-    ensure!(!who.is_empty(), "nobody has asked Linux for that");
-    // Upstream's threads have names that begin so.
-    ensure!(!who.iter().any(|line| line.starts_with("UVM")), "{who:?}");
     Ok(Pass::Ok)
 }
 
@@ -641,7 +585,7 @@ fn needs_all(gpu: &Gpu, all: &Buffer<u64>) -> Result<(), Failure> {
 
 /// Writes `few` on the GPU and takes it to the host again, until it is `over`, and once at least; how
 /// often.
-fn goes_on(
+pub(crate) fn goes_on(
     process: &Process,
     gpu: &Gpu,
     few: &Buffer<u64>,

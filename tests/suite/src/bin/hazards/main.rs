@@ -19,6 +19,7 @@ mod migrate;
 mod notifier;
 mod ordinary;
 mod orphans;
+mod room;
 mod signals;
 mod split;
 mod suspend;
@@ -75,7 +76,17 @@ fn main() -> ExitCode {
             Some(Long("child-migrates-much")) => {
                 return charge::child_migrates(Process::new(), charge::MUCH)
             }
-            Some(Long("child-touches")) => return charge::child_touches(Process::new()),
+            Some(Long("child-touches")) => return room::child_touches(Process::new()),
+            Some(Long("child-reads-untouched")) => {
+                return room::child_reads(Process::new(), room::Read::Nothing)
+            }
+            Some(Long("child-reads-huge")) => {
+                return room::child_reads(Process::new(), room::Read::NothingHuge)
+            }
+            Some(Long("child-reads-hole")) => {
+                return room::child_reads(Process::new(), room::Read::AllButOne)
+            }
+            Some(Long("child-writes-ends")) => return room::child_writes_ends(Process::new()),
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-leaves")) => return charge::child_leaves(Process::new()),
@@ -115,6 +126,7 @@ fn main() -> ExitCode {
     half_way::run(&mut suite);
     lazy::run(&mut suite);
     charge::run(&mut suite);
+    room::run(&mut suite);
     dirty::run(&mut suite);
     orphans::run(&mut suite);
     forked::run(&mut suite);

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use uvm_suite::{ensure, file_in_memory, Failure, Outcome, Pass, Suite};
+use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{OP_ATOMIC_ADD, OP_READ};
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Outcome as Ended};
 
@@ -30,6 +31,11 @@ pub(crate) fn run(suite: &mut Suite) {
         }
     }
     suite.test(
+        "ordinary: a GPU reads zeros in memory for reading only that stays on the host",
+        NONE,
+        zeros_stay,
+    );
+    suite.test(
         "ordinary: an atomic to shared memory costs nobody else a fault",
         NONE,
         || hits_only_itself(Offence::Atomic),
@@ -39,6 +45,18 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         || hits_only_itself(Offence::Beyond),
     );
+}
+
+/// Linux maps its one page of zeros where memory for reading only is read first, which the unmodified driver refuses.
+fn zeros_stay() -> Outcome {
+    let (process, gpu) = start_ordinary!("the unmodified driver ends the kernel");
+    let buffer = Buffer::<u64>::ordinary(WORDS)?;
+    buffer.huge_pages(false)?;
+    buffer.protect()?;
+    process.set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+    let check = Op::check(&buffer).pattern(0, 0).warps(4);
+    gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+    Ok(Pass::Ok)
 }
 
 /// How the GPU accesses what somebody holds.
