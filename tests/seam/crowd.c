@@ -14,9 +14,11 @@
 #define max_t(type, a, b)	max((type)(a), (type)(b))
 
 typedef unsigned long long NvU64;
+typedef unsigned int NvU32;
 struct list_head { struct list_head *next, *prev; };
 struct rb_root_cached { int unused; };
-struct anon_vma { struct rb_root_cached rb_root; struct anon_vma_chain *chains; int number; };
+struct rw_semaphore { int unused; };
+struct anon_vma { struct anon_vma *root; struct rw_semaphore rwsem; struct rb_root_cached rb_root; struct anon_vma_chain *chains; int number; };
 struct mm_struct { int page_table_lock; };
 struct vm_area_struct { struct mm_struct *vm_mm; struct list_head anon_vma_chain; unsigned long vm_start, vm_end, vm_pgoff; };
 struct anon_vma_chain { struct vm_area_struct *vma; struct anon_vma *anon_vma; struct list_head same_vma; };
@@ -35,6 +37,8 @@ static unsigned long vma_pages(const struct vm_area_struct *vma) { return (vma->
 static bool uvm_va_block_is_hmm(uvm_va_block_t *block) { return block->is_hmm; }
 static void *uvm_va_block_get_va_space(uvm_va_block_t *block) { return block; }
 static bool uvm_rust_puts_off(void *va_space) { return puts_off; }
+enum { UVM_FAULT_ACCESS_TYPE_WRITE = 2, UVM_FAULT_ACCESS_TYPE_ATOMIC_WEAK, UVM_FAULT_ACCESS_TYPE_ATOMIC_STRONG };
+static NvU32 uvm_fault_access_type_mask_highest(NvU32 mask) { return 31 - __builtin_clz(mask); }
 static bool uvm_hmm_must_use_sysmem(uvm_va_block_t *block, void *of) { return upstream_says; }
 
 static unsigned long linear_page_index(const struct vm_area_struct *vma, unsigned long address)
@@ -42,14 +46,17 @@ static unsigned long linear_page_index(const struct vm_area_struct *vma, unsigne
 	return ((address - vma->vm_start) >> PAGE_SHIFT) + vma->vm_pgoff;
 }
 
+/* Of the oldest of all anon_vmas, which is no one's here. */
+static struct anon_vma root;
+
 /* Not with another lock: who has a spinlock must not. */
-static bool anon_vma_trylock_read(struct anon_vma *of)
+static bool down_read_trylock(struct rw_semaphore *of)
 {
-	read_locks += !is_busy && !locks;
+	read_locks += !is_busy && !locks && of == &root.rwsem;
 	return !is_busy;
 }
 
-static void anon_vma_unlock_read(struct anon_vma *of) { read_locks--; }
+static void up_read(struct rw_semaphore *of) { read_locks--; }
 
 /* Linux's tree of mappings is an array here; those that have nothing of what is asked for are passed over. */
 #define INTERVAL_TREE_DEFINE(type, node, of, sub, first_of, last_of, how, name)				\
@@ -65,7 +72,7 @@ static void anon_vma_unlock_read(struct anon_vma *of) { read_locks--; }
 	}												\
 	static type *name##_iter_first(struct rb_root_cached *root, of first, of last)			\
 	{												\
-		tree_of = (struct anon_vma *)root;							\
+		tree_of = (struct anon_vma *)((char *)root - offsetof(struct anon_vma, rb_root));	\
 		return name##_from(0, first, last);							\
 	}												\
 	static type *name##_iter_next(type *at, of first, of last)					\
@@ -93,7 +100,7 @@ static struct mm_struct mm;
 static struct vm_area_struct own = { .vm_mm = &mm, .vm_start = START, .vm_end = START + (PAGES << PAGE_SHIFT), .vm_pgoff = 100 };
 static struct vm_area_struct others[2000];
 static struct anon_vma_chain chains[2000], newest;
-static struct anon_vma of_own = { .chains = &newest, .number = 1 }, common = { .chains = chains };
+static struct anon_vma of_own = { &root, .chains = &newest, .number = 1 }, common = { &root, .chains = chains };
 
 /* So many mappings have those pages, of each other's; the first is the memory's own. */
 static void has(int mappings, unsigned long first, unsigned long pages)
@@ -119,18 +126,34 @@ static bool is_crowded(unsigned long first, unsigned long pages)
 	return uvm_rust_is_crowded(&own, start, start + (pages << PAGE_SHIFT)) && !locks && !read_locks;
 }
 
+/* As upstream calls it where it decides where a page goes. */
+static bool stays_for(uvm_va_block_t *va_block, NvU32 access_type_mask)
+{
+	uvm_va_block_context_t context = { { &own } };
+	bool by_vma = uvm_hmm_must_use_sysmem(va_block, &own);
+
+	/* As 535 calls it. */
+	return by_vma == uvm_hmm_must_use_sysmem(va_block, &context) && by_vma;
+}
+
+/* And where it decides who gets a mapping. */
+static bool is_mapped(uvm_va_block_t *block)
+{
+	return uvm_hmm_must_use_sysmem(block, &own);
+}
+
 static bool stays(unsigned long start, unsigned long end, bool is_hmm)
 {
 	uvm_va_block_t block = { is_hmm, start, end - 1 };
-	uvm_va_block_context_t context = { { &own } };
-	bool by_vma = uvm_hmm_must_use_sysmem(&block, &own);
+	bool goes_there = stays_for(&block, 1u << UVM_FAULT_ACCESS_TYPE_WRITE);
 
-	/* As 535 calls it. */
-	return by_vma == uvm_hmm_must_use_sysmem(&block, &context) && by_vma;
+	return goes_there == is_mapped(&block) && goes_there;
 }
 
 int main(void)
 {
+	uvm_va_block_t all = { true, START, own.vm_end - 1 };
+
 	own.anon_vma_chain = (struct list_head){ &own.anon_vma_chain, &own.anon_vma_chain };
 	say("memory that nobody has touched is not", !is_crowded(0, PAGES));
 	has(1, 0, PAGES);
@@ -157,11 +180,10 @@ int main(void)
 	say("and but one more is looked at", is_crowded(0, PAGES) && looked_at == 1026);
 	has(2000, 0, PAGES);
 	say("as of so many pages", is_crowded(0, PAGES) && looked_at == 258);
-	has(1, 0, PAGES);
-	is_busy = true;
-	say("nobody waits for who changes them", is_crowded(0, PAGES) && !looked_at);
-	is_busy = false;
 	has(257, 0, PAGES);
+	is_busy = true;
+	say("nobody waits for who changes them, or takes that for a crowd", !is_crowded(0, PAGES) && !looked_at && !read_locks);
+	is_busy = false;
 	uvm_rust_fix_isolation = false;
 	say("without the mend there is none", !is_crowded(0, PAGES));
 	uvm_rust_fix_isolation = true;
@@ -169,6 +191,9 @@ int main(void)
 	say("a thread that others do not wait for does not ask", !stays(START, own.vm_end, true));
 	puts_off = true;
 	say("who services faults does", stays(START, own.vm_end, true));
+	say("but not for an atomic of the system's, as its page may be part of a huge one",
+	    !stays_for(&all, 1u << UVM_FAULT_ACCESS_TYPE_WRITE | 1u << UVM_FAULT_ACCESS_TYPE_ATOMIC_STRONG) &&
+	    stays_for(&all, 1u << UVM_FAULT_ACCESS_TYPE_ATOMIC_WEAK));
 	say("not of managed memory", !stays(START, own.vm_end, false));
 	say("nor of more than the va_block has", !stays(START + (2ul << PAGE_SHIFT), own.vm_end, true) &&
 	    !stays(START, own.vm_end - (2ul << PAGE_SHIFT), true));

@@ -17,6 +17,8 @@ const PAGE_WORDS: usize = PAGE as usize / 8;
 const PAGES: u64 = (WORDS / PAGE_WORDS) as u64;
 /// So many mappings that the difference shows beside all else that a fault costs.
 const MANY: usize = 16_384;
+/// How long a kernel may take that is served within a second.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
@@ -33,6 +35,16 @@ pub(crate) fn run(suite: &mut Suite) {
         "crowd: what a GPU has of memory with many mappings comes back beside other processes' faults",
         NONE,
         comes_back,
+    );
+    suite.test(
+        "crowd: an atomic to a huge page with many mappings is served",
+        NONE,
+        huge_page_atomics,
+    );
+    suite.test(
+        "crowd: memory with one mapping goes to a GPU while another thread moves huge pages beside it",
+        NONE,
+        beside_splits,
     );
 }
 
@@ -139,8 +151,68 @@ fn comes_back() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// NVIDIA's code has Linux take such a page from the CPU where it is in the host. Linux then splits the mapping, but not the
+/// page, and says of none but its first page that it has taken it.
+fn huge_page_atomics() -> Outcome {
+    let (_process, gpu) = start_ordinary!("all goes to the GPU");
+    let words = 2 * WORDS;
+    let buffer = Buffer::<u64>::ordinary(words + PAGE_WORDS)?;
+    buffer.huge_pages(true)?;
+    buffer.set(words, 0);
+    let _crowd = crowd(&buffer, words, 260)?;
+    buffer.fill(|i| i as u64);
+    gpu_writes(&gpu, &buffer, 7)?;
+    let add = Op::atomic_add(&buffer).pattern(1, 0).warps(8);
+    let launched = gpu.launch(&Kernel::new().op(add))?;
+    launched.wait_for(PATIENCE)?.ok()?;
+    let wrong = buffer.first_other(|i| 8 + i as u64);
+    ensure!(wrong.is_none(), "(word, value) is {wrong:x?}");
+    Ok(Pass::Ok)
+}
+
+/// Linux splits a huge page before it moves it, and nobody else may look at the memory's mappings meanwhile.
+fn beside_splits() -> Outcome {
+    let (process, gpu) = start_ordinary!("all goes to the GPU");
+    let (own, theirs) = (8 * PAGES, 9 * PAGES..20 * PAGES);
+    let buffer = Buffer::<u64>::ordinary(theirs.end as usize * PAGE_WORDS)?;
+    buffer.huge_pages(true)?;
+    buffer.fill(|i| i as u64);
+    let write = Op::write(&buffer).range(0, own as usize * PAGE_WORDS);
+    let kernel = Kernel::new().op(write.pattern(7, 1).warps(8));
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let moves = scope.spawn(|| migrate(&process, &buffer, theirs, gpu.uuid()));
+        gpu.launch(&kernel)?.wait()?.ok()?;
+        moves.join().map_err(|_| "the other thread panicked")??;
+        Ok(())
+    })?;
+    pages_on(
+        &process,
+        &buffer,
+        own,
+        gpu.uuid(),
+        "beside the other thread",
+    )?;
+    let wrong = buffer.first_other(|i| match i < own as usize * PAGE_WORDS {
+        true => 7 + i as u64,
+        false => i as u64,
+    });
+    ensure!(wrong.is_none(), "(word, value) is {wrong:x?}");
+    Ok(Pass::Ok)
+}
+
 fn all_on(process: &Process, buffer: &Buffer<u64>, at: Uuid, what: &str) -> Result<(), Failure> {
-    for page in 0..PAGES {
+    pages_on(process, buffer, PAGES, at, what)
+}
+
+/// Of the first `pages`.
+fn pages_on(
+    process: &Process,
+    buffer: &Buffer<u64>,
+    pages: u64,
+    at: Uuid,
+    what: &str,
+) -> Result<(), Failure> {
+    for page in 0..pages {
         let there = process.residency(buffer.address() + page * PAGE)?;
         ensure!(
             there.resident == [at],
