@@ -581,7 +581,7 @@ struct uvm_rust_flash_stats {
  * Each part of 16 MiB is moved by itself; after an error those before it have been moved.
  * The state of what is on the device is charged to the tenant's memory cgroup. Host memory that
  * pages come back to is charged to the process, as UVM's own; with
- * UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to the memory cgroup of the one that opened the file descriptor.
+ * UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE to the memory cgroup of the caller.
  *   EAGAIN  the system is about to sleep: to be called again, which leaves alone what was moved
  *   ENXIO   not, as a whole, managed memory of this file descriptor
  *   ENODEV  no device is attached, or no such GPU is registered with this file descriptor

@@ -41,6 +41,7 @@
 #define NV_ERR_NO_MEMORY		0x51
 #define THIS_MODULE			NULL
 typedef unsigned int NV_STATUS;
+typedef unsigned long long u64;
 
 static int number, failed;
 
@@ -123,7 +124,22 @@ typedef struct { int uid; } kuid_t;
 #define INVALID_UID			((kuid_t){ -1 })
 static bool uid_eq(kuid_t a, kuid_t b) { return a.uid == b.uid; }
 
-struct task_struct { int uid; };
+struct cgroup { u64 id; };
+static u64 cgroup_id(const struct cgroup *group) { return group->id; }
+
+struct mem_cgroup { struct { struct cgroup *cgroup; } css; struct cgroup group; };
+
+/* How deep the lock is that keeps a task, and its cgroup. */
+static int rcu;
+
+struct task_struct { int uid; struct mem_cgroup *memcg; };
+static struct mem_cgroup *mem_cgroup_from_task(const struct task_struct *task)
+{
+	if (!rcu)
+		abort();
+	return task->memcg;
+}
+
 static kuid_t task_uid(const struct task_struct *task) { return (kuid_t){ task->uid }; }
 
 /* Whether nobody may write to memory that is of no file, in which case what is read first is the page of zeros. */
@@ -157,8 +173,8 @@ static struct workqueue_struct queue;
 #define spin_lock(lock)			((void)(lock), locks++)
 #define spin_unlock(lock)		((void)(lock), locks--)
 #define lockdep_assert_held(lock)	((void)(lock), locks == 1 ? (void)0 : abort())
-#define rcu_read_lock()			((void)0)
-#define rcu_read_unlock()		((void)0)
+#define rcu_read_lock()			(rcu++)
+#define rcu_read_unlock()		(rcu--)
 #define rcu_dereference(of)		(of)
 #define time_after(a, b)		((long)((b) - (a)) < 0)
 #define uvm_rust_forget_over()		(forgotten++)
@@ -312,6 +328,7 @@ static bool lists(const struct mm_struct *mm)
 #define PROCESSES	(MOST_WORKS + 2)
 
 static struct mm_struct processes[PROCESSES];
+static struct mem_cgroup groups[PROCESSES];
 static unsigned long pfns[PAGES];
 
 /* A fault needs the pages from @first to @last of @mm, as pfns says. */
@@ -338,7 +355,9 @@ static void start_over(void)
 {
 	memset(processes, 0, sizeof(processes));
 	for (int i = 0; i < PROCESSES; i++) {
-		processes[i] = (struct mm_struct){ .users = 1, .count = 1, .task = { .uid = i } };
+		groups[i] = (struct mem_cgroup){ .group.id = i + 1 };
+		groups[i].css.cgroup = &groups[i].group;
+		processes[i] = (struct mm_struct){ .users = 1, .count = 1, .task = { .uid = i, .memcg = &groups[0] } };
 		processes[i].owner = &processes[i].task;
 	}
 	memset(cpus_of, 0, sizeof(cpus_of));
@@ -358,7 +377,7 @@ static bool ends(void)
 	uvm_rust_files_exit();
 	for (int i = 0; i < PROCESSES; i++)
 		is_clean &= processes[i].users == 1 && processes[i].count == 1;
-	return is_clean && !allocated && !modules && !locks && !queued && !in_mm && !memory_is_locked;
+	return is_clean && !allocated && !modules && !locks && !rcu && !queued && !in_mm && !memory_is_locked;
 }
 
 static void pages(void)
@@ -530,6 +549,24 @@ static int most_at_once(int users)
 	return most;
 }
 
+/*
+ * So many processes of the user 0 need a page, of each of so many cgroups; those that have asked before are others. Returns how many are
+ * mapped at a time more than before.
+ */
+static int of_tenants(int tenants, int each)
+{
+	int before = queued_now(), i;
+
+	for (i = 0; i < tenants * each; i++) {
+		struct mm_struct *mm = &processes[(before + i) % PROCESSES];
+
+		mm->task = (struct task_struct){ .memcg = &groups[before + i / each] };
+		mm->pfns[1] = 0;
+		needs(mm, 1);
+	}
+	return queued_now() - before;
+}
+
 static void bounds(void)
 {
 	int of_user;
@@ -540,12 +577,17 @@ static void bounds(void)
 		needs(&processes[i], 0);
 	}
 	of_user = queued_now();
-	say("a user has so many at a time", of_user == 64 && allocated == of_user);
+	say("a user of a cgroup has so many at a time", of_user == 64 && allocated == of_user);
 	processes[PROCESSES - 1].task.uid = 1;
 	needs(&processes[PROCESSES - 1], 0);
 	say("and others go on", allocated == of_user + 1);
 	run_all();
 	say("once they are done more may come", needs(&processes[of_user], 0) == UVM_RUST_NOT_HERE && queued);
+	run_all();
+	say("who has the same number in another cgroup goes on as well", of_tenants(1, 65) == 64 && of_tenants(1, 65) == 64 &&
+	    (processes[PROCESSES - 1].task.memcg = NULL, needs(&processes[PROCESSES - 1], 1), allocated == 129));
+	run_all();
+	say("eight cgroups cannot have all", of_tenants(8, 64) == 7 * 64 + 32 && of_tenants(1, 65) == 16);
 	run_all();
 	say("those that are nobody's are one user's", most_at_once(0) == 64);
 	say("and so many in all, as many as Linux runs", most_at_once(PROCESSES) == 512 && queue.most == 512);

@@ -16,11 +16,13 @@
  * that is in memory, but not mapped, also costs a work item.
  */
 #include <linux/bitmap.h>
+#include <linux/cgroup.h>
 #include <linux/cpumask.h>
 #include <linux/cred.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
@@ -39,12 +41,12 @@
 #include "uvm_rust_over_high.h"
 
 /*
- * How many work items Linux runs at a time (WQ_MAX_ACTIVE), and on one NUMA node at least (WQ_DFL_MIN_ACTIVE). How many users it takes to
+ * How many work items Linux runs at a time (WQ_MAX_ACTIVE), and on one NUMA node at least (WQ_DFL_MIN_ACTIVE). How many tenants it takes to
  * have as many as there may be.
  */
 #define MOST_WORKS	512
 #define LEAST_WORKS	8u
-#define MOST_USERS	8
+#define MOST_TENANTS	8
 /* For how long it is kept that Linux could not map a page. The fault comes again within some milliseconds, unless the thread is slow. */
 #define KEPT_JIFFIES	(2 * HZ)
 /*
@@ -54,6 +56,13 @@
  */
 #define MOST_KEPT	4
 
+/* A user within a memory cgroup: containers have users of the same number (policy/tenants.rs). */
+struct tenant {
+	kuid_t user;
+	/* No cgroup has the number of one that has gone. */
+	u64 group;
+};
+
 /* Pages that are to be mapped, or of which one could not be. */
 struct file_work {
 	/* In works. */
@@ -62,7 +71,7 @@ struct file_work {
 	/* With a reference, and while the work is under way one of what is mapped there as well. */
 	struct mm_struct *mm;
 	/* Whose process that is. */
-	kuid_t user;
+	struct tenant tenant;
 	/* From the first page to the end of the last. */
 	unsigned long first, outer;
 	/* To be written to; else, as one is that of zeros, pages of the process' own. */
@@ -153,26 +162,38 @@ static unsigned int most_works(void)
 	return max(most, LEAST_WORKS);
 }
 
-/* The user of a process, by its memory; invalid where that is nobody's, all of which counts as one user's, or Linux does not say. */
-static kuid_t user_of(struct mm_struct *mm)
+/* Whose a process is, by its memory; the user is invalid where that is nobody's, all of which counts as one's, or Linux does not say. */
+static struct tenant tenant_of(struct mm_struct *mm)
 {
-	kuid_t user = INVALID_UID;
+	struct tenant tenant = { .user = INVALID_UID };
 #ifdef CONFIG_MEMCG
+	struct mem_cgroup *memcg;
 	struct task_struct *owner;
 
 	rcu_read_lock();
 	owner = rcu_dereference(mm->owner);
-	if (owner)
-		user = task_uid(owner);
+	if (owner) {
+		memcg = mem_cgroup_from_task(owner);
+		tenant.user = task_uid(owner);
+		tenant.group = memcg ? cgroup_id(memcg->css.cgroup) : 0;
+	}
 	rcu_read_unlock();
 #endif
-	return user;
+	return tenant;
 }
 
-/* How many of the @most work items may be one user's. */
-static unsigned int most_of_user(unsigned int most)
+static bool is_same(struct tenant a, struct tenant b)
 {
-	return IS_ENABLED(CONFIG_MEMCG) ? most / MOST_USERS : most;
+	return uid_eq(a.user, b.user) && a.group == b.group;
+}
+
+/*
+ * How many of the @most work items, of which there are @all, may be one tenant's: a part, and fewer than as many as are free. Whoever
+ * makes a few cgroups, or has a few users, so leaves something to others.
+ */
+static unsigned int most_of_tenant(unsigned int most, unsigned int all)
+{
+	return IS_ENABLED(CONFIG_MEMCG) ? min(most / MOST_TENANTS, most - min(most, all)) : most;
 }
 
 /* Has Linux map what @wanted wants. False if it cannot be now. */
@@ -195,7 +216,7 @@ static bool begin(struct file_work *wanted)
  */
 static int ask_for(struct file_work *wanted, unsigned long start, const unsigned long *missing)
 {
-	unsigned int all = 0, of_user = 0, kept = 0, most = most_works();
+	unsigned int all = 0, of_tenant = 0, kept = 0, most = most_works();
 	struct file_work *work, *next;
 	int error = UVM_RUST_NOT_HERE;
 	bool is_busy = false;
@@ -219,10 +240,10 @@ static int ask_for(struct file_work *wanted, unsigned long start, const unsigned
 			is_busy |= !work->error;
 			kept++;
 		}
-		of_user += uid_eq(work->user, wanted->user);
+		of_tenant += is_same(work->tenant, wanted->tenant);
 		all++;
 	}
-	if (error == UVM_RUST_NOT_HERE && !is_busy && kept < MOST_KEPT && all < most && of_user < most_of_user(most) && begin(wanted))
+	if (error == UVM_RUST_NOT_HERE && !is_busy && kept < MOST_KEPT && of_tenant < most_of_tenant(most, all) && begin(wanted))
 		wanted = NULL;
 	spin_unlock(&works_lock);
 	list_for_each_entry_safe(work, next, &old, list)
@@ -279,7 +300,7 @@ int uvm_rust_files_look(struct hmm_range *range)
 		return UVM_RUST_NOT_HERE;
 	*wanted = (struct file_work) {
 		.mm = mm,
-		.user = user_of(mm),
+		.tenant = tenant_of(mm),
 		.first = range->start + (find_first_bit(missing, pages) << PAGE_SHIFT),
 		.outer = range->start + ((find_last_bit(missing, pages) + 1) << PAGE_SHIFT),
 		.write = bitmap_intersects(missing, write, pages),

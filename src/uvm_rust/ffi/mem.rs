@@ -6,12 +6,13 @@
 //! is never done under a spinlock. A [`ProcessVec`] is charged to the memory cgroup of the
 //! thread that grows it, or to the one that C has made active for a kernel thread. A
 //! [`TryVec`] is charged to nobody: a GPU's or a device's tables outlive whoever happens to
-//! make them grow, and serve others, whose work must not fail at that one's limit.
+//! make them grow, and serve others, whose work must not fail at that one's limit. A
+//! [`BlockVec`] is a process's as well, but its cgroup is not waited for ([`charged`]).
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-use kernel::alloc::{AllocError, Flags, KVVec};
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT, GFP_NOWAIT};
+use kernel::alloc::{AllocError, Flags, KBox, KVVec};
 
 /// Memory could not be had. Nothing was changed by the call that returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,21 +32,60 @@ pub(crate) fn may_allocate() -> Result<(), OutOfMemory> {
     (!starves).then_some(()).ok_or(OutOfMemory)
 }
 
+/// What `allocate` gives that belongs to a va_block. It is charged as a [`ProcessVec`] is if the cgroup has room at once, and
+/// to nobody if it has none.
+///
+/// It is made with the va_block's lock held, for which the thread that services all processes' faults may wait. There Linux would
+/// wait for `memory.high`, and at `memory.max` reclaim and end processes. A call waits for `memory.high` on its way
+/// back. What is charged to nobody is bounded by the va_blocks, each of which has one such thing and is larger.
+pub(crate) fn charged<R>(
+    mut allocate: impl FnMut(Flags) -> Result<R, AllocError>,
+) -> Result<R, OutOfMemory> {
+    let only_account = GFP_KERNEL_ACCOUNT & !GFP_KERNEL;
+    let got = allocate(GFP_NOWAIT | only_account).or_else(|_| allocate(GFP_KERNEL));
+    got.map_err(OutOfMemory::from)
+}
+
+/// A box that belongs to a va_block; see [`charged`]. Without memory `value` is dropped.
+pub(crate) fn charged_box<T>(value: T) -> Result<KBox<T>, OutOfMemory> {
+    let memory = charged(KBox::<T>::new_uninit)?;
+    Ok(KBox::write(memory, value))
+}
+
 /// A growable array whose growth can fail, of the whole machine, a GPU or a device.
-pub type TryVec<T> = Growable<T, false>;
+pub type TryVec<T> = Growable<T, { Charge::Nobody as u8 }>;
 
 /// A [`TryVec`] of one process, which is charged for it.
-pub type ProcessVec<T> = Growable<T, true>;
+pub type ProcessVec<T> = Growable<T, { Charge::Process as u8 }>;
 
-/// What [`TryVec`] and [`ProcessVec`] are; `CHARGED`: to a memory cgroup.
-pub struct Growable<T, const CHARGED: bool>(KVVec<T>);
+/// A [`TryVec`] of a va_block, which grows with the lock of that held.
+pub type BlockVec<T> = Growable<T, { Charge::IfRoom as u8 }>;
 
-impl<T, const CHARGED: bool> Growable<T, CHARGED> {
-    const FLAGS: Flags = if CHARGED {
-        GFP_KERNEL_ACCOUNT
-    } else {
-        GFP_KERNEL
-    };
+/// Who pays for an array.
+enum Charge {
+    Nobody,
+    Process,
+    /// The process, or nobody; see [`charged`].
+    IfRoom,
+}
+
+/// What [`TryVec`], [`ProcessVec`] and [`BlockVec`] are, by a number of [`Charge`].
+pub struct Growable<T, const CHARGE: u8>(KVVec<T>);
+
+impl<T, const CHARGE: u8> Growable<T, CHARGE> {
+    /// What `allocate` gives with the flags of this kind.
+    fn allocated<R>(
+        mut allocate: impl FnMut(Flags) -> Result<R, AllocError>,
+    ) -> Result<R, OutOfMemory> {
+        const PROCESS: u8 = Charge::Process as u8;
+        const IF_ROOM: u8 = Charge::IfRoom as u8;
+        may_allocate()?;
+        match CHARGE {
+            IF_ROOM => charged(allocate),
+            PROCESS => Ok(allocate(GFP_KERNEL_ACCOUNT)?),
+            _ => Ok(allocate(GFP_KERNEL)?),
+        }
+    }
 
     /// An empty array. Allocates nothing.
     pub const fn new() -> Self {
@@ -54,8 +94,7 @@ impl<T, const CHARGED: bool> Growable<T, CHARGED> {
 
     /// An empty array with room for `n` elements.
     pub fn with_capacity(n: usize) -> Result<Self, OutOfMemory> {
-        may_allocate()?;
-        Ok(Self(KVVec::with_capacity(n, Self::FLAGS)?))
+        Self::allocated(|flags| KVVec::with_capacity(n, flags)).map(Self)
     }
 
     /// An array of `n` copies of `value`.
@@ -63,16 +102,16 @@ impl<T, const CHARGED: bool> Growable<T, CHARGED> {
     where
         T: Clone,
     {
-        may_allocate()?;
-        Ok(Self(KVVec::from_elem(value, n, Self::FLAGS)?))
+        Self::allocated(|flags| KVVec::from_elem(value.clone(), n, flags)).map(Self)
     }
 
     /// Appends `value`, growing if need be.
     pub fn push(&mut self, value: T) -> Result<(), OutOfMemory> {
         if self.0.len() == self.0.capacity() {
-            may_allocate()?;
+            Self::allocated(|flags| self.0.reserve(1, flags))?;
         }
-        Ok(self.0.push(value, Self::FLAGS)?)
+        // There is room, so that nothing is allocated.
+        Ok(self.0.push(value, GFP_NOWAIT)?)
     }
 
     /// How many elements there is memory for.
@@ -108,19 +147,19 @@ impl<T, const CHARGED: bool> Growable<T, CHARGED> {
     }
 }
 
-impl<T, const CHARGED: bool> Default for Growable<T, CHARGED> {
+impl<T, const CHARGE: u8> Default for Growable<T, CHARGE> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: fmt::Debug, const CHARGED: bool> fmt::Debug for Growable<T, CHARGED> {
+impl<T: fmt::Debug, const CHARGE: u8> fmt::Debug for Growable<T, CHARGE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<T, const CHARGED: bool> Deref for Growable<T, CHARGED> {
+impl<T, const CHARGE: u8> Deref for Growable<T, CHARGE> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -128,7 +167,7 @@ impl<T, const CHARGED: bool> Deref for Growable<T, CHARGED> {
     }
 }
 
-impl<T, const CHARGED: bool> DerefMut for Growable<T, CHARGED> {
+impl<T, const CHARGE: u8> DerefMut for Growable<T, CHARGE> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.0
     }

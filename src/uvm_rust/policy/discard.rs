@@ -49,14 +49,14 @@
 //! in host memory that somebody holds without a mapping ([`Plan::keep`]): what direct I/O writes there causes no fault.
 //!
 //! Locking: the state belongs to a va_block and is protected by its lock. Only
-//! [`BlockState::track`], [`BlockState::split`] and [`BlockState::upper`] allocate.
+//! [`BlockState::track`], [`BlockState::split`] and [`BlockState::upper`] allocate, with that lock held ([`BlockVec`]).
 //!
 //! [`discard`] walks the va_blocks of an address range and does to each what its [`Plan`]
 //! says (walk.rs); the rest of this module is about one block.
 
 use super::evict::Queue;
 use super::mask::{PageMask, Region, PAGES};
-use crate::mem::{OutOfMemory, ProcessVec};
+use crate::mem::{BlockVec, OutOfMemory};
 
 // The driver alone uses it.
 #[allow(dead_code)]
@@ -258,7 +258,7 @@ pub struct BlockState {
     lazy: PageMask,
     eager: PageMask,
     /// What is prepared, at most one entry for each memory.
-    prepared: ProcessVec<Prepared>,
+    prepared: BlockVec<Prepared>,
 }
 
 impl BlockState {
@@ -268,7 +268,7 @@ impl BlockState {
             pages: pages.min(PAGES),
             lazy: PageMask::EMPTY,
             eager: PageMask::EMPTY,
-            prepared: ProcessVec::new(),
+            prepared: BlockVec::new(),
         }
     }
 
@@ -457,7 +457,7 @@ impl BlockState {
         let mut upper = Self::new(self.pages - at);
         upper.lazy = self.lazy.shifted_down(at);
         upper.eager = self.eager.shifted_down(at);
-        upper.prepared = ProcessVec::with_capacity(self.prepared.len())?;
+        upper.prepared = BlockVec::with_capacity(self.prepared.len())?;
         for p in self.prepared.iter() {
             let pages = match p.memory {
                 Memory::HOST => PageMask::EMPTY,

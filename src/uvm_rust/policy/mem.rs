@@ -16,6 +16,10 @@ pub struct OutOfMemory;
 /// a plain one is the whole machine's, a GPU's or a device's, and charged to nobody.
 pub type ProcessVec<T> = TryVec<T>;
 
+/// A [`TryVec`] of a va_block, which grows with the lock of that held. In the driver the process's cgroup is charged
+/// if it has room, and nobody otherwise: others wait for that lock, and nothing is to wait for a cgroup with it.
+pub type BlockVec<T> = TryVec<T>;
+
 /// A growable array whose growth can fail.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TryVec<T>(Vec<T>);

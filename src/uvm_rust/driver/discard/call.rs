@@ -8,7 +8,7 @@ use crate::ffi::seam;
 use crate::ffi::status::Status;
 use crate::ffi::time;
 use crate::ffi::vaspace::MmLock;
-use crate::mem::OutOfMemory;
+use crate::mem::{charged_box, OutOfMemory};
 use crate::policy::discard::{
     self as policy, BlockState, Dropped, Facts, Held, Kind, Machine, Memory, Mode, Request, Span,
 };
@@ -186,7 +186,7 @@ impl Machine for DiscardCall<'_> {
         if self.state().is_some() {
             self.broken("D-order");
         }
-        let state = KBox::new(state, GFP_KERNEL_ACCOUNT).map_err(|_| OutOfMemory)?;
+        let state = charged_box(state)?;
         self.with_block(|block| block.keep(state));
         Ok(())
     }

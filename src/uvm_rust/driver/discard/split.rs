@@ -6,6 +6,7 @@ use super::status;
 use crate::ffi::block::{Block, LockedBlock};
 use crate::ffi::discard::split::Upstream;
 use crate::ffi::flash::Split;
+use crate::mem::charged_box;
 use crate::policy::discard::split::{split as split_by, Half, Machine};
 use crate::policy::discard::BlockState;
 use kernel::prelude::*;
@@ -72,7 +73,7 @@ impl Machine for Splitting<'_, '_> {
             return true;
         };
         let upper = state.upper(at).ok();
-        self.made = upper.and_then(|upper| KBox::new(upper, GFP_KERNEL_ACCOUNT).ok());
+        self.made = upper.and_then(|upper| charged_box(upper).ok());
         self.made.is_some()
     }
 

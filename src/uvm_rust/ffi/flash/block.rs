@@ -16,6 +16,7 @@ use crate::ffi::space;
 use crate::ffi::time::now_us;
 use crate::ffi::vaspace::space_of_block;
 use crate::ffi::work::Charging;
+use crate::mem::charged_box;
 use crate::policy::flash::block::may_only_read;
 use crate::policy::flash::tier;
 use crate::policy::flash::wants::{Asks, Park, Stored, Wants};
@@ -87,18 +88,15 @@ impl Block {
     /// The memory is charged to the tenant, or to nobody if the tenant's cgroup is full. A block without state would be neither
     /// counted nor spilled, so a tenant could get around its limits.
     fn new(owner: OwnerHandle) -> Option<NonNull<Self>> {
-        let new = || Self {
+        // SAFETY: the tenant keeps its group, and outlives this (I-owner).
+        let _charging = unsafe { Charging::to(owner.group()) };
+        let new = Self {
             owner,
             record: UnsafeCell::new(tier::Block::new(owner)),
             of: UnsafeCell::new(null_mut()),
             own: UnsafeCell::default(),
         };
-        let charged = {
-            // SAFETY: the tenant keeps its group, and outlives this (I-owner).
-            let _charging = unsafe { Charging::to(owner.group()) };
-            KBox::new(new(), GFP_NOWAIT | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL))
-        };
-        let block = charged.or_else(|_| KBox::new(new(), GFP_KERNEL)).ok()?;
+        let block = charged_box(new).ok()?;
         NonNull::new(block.into_foreign().cast_mut().cast())
     }
 
@@ -315,15 +313,14 @@ pub(super) unsafe fn use_device(
     let of_another = |s: &mut KBox<State>| !s.is_on(dev) && s.pages.is_idle();
     drop(own.state.take_if(of_another));
     if own.state.is_none() {
-        let new = || State {
+        // SAFETY: the tenant keeps its group, and outlives this (I-owner).
+        let _charging = unsafe { Charging::to(owner.group()) };
+        let new = State {
             pages: BlockPages::new(pages),
             device: dev.clone(),
         };
-        // SAFETY: the tenant keeps its group, and outlives this (I-owner).
-        let _charging = unsafe { Charging::to(owner.group()) };
         // A tenant whose memory cgroup is full has its blocks spilled all the same.
-        let charged = KBox::new(new(), GFP_KERNEL_ACCOUNT);
-        own.state = charged.or_else(|_| KBox::new(new(), GFP_KERNEL)).ok();
+        own.state = charged_box(new).ok();
     }
     own.state.as_ref().is_some_and(|s| s.is_on(dev))
 }

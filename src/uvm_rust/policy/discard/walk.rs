@@ -254,7 +254,8 @@ pub trait Machine {
     /// The state of the block; `None` before its first discard.
     fn state(&mut self) -> Option<&mut BlockState>;
 
-    /// Keeps `state` as that of the block, which has none.
+    /// Keeps `state` as that of the block, which has none. Others wait for the block's lock, so that no process' memory limit is
+    /// waited for.
     fn keep(&mut self, state: BlockState) -> Result<(), OutOfMemory>;
 
     /// The memory with the lowest number, not below `from`, that the block may have chunks in.

@@ -82,18 +82,18 @@ pub(crate) fn run(suite: &mut Suite) {
 const BYTES: [u8; 8] = 0x1234_5678_9abc_def0_u64.to_le_bytes();
 
 /// For how long a kernel or a copy may take that waits for nothing.
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// A process with a GPU, a device of which it has pages, and another process.
-struct Setting {
+pub(crate) struct Setting {
     process: Process,
-    gpu: Gpu,
-    device: Dm,
+    pub(crate) gpu: Gpu,
+    pub(crate) device: Dm,
     other: Rig,
 }
 
 /// `None`: there are no such devices, no such faults, or GPUs cannot access such pages.
-fn setting() -> Result<Option<Setting>, Failure> {
+pub(crate) fn setting() -> Result<Option<Setting>, Failure> {
     let process = Process::new()?;
     let gpu = process.gpu(0)?;
     if !has_dmsetup() || !gpu.has_copies() || !process.has_hmm()? {
@@ -107,7 +107,7 @@ fn setting() -> Result<Option<Setting>, Failure> {
     }))
 }
 
-const NO_SETTING: &str = "there are no such devices or faults";
+pub(crate) const NO_SETTING: &str = "there are no such devices or faults";
 
 /// Has the GPU read the first word of the page.
 fn reads<'a>(gpu: &'a Gpu, page: &Page) -> Result<Launch<'a>, Failure> {

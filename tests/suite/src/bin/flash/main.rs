@@ -9,6 +9,7 @@ mod again;
 mod broken;
 mod copies;
 mod copying;
+mod crowd;
 mod demo;
 mod failures;
 mod files;
@@ -210,6 +211,7 @@ fn main() -> ExitCode {
     silent::run(&mut suite);
     locks::run(&mut suite);
     files::run(&mut suite);
+    crowd::run(&mut suite);
     broken::run(&mut suite);
     let (ops, seed) = (options.ops, options.seed);
     suite.test("a random program", NONE, || {

@@ -208,7 +208,7 @@ pub(crate) fn told_to_go_on(bytes: u64) -> Result<(), Failure> {
 
 /// A child in a cgroup, that waits for a line.
 pub(crate) struct Owner {
-    child: Killed,
+    pub(crate) child: Killed,
     said: BufReader<ChildStdout>,
     /// The bytes of its buffer.
     bytes: u64,
@@ -232,7 +232,7 @@ impl Owner {
     }
 
     /// Tells the owner to go on.
-    fn tell(&mut self) -> Result<(), Failure> {
+    pub(crate) fn tell(&mut self) -> Result<(), Failure> {
         let tell = self.child.0.stdin.as_mut().ok_or("no input")?;
         Ok(writeln!(tell)?)
     }
@@ -241,6 +241,37 @@ impl Owner {
     pub(crate) fn end(mut self) -> Result<ExitStatus, Failure> {
         self.tell()?;
         Ok(self.child.0.wait()?)
+    }
+
+    /// Waits until it has stopped itself.
+    pub(crate) fn stops(&self) -> Result<(), Failure> {
+        let mut status = 0;
+        // SAFETY: it is a child of this process that nobody else waits for.
+        let pid = unsafe { libc::waitpid(self.pid(), &mut status, libc::WUNTRACED) };
+        ensure!(
+            pid == self.pid() && libc::WIFSTOPPED(status),
+            "{pid} did not stop: {status:#x}"
+        );
+        Ok(())
+    }
+
+    /// Has it go on after that.
+    pub(crate) fn goes_on(&self) -> Result<(), Failure> {
+        // SAFETY: the function takes numbers.
+        let done = unsafe { libc::kill(self.pid(), libc::SIGCONT) };
+        ensure!(done == 0, "no signal: {}", io::Error::last_os_error());
+        Ok(())
+    }
+
+    /// The next line that it says.
+    pub(crate) fn says(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    }
+
+    fn pid(&self) -> libc::pid_t {
+        self.child.0.id() as libc::pid_t
     }
 
     /// The same, of one that is to find its data as it was.
@@ -389,9 +420,8 @@ fn orphans_limit_is_one() -> Outcome {
             let status = owner.child.0.wait()?;
             ensure!(status.success(), "it ended with {status}");
             writeln!(&input)?;
-            let mut line = String::new();
-            owner.said.read_line(&mut line)?;
-            ensure!(line.trim() == REFUSED, "its kernel wrote {line:?}");
+            let line = owner.says()?;
+            ensure!(line == REFUSED, "its kernel wrote {line:?}");
             Ok(input)
         },
     )?;
@@ -474,7 +504,7 @@ impl Undead {
     }
 
     fn pid(&self) -> libc::pid_t {
-        self.0.child.0.id() as libc::pid_t
+        self.0.pid()
     }
 }
 

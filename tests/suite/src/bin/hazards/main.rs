@@ -6,6 +6,7 @@ mod charge;
 mod copying;
 mod crowd;
 mod dirty;
+mod discarded;
 mod faults;
 mod forked;
 mod half_way;
@@ -87,6 +88,13 @@ fn main() -> ExitCode {
                 return room::child_reads(Process::new(), room::Read::AllButOne)
             }
             Some(Long("child-writes-ends")) => return room::child_writes_ends(Process::new()),
+            Some(Long("child-discards-little")) => {
+                return discarded::child_discards(Process::new(), discarded::FEW)
+            }
+            Some(Long("child-discards-much")) => {
+                return discarded::child_discards(Process::new(), discarded::MANY)
+            }
+            Some(Long("child-splits")) => return discarded::child_splits(Process::new()),
             Some(Long("child-evicted-shared")) => return charge::child_evicted(Process::shared()),
             Some(Long("child-overflows")) => return charge::child_overflows(Process::new()),
             Some(Long("child-leaves")) => return charge::child_leaves(Process::new()),
@@ -127,6 +135,7 @@ fn main() -> ExitCode {
     lazy::run(&mut suite);
     charge::run(&mut suite);
     room::run(&mut suite);
+    discarded::run(&mut suite);
     dirty::run(&mut suite);
     orphans::run(&mut suite);
     forked::run(&mut suite);
