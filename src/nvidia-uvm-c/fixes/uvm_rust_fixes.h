@@ -41,6 +41,7 @@
 	fix(files, "No GPU fault waits for another process' file; 0: all do while a page of one does not come")		\
 	fix(orphans, "A process' memory that nobody has any more is given back; 0: it may keep itself, and what it has of GPUs, for good")	\
 	fix(mm_gone, "A VA space's memory does not go while a CPU fault looks for it; 0: that fault oopses")	\
+	fix(two_spaces, "A VA space gives up ordinary memory that another one of its process moves; 0: its GPUs write to pages that Linux has freed")	\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 
@@ -98,6 +99,8 @@ void uvm_rust_nobodies_exit(void);
 bool uvm_rust_is_nobody(const uvm_va_block_t *va_block);
 /* Hook of uvm_va_block.c and uvm_hmm.c: @va_block, whose lock the caller holds, gives @chunk up. */
 void uvm_rust_chunk_is_nobodys(uvm_va_block_t *va_block, uvm_gpu_chunk_t *chunk);
+/* Hook of uvm_hmm.c: @va_block, whose lock is held, has none of the chunks of @region any more. GPUs have it unmapped. */
+void uvm_rust_gives_up(uvm_va_block_t *va_block, uvm_va_block_region_t region);
 
 /* Hook of uvm_va_block.c. @context: a uvm_va_block_context_t. */
 void uvm_rust_clear_hmm_pfns(void *context);

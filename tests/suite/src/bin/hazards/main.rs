@@ -21,6 +21,7 @@ mod ordinary;
 mod orphans;
 mod signals;
 mod split;
+mod two_spaces;
 mod zombies;
 
 use std::process::ExitCode;
@@ -121,6 +122,7 @@ fn main() -> ExitCode {
     signals::run(&mut suite);
     split::run(&mut suite);
     zombies::run(&mut suite);
+    two_spaces::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
