@@ -55,6 +55,8 @@ bugs=(
 	"signals|signals|120|fails|fails||beside those of a handler"
 	"signals_stop|signals|120|fails|fails||beside those of a stop, and goes on"
 	"mm_gone|mm_gone|120|fails|fails||memory is closed while CPUs fault"
+	"two_spaces|two_spaces|120|fails|fails||the one moves is taken from the other"
+	"two_spaces_gpu|two_spaces|120|fails|fails||both have used is one space"
 	"zombies|zombies|120|fails|fails||its process is looked at as it ends"
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"resume|resume|300|fails|fails||end as the system goes to sleep"

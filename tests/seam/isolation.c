@@ -13,11 +13,12 @@
 #define PF_KTHREAD		2
 #define MMU_NOTIFY_UNMAP	0
 #define MMU_NOTIFY_CLEAR	1
+#define MMU_NOTIFY_MIGRATE	5
 #define PAGES			4
 
 struct task_struct { unsigned int flags; };
 struct migrate_vma { unsigned long *src, *dst, cpages, npages, start, end; };
-struct mmu_notifier_range { int event; unsigned long start, end; };
+struct mmu_notifier_range { int event; unsigned long start, end; void *owner; };
 typedef struct { int lock, references; bool is_others; } uvm_va_block_t;
 struct context { void *ignore_hmm_invalidate_va_block; };
 struct list_head { struct list_head *next, *prev; };
@@ -54,6 +55,8 @@ static void list_del(struct list_head *entry)
 
 static struct task_struct this_thread, other_thread, *current = &this_thread;
 static struct context context;
+static int g_uvm_global, another_driver;
+static bool uvm_rust_fix_two_spaces = true, uvm_rust_fix_mm_gone = true;
 static bool uvm_rust_fix_isolation = true, uvm_rust_fix_held = true, uvm_rust_fix_strays = true;
 static uvm_va_block_t first, second;
 /* How often this thread slept, waited for a lock, only tried one, and isolated; and after how many of these it is to die. */
@@ -96,10 +99,12 @@ static void migrate_device_finalize(unsigned long *src, unsigned long *dst, unsi
 #include "isolation.h"
 
 /* What Linux calls the driver for, of which page, and of how many. */
-static struct mmu_notifier_range calls = { MMU_NOTIFY_CLEAR, 0, PAGE_SIZE };
+static struct mmu_notifier_range calls = { MMU_NOTIFY_CLEAR, 0, PAGE_SIZE, NULL };
 /* Called in the middle of the first notifier. */
 static void (*within)(void);
 static unsigned long back;
+/* How many notifiers were left out as UVM's own. */
+static int ignored;
 /* The second va_block is free from this isolation on. */
 static int free_from;
 static bool looks_on;
@@ -114,7 +119,9 @@ static void notifier(uvm_va_block_t *block)
 	within = NULL;
 	if (inner)
 		inner();
-	if (uvm_rust_lock_to_invalidate(block))
+	if (calls.event == MMU_NOTIFY_MIGRATE && uvm_rust_is_ignored(&calls))
+		ignored++;
+	else if (uvm_rust_lock_to_invalidate(block))
 		uvm_mutex_unlock(&block->lock);
 	uvm_rust_notified(isolation, before);
 }
@@ -169,7 +176,7 @@ static void say(const char *name, bool holds)
 
 static void begin(bool has_lock)
 {
-	slept = waited = tried = isolated = turns = woken = 0;
+	slept = waited = tried = isolated = turns = woken = ignored = 0;
 	back = 0;
 	context.ignore_hmm_invalidate_va_block = has_lock ? &first : NULL;
 	memset(dst, 9, sizeof(dst));
@@ -216,6 +223,37 @@ static void reclaims(void)
 	this_thread.flags = PF_MEMALLOC;
 	notifier(&first);
 	this_thread.flags = 0;
+}
+
+/* What Linux says of all pages, before it looks for them. */
+static void announced(void)
+{
+	calls = (struct mmu_notifier_range) { MMU_NOTIFY_MIGRATE, 0, PAGES * PAGE_SIZE, &g_uvm_global };
+	looks_on = true;
+	free_from = 1;
+	say("another VA space's va_block is told of what is to move", vma(true) == PAGES && tried == PAGES && !waited && !ignored);
+	this_thread.flags = PF_MEMALLOC;
+	say("in any thread", vma(true) == PAGES && tried == PAGES && !waited && !ignored);
+	this_thread.flags = 0;
+	free_from = 0;
+	say("nothing moves if somebody has that", vma(true) == 0 && isolated == 4 && back == 4 * PAGES && !waited);
+	free_from = 2;
+	say("who has no va_block waits for it with no page", vma(false) == PAGES && isolated == 2 && back == PAGES && waited == 1);
+	uvm_rust_fix_isolation = false;
+	say("also without isolation", vma(true) == PAGES && isolated == 2 && !waited);
+	uvm_rust_fix_isolation = true;
+	uvm_rust_fix_mm_gone = false;
+	say("without mm_gone who has none tells nobody", vma(false) == PAGES && ignored == PAGES && !tried && !waited);
+	say("but who has one does", vma(true) == PAGES && !ignored && isolated == 2);
+	uvm_rust_fix_mm_gone = true;
+	uvm_rust_fix_two_spaces = false;
+	say("without two_spaces who has one tells nobody", vma(true) == PAGES && ignored == PAGES && !tried && !waited);
+	say("but who has none does", vma(false) == PAGES && !ignored && isolated == 2);
+	uvm_rust_fix_two_spaces = true;
+	say("nobody is told of pages that are new", uvm_rust_is_ignored(&calls));
+	calls.owner = &another_driver;
+	say("another driver's pages are waited for", vma(true) == PAGES && !ignored && !tried && waited == PAGES);
+	looks_on = false;
 }
 
 int main(void)
@@ -286,7 +324,7 @@ int main(void)
 	has_turn = NULL;
 	calls.event = MMU_NOTIFY_UNMAP;
 	say("no notifier is skipped of what munmap() takes", vma(true) == PAGES && !tried && waited == PAGES);
-	calls = (struct mmu_notifier_range) { MMU_NOTIFY_CLEAR, 0, 2 * PAGE_SIZE };
+	calls = (struct mmu_notifier_range) { MMU_NOTIFY_CLEAR, 0, 2 * PAGE_SIZE, NULL };
 	say("none is of more than a page", vma(true) == PAGES && !tried && waited == PAGES);
 	calls.end = PAGE_SIZE;
 	looks_on = true;
@@ -311,6 +349,10 @@ int main(void)
 	uvm_rust_fix_strays = true;
 	uvm_rust_fix_isolation = false;
 	say("without the mend all wait", vma(true) == PAGES && range(true) == PAGES && !tried && waited == PAGES);
+	uvm_rust_fix_two_spaces = uvm_rust_fix_mm_gone = false;
+	say("without all three nobody looks", vma(true) == PAGES && !tried && waited == PAGES);
+	uvm_rust_fix_isolation = uvm_rust_fix_two_spaces = uvm_rust_fix_mm_gone = true;
+	announced();
 	printf("1..%d\n", number);
 	return failed;
 }

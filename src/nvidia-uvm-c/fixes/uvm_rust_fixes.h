@@ -41,6 +41,7 @@
 	fix(files, "No GPU fault waits for another process' file; 0: all do while a page of one does not come")		\
 	fix(orphans, "A process' memory that nobody has any more is given back; 0: it may keep itself, and what it has of GPUs, for good")	\
 	fix(mm_gone, "A VA space's memory does not go while a CPU fault looks for it; 0: that fault oopses")	\
+	fix(two_spaces, "A VA space gives up ordinary memory that another one of its process moves; 0: its GPUs write to pages that Linux has freed")	\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 

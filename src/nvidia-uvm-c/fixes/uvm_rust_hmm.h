@@ -367,6 +367,20 @@ static inline void uvm_rust_migrate_pages(struct migrate_vma *args, uvm_va_block
 
 /* --- va_blocks that others have locked -------------------------------------------------- */
 
+/* Of uvm_rust_two_spaces.h, for the hook in hmm_invalidate(): @va_block, whose lock is held, has none of the chunks of @region any more. GPUs have it unmapped. */
+void uvm_rust_gives_up(uvm_va_block_t *va_block, uvm_va_block_region_t region);
+
+/*
+ * Called by the hook in hmm_invalidate(): of which pages the GPUs of @va_block lose their mappings, for those of @region. To unmap a
+ * part of a large mapping needs page tables, and where there is no memory for them an eviction, which may need the va_block that
+ * this thread has. All of a va_block needs none.
+ */
+static inline uvm_va_block_region_t uvm_rust_unmaps(uvm_va_block_t *va_block, const struct mmu_notifier_range *range,
+						    uvm_va_block_region_t region)
+{
+	return uvm_rust_is_announced(range) ? uvm_va_block_region_from_block(va_block) : region;
+}
+
 static inline bool uvm_rust_gave_up(const struct migrate_vma *args)
 {
 	return !args->npages;
@@ -493,6 +507,49 @@ static void uvm_rust_hmm_give_back_rest(uvm_va_block_t *va_block, unsigned long 
 /* --- whose a page is -------------------------------------------------------------------- */
 
 #include "uvm_rust_on_pages.h"
+#include "uvm_rust_on_spaces.h"
+
+static int migrate_vma_setup_locked(struct migrate_vma *args, uvm_va_block_t *va_block);
+
+/*
+ * Called by the hook in hmm_make_resident_cpu(), with what Linux has just said of @region. A fault that wants pages in the host asks
+ * where they are before it isolates any. Those of a GPU's that another VA space has are isolated for a moment, so that its va_block
+ * gives them up, and are this one's then. Returns whether there are such pages, so that the fault has to begin anew.
+ */
+static bool uvm_rust_had_others(uvm_va_block_t *va_block, struct vm_area_struct *vma, const unsigned long *pfns,
+				uvm_va_block_region_t region)
+{
+	uvm_page_index_t index;
+	bool had = false;
+
+	for_each_va_block_page_in_region(index, region) {
+		unsigned long src = 0, dst = 0;
+		struct migrate_vma args = {
+			.vma = vma,
+			.src = &src,
+			.dst = &dst,
+			.start = uvm_va_block_cpu_page_address(va_block, index),
+			.end = uvm_va_block_cpu_page_address(va_block, index) + PAGE_SIZE,
+			.pgmap_owner = &g_uvm_global,
+			.flags = MIGRATE_VMA_SELECT_DEVICE_PRIVATE,
+		};
+		struct page *page;
+
+		if ((pfns[index] & (HMM_PFN_VALID | HMM_PFN_ERROR)) != HMM_PFN_VALID)
+			continue;
+		page = hmm_pfn_to_page(pfns[index]);
+		if (!is_device_private_page(page) || !uvm_rust_is_others(va_block, page))
+			continue;
+		had = true;
+		if (migrate_vma_setup_locked(&args, va_block))
+			continue;
+		page = src & MIGRATE_PFN_MIGRATE ? migrate_pfn_to_page(src) : NULL;
+		if (page)
+			uvm_rust_takes_page(va_block, page);
+		migrate_vma_finalize(&args);
+	}
+	return had;
+}
 
 #endif /* UVM_IS_CONFIG_HMM() */
 

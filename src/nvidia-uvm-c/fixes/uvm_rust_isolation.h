@@ -14,6 +14,10 @@
  * without a va_block of its own waits in between for the one that it missed, with no page and no anon_vma of Linux's locked; any
  * other sleeps for a moment. If it gives up, the caller finds that Linux has isolated no page, as where somebody holds them.
  *
+ * The same holds for another VA space of this process, which has a va_block of its own for the same memory. Linux calls the driver
+ * for it before it looks for pages, and for a page that one process alone maps it does so no second time. That va_block gives up what it
+ * has there; or if somebody else has its lock, no page moves.
+ *
  * A huge page that is to be isolated is split first, and what it consists of then may move: to the page of zeros. Linux splits
  * while it still looks for pages. So the lock is only tried once it has looked at all of them.
  */
@@ -27,6 +31,7 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
+#include "uvm_global.h"
 #include "uvm_thread_context.h"
 #include "uvm_va_block.h"
 
@@ -94,6 +99,31 @@ static bool has_found_all(const struct migrate_vma *args)
 }
 
 /*
+ * Is @range what Linux says before it looks for the pages that this thread is to isolate? For a page that one process alone maps it
+ * says nothing else. The thread's own va_block knows; others for the same memory do not. These are of other VA spaces of the same
+ * process, or, where the thread has no va_block, of one whose mm has gone.
+ */
+static bool uvm_rust_is_announced(const struct mmu_notifier_range *range)
+{
+	struct uvm_rust_isolation *isolation;
+
+	if (range->event != MMU_NOTIFY_MIGRATE || range->owner != &g_uvm_global)
+		return false;
+	isolation = uvm_rust_isolation();
+	return isolation && (isolation->has_lock ? uvm_rust_fix_two_spaces : uvm_rust_fix_mm_gone);
+}
+
+/*
+ * Called by the hook in hmm_invalidate(), for another va_block than this thread's own: whether @range is left out as UVM's own. Linux
+ * also says so before it maps new pages in place of none, when the thread has isolated already. There was nothing that another
+ * va_block could have had, unless it is Linux's page of zeros in memory for reading only, which stays.
+ */
+static bool uvm_rust_is_ignored(const struct mmu_notifier_range *range)
+{
+	return range->owner == &g_uvm_global && !uvm_rust_is_announced(range);
+}
+
+/*
  * Called before a notifier of @range runs. Returns whether its predecessor in this thread might be skipped, for
  * uvm_rust_notified(): a notifier that reclaims memory calls others.
  */
@@ -108,8 +138,9 @@ static bool uvm_rust_notifies(struct uvm_rust_isolation *isolation, const struct
 	if (isolation->has_lock)
 		uvm_thread_context_lock_disable_tracking();
 	/* What reclaim or compaction takes, called in the middle, does move. */
-	isolation->may_skip = range->event == MMU_NOTIFY_CLEAR && range->end - range->start == PAGE_SIZE &&
-			      has_found_all(isolation->args) && !(current->flags & PF_MEMALLOC);
+	isolation->may_skip = (uvm_rust_fix_isolation && range->event == MMU_NOTIFY_CLEAR &&
+			       range->end - range->start == PAGE_SIZE && has_found_all(isolation->args) &&
+			       !(current->flags & PF_MEMALLOC)) || uvm_rust_is_announced(range);
 	return before;
 }
 
@@ -264,7 +295,7 @@ static int uvm_rust_isolate_vma(struct migrate_vma *args)
 	unsigned int tries = 0;
 	int ret;
 
-	if (!uvm_rust_fix_isolation) {
+	if (!uvm_rust_fix_isolation && !uvm_rust_fix_two_spaces && !uvm_rust_fix_mm_gone) {
 		uvm_rust_test_isolates();
 		return migrate_vma_setup(args);
 	}

@@ -30,6 +30,86 @@ hmm_invalidate(uvm_va_block_t *block, ...)
 ...>
 }
 
+// Another VA space of the same process gives up what this one moves.
+@ ignores @
+identifier block, range;
+@@
+hmm_invalidate(uvm_va_block_t *block, const struct mmu_notifier_range *range, ...)
+{
+<...
+- range->owner == &g_uvm_global
++ uvm_rust_is_ignored(range)
+...>
+}
+
+@ unmaps @
+identifier block, range, id, region;
+expression C, M, T;
+@@
+hmm_invalidate(uvm_va_block_t *block, const struct mmu_notifier_range *range, ...)
+{
+<...
+uvm_va_block_unmap(block, C, id,
+- region,
++ uvm_rust_unmaps(block, range, region),
+M, T)
+...>
+}
+
+@ gives_up @
+identifier block, range, region, status;
+expression C, T;
+@@
+hmm_invalidate(uvm_va_block_t *block, const struct mmu_notifier_range *range, ...)
+{
+<...
+  if (C)
+    uvm_va_block_munmap_region(block, region);
++ if (uvm_rust_is_announced(range))
++	uvm_rust_gives_up(block, region);
+  if (status == NV_OK)
+    status = uvm_tracker_wait(T);
+...>
+}
+
+// A page of a GPU's that another VA space had: it is taken where it is isolated, and else asked for anew.
+@ takes @
+identifier block, page;
+expression E;
+@@
+gpu_chunk_add(uvm_va_block_t *block, ..., struct page *page)
+{
+<...
++ uvm_rust_takes_page(block, page);
+UVM_ASSERT(E == block->hmm.va_space);
+...>
+}
+
+@ others @
+identifier block, status, page;
+@@
+populate_region(uvm_va_block_t *block, ...)
+{
+<...
++ if (uvm_rust_is_others(block, page))
++	return NV_WARN_MORE_PROCESSING_REQUIRED;
+status = gpu_chunk_add(block, ..., page);
+...>
+}
+
+@ asked @
+typedef uvm_va_block_region_t;
+identifier block, vma, pfns, region;
+@@
+hmm_make_resident_cpu(uvm_va_block_t *block, ..., struct vm_area_struct *vma, unsigned long *pfns, uvm_va_block_region_t region, ...)
+{
+<...
++ if (uvm_rust_had_others(block, vma, pfns, region))
++	return NV_WARN_MORE_PROCESSING_REQUIRED;
+return populate_region(block, ...);
+...>
+}
+
 // A page that moves away from a GPU.
 @ remove @
 identifier block, given;

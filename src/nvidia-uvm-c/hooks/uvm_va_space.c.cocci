@@ -19,19 +19,6 @@ uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool hm
 ...>
 }
 
-// A CPU fault on ordinary memory of a VA space whose mm has gone: see there.
-@@
-typedef uvm_va_space_t;
-identifier space, vmf;
-@@
-uvm_va_space_cpu_fault(uvm_va_space_t *space, ..., struct vm_fault *vmf, bool is_hmm)
-{
-<...
-+ uvm_rust_gives_up(space, vmf);
-  status = uvm_hmm_remote_cpu_fault(vmf);
-...>
-}
-
 // A CPU fault whose VA space gets no more memory of a GPU is not tried again: see there, too.
 @@
 typedef uvm_va_space_t;

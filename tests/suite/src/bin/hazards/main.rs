@@ -24,6 +24,7 @@ mod room;
 mod signals;
 mod split;
 mod suspend;
+mod two_spaces;
 mod zombies;
 
 use std::process::ExitCode;
@@ -144,6 +145,7 @@ fn main() -> ExitCode {
     signals::run(&mut suite);
     split::run(&mut suite);
     zombies::run(&mut suite);
+    two_spaces::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
