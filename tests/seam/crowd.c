@@ -14,6 +14,7 @@
 #define max_t(type, a, b)	max((type)(a), (type)(b))
 
 typedef unsigned long long NvU64;
+typedef unsigned int NvU32;
 struct list_head { struct list_head *next, *prev; };
 struct rb_root_cached { int unused; };
 struct anon_vma { struct rb_root_cached rb_root; struct anon_vma_chain *chains; int number; };
@@ -35,6 +36,8 @@ static unsigned long vma_pages(const struct vm_area_struct *vma) { return (vma->
 static bool uvm_va_block_is_hmm(uvm_va_block_t *block) { return block->is_hmm; }
 static void *uvm_va_block_get_va_space(uvm_va_block_t *block) { return block; }
 static bool uvm_rust_puts_off(void *va_space) { return puts_off; }
+enum { UVM_FAULT_ACCESS_TYPE_WRITE = 2, UVM_FAULT_ACCESS_TYPE_ATOMIC_WEAK, UVM_FAULT_ACCESS_TYPE_ATOMIC_STRONG };
+static NvU32 uvm_fault_access_type_mask_highest(NvU32 mask) { return 31 - __builtin_clz(mask); }
 static bool uvm_hmm_must_use_sysmem(uvm_va_block_t *block, void *of) { return upstream_says; }
 
 static unsigned long linear_page_index(const struct vm_area_struct *vma, unsigned long address)
@@ -119,18 +122,34 @@ static bool is_crowded(unsigned long first, unsigned long pages)
 	return uvm_rust_is_crowded(&own, start, start + (pages << PAGE_SHIFT)) && !locks && !read_locks;
 }
 
+/* As upstream calls it where it decides where a page goes. */
+static bool stays_for(uvm_va_block_t *va_block, NvU32 access_type_mask)
+{
+	uvm_va_block_context_t context = { { &own } };
+	bool by_vma = uvm_hmm_must_use_sysmem(va_block, &own);
+
+	/* As 535 calls it. */
+	return by_vma == uvm_hmm_must_use_sysmem(va_block, &context) && by_vma;
+}
+
+/* And where it decides who gets a mapping. */
+static bool is_mapped(uvm_va_block_t *block)
+{
+	return uvm_hmm_must_use_sysmem(block, &own);
+}
+
 static bool stays(unsigned long start, unsigned long end, bool is_hmm)
 {
 	uvm_va_block_t block = { is_hmm, start, end - 1 };
-	uvm_va_block_context_t context = { { &own } };
-	bool by_vma = uvm_hmm_must_use_sysmem(&block, &own);
+	bool goes_there = stays_for(&block, 1u << UVM_FAULT_ACCESS_TYPE_WRITE);
 
-	/* As 535 calls it. */
-	return by_vma == uvm_hmm_must_use_sysmem(&block, &context) && by_vma;
+	return goes_there == is_mapped(&block) && goes_there;
 }
 
 int main(void)
 {
+	uvm_va_block_t all = { true, START, own.vm_end - 1 };
+
 	own.anon_vma_chain = (struct list_head){ &own.anon_vma_chain, &own.anon_vma_chain };
 	say("memory that nobody has touched is not", !is_crowded(0, PAGES));
 	has(1, 0, PAGES);
@@ -169,6 +188,9 @@ int main(void)
 	say("a thread that others do not wait for does not ask", !stays(START, own.vm_end, true));
 	puts_off = true;
 	say("who services faults does", stays(START, own.vm_end, true));
+	say("but not for an atomic of the system's, as its page may be part of a huge one",
+	    !stays_for(&all, 1u << UVM_FAULT_ACCESS_TYPE_WRITE | 1u << UVM_FAULT_ACCESS_TYPE_ATOMIC_STRONG) &&
+	    stays_for(&all, 1u << UVM_FAULT_ACCESS_TYPE_ATOMIC_WEAK));
 	say("not of managed memory", !stays(START, own.vm_end, false));
 	say("nor of more than the va_block has", !stays(START + (2ul << PAGE_SHIFT), own.vm_end, true) &&
 	    !stays(START, own.vm_end - (2ul << PAGE_SHIFT), true));

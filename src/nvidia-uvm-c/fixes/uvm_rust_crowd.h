@@ -30,8 +30,24 @@ static inline bool uvm_rust_stays_in_host(uvm_va_block_t *va_block, struct vm_ar
 	return uvm_rust_is_crowded(vma, max_t(NvU64, vma->vm_start, va_block->start), min_t(NvU64, vma->vm_end, va_block->end + 1));
 }
 
-/* By this upstream decides where a page goes that is faulted on, and whether who prefers to have it gets a mapping elsewhere. */
+/*
+ * What upstream asks for: accesses to a page, where it decides where the page goes, or none, where it decides whether who prefers to
+ * have memory gets a mapping elsewhere. The two are told apart by what they call the va_block.
+ */
+#define uvm_rust_asked_by_va_block	access_type_mask
+#define uvm_rust_asked_by_block		0u
+
+/*
+ * An atomic is not served in the host, as may_stay() in policy/fault/service.rs says. Where the CPU has a huge page there, Linux takes
+ * none but its first page from the CPU.
+ */
+static inline bool uvm_rust_has_atomic(NvU32 access_type_mask)
+{
+	return access_type_mask && uvm_fault_access_type_mask_highest(access_type_mask) >= UVM_FAULT_ACCESS_TYPE_ATOMIC_STRONG;
+}
+
 #define uvm_hmm_must_use_sysmem(va_block, of) \
-	(uvm_hmm_must_use_sysmem(va_block, of) || uvm_rust_stays_in_host(va_block, uvm_rust_vma_in(of)))
+	(uvm_hmm_must_use_sysmem(va_block, of) || \
+	 (!uvm_rust_has_atomic(uvm_rust_asked_by_##va_block) && uvm_rust_stays_in_host(va_block, uvm_rust_vma_in(of))))
 
 #endif
