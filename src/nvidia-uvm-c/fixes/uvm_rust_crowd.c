@@ -60,9 +60,12 @@ bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsign
 	oldest = oldest_of(vma);
 	if (!oldest)
 		return false;
-	/* A fork, say, or the end of a process, which may take its time: Linux would wait for it to isolate. */
+	/*
+	 * Who changes the mappings, or splits a huge page, has this lock, as does each migration of one that is mapped as a whole. That says nothing of how
+	 * many mappings there are, and what is left in the host stays there. So the memory is isolated as if nobody had counted.
+	 */
 	if (!anon_vma_trylock_read(oldest))
-		return true;
+		return false;
 	for (at = mappings_iter_first(&oldest->rb_root, first, last); at && mappings <= MOST_MAPPINGS && pages <= MOST_PAGES;
 	     at = mappings_iter_next(at, first, last)) {
 		mappings++;

@@ -63,8 +63,8 @@ static inline bool uvm_rust_puts_off(uvm_va_space_t *va_space)
 bool uvm_rust_lacks_room(struct mm_struct *mm, unsigned long pages);
 
 /*
- * Whether Linux would take long to isolate what @vma has from @start to @end, or would have to wait for others first. Caller has the lock
- * of the memory. Does not sleep.
+ * Whether Linux would take long to isolate what @vma has from @start to @end. False where that cannot be told, as somebody changes the
+ * mappings just now. Caller has the lock of the memory. Does not sleep.
  */
 bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsigned long end);
 

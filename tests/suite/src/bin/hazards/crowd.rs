@@ -41,6 +41,11 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         huge_page_atomics,
     );
+    suite.test(
+        "crowd: memory with one mapping goes to a GPU while another thread moves huge pages beside it",
+        NONE,
+        beside_splits,
+    );
 }
 
 /// A va_block of ordinary memory, and a page behind it, by which it keeps what belongs to its first mapping when that is moved.
@@ -165,8 +170,49 @@ fn huge_page_atomics() -> Outcome {
     Ok(Pass::Ok)
 }
 
+/// Linux splits a huge page before it moves it, and nobody else may look at the memory's mappings meanwhile.
+fn beside_splits() -> Outcome {
+    let (process, gpu) = start_ordinary!("all goes to the GPU");
+    let (own, theirs) = (8 * PAGES, 9 * PAGES..20 * PAGES);
+    let buffer = Buffer::<u64>::ordinary(theirs.end as usize * PAGE_WORDS)?;
+    buffer.huge_pages(true)?;
+    buffer.fill(|i| i as u64);
+    let write = Op::write(&buffer).range(0, own as usize * PAGE_WORDS);
+    let kernel = Kernel::new().op(write.pattern(7, 1).warps(8));
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let moves = scope.spawn(|| migrate(&process, &buffer, theirs, gpu.uuid()));
+        gpu.launch(&kernel)?.wait()?.ok()?;
+        moves.join().map_err(|_| "the other thread panicked")??;
+        Ok(())
+    })?;
+    pages_on(
+        &process,
+        &buffer,
+        own,
+        gpu.uuid(),
+        "beside the other thread",
+    )?;
+    let wrong = buffer.first_other(|i| match i < own as usize * PAGE_WORDS {
+        true => 7 + i as u64,
+        false => i as u64,
+    });
+    ensure!(wrong.is_none(), "(word, value) is {wrong:x?}");
+    Ok(Pass::Ok)
+}
+
 fn all_on(process: &Process, buffer: &Buffer<u64>, at: Uuid, what: &str) -> Result<(), Failure> {
-    for page in 0..PAGES {
+    pages_on(process, buffer, PAGES, at, what)
+}
+
+/// Of the first `pages`.
+fn pages_on(
+    process: &Process,
+    buffer: &Buffer<u64>,
+    pages: u64,
+    at: Uuid,
+    what: &str,
+) -> Result<(), Failure> {
+    for page in 0..pages {
         let there = process.residency(buffer.address() + page * PAGE)?;
         ensure!(
             there.resident == [at],
