@@ -17,7 +17,8 @@ typedef unsigned long long NvU64;
 typedef unsigned int NvU32;
 struct list_head { struct list_head *next, *prev; };
 struct rb_root_cached { int unused; };
-struct anon_vma { struct rb_root_cached rb_root; struct anon_vma_chain *chains; int number; };
+struct rw_semaphore { int unused; };
+struct anon_vma { struct anon_vma *root; struct rw_semaphore rwsem; struct rb_root_cached rb_root; struct anon_vma_chain *chains; int number; };
 struct mm_struct { int page_table_lock; };
 struct vm_area_struct { struct mm_struct *vm_mm; struct list_head anon_vma_chain; unsigned long vm_start, vm_end, vm_pgoff; };
 struct anon_vma_chain { struct vm_area_struct *vma; struct anon_vma *anon_vma; struct list_head same_vma; };
@@ -45,14 +46,17 @@ static unsigned long linear_page_index(const struct vm_area_struct *vma, unsigne
 	return ((address - vma->vm_start) >> PAGE_SHIFT) + vma->vm_pgoff;
 }
 
+/* Of the oldest of all anon_vmas, which is no one's here. */
+static struct anon_vma root;
+
 /* Not with another lock: who has a spinlock must not. */
-static bool anon_vma_trylock_read(struct anon_vma *of)
+static bool down_read_trylock(struct rw_semaphore *of)
 {
-	read_locks += !is_busy && !locks;
+	read_locks += !is_busy && !locks && of == &root.rwsem;
 	return !is_busy;
 }
 
-static void anon_vma_unlock_read(struct anon_vma *of) { read_locks--; }
+static void up_read(struct rw_semaphore *of) { read_locks--; }
 
 /* Linux's tree of mappings is an array here; those that have nothing of what is asked for are passed over. */
 #define INTERVAL_TREE_DEFINE(type, node, of, sub, first_of, last_of, how, name)				\
@@ -68,7 +72,7 @@ static void anon_vma_unlock_read(struct anon_vma *of) { read_locks--; }
 	}												\
 	static type *name##_iter_first(struct rb_root_cached *root, of first, of last)			\
 	{												\
-		tree_of = (struct anon_vma *)root;							\
+		tree_of = (struct anon_vma *)((char *)root - offsetof(struct anon_vma, rb_root));	\
 		return name##_from(0, first, last);							\
 	}												\
 	static type *name##_iter_next(type *at, of first, of last)					\
@@ -96,7 +100,7 @@ static struct mm_struct mm;
 static struct vm_area_struct own = { .vm_mm = &mm, .vm_start = START, .vm_end = START + (PAGES << PAGE_SHIFT), .vm_pgoff = 100 };
 static struct vm_area_struct others[2000];
 static struct anon_vma_chain chains[2000], newest;
-static struct anon_vma of_own = { .chains = &newest, .number = 1 }, common = { .chains = chains };
+static struct anon_vma of_own = { &root, .chains = &newest, .number = 1 }, common = { &root, .chains = chains };
 
 /* So many mappings have those pages, of each other's; the first is the memory's own. */
 static void has(int mappings, unsigned long first, unsigned long pages)

@@ -15,6 +15,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/rmap.h>
+#include <linux/rwsem.h>
 #include <linux/spinlock.h>
 
 #include "uvm_rust_files.h"
@@ -64,13 +65,13 @@ bool uvm_rust_is_crowded(struct vm_area_struct *vma, unsigned long start, unsign
 	 * Who changes the mappings, or splits a huge page, has this lock, as does each migration of one that is mapped as a whole. That says nothing of how
 	 * many mappings there are, and what is left in the host stays there. So the memory is isolated as if nobody had counted.
 	 */
-	if (!anon_vma_trylock_read(oldest))
+	if (!down_read_trylock(&oldest->root->rwsem))
 		return false;
 	for (at = mappings_iter_first(&oldest->rb_root, first, last); at && mappings <= MOST_MAPPINGS && pages <= MOST_PAGES;
 	     at = mappings_iter_next(at, first, last)) {
 		mappings++;
 		pages += min(last, LAST_OF(at)) - max(first, FIRST_OF(at)) + 1;
 	}
-	anon_vma_unlock_read(oldest);
+	up_read(&oldest->root->rwsem);
 	return mappings > MOST_MAPPINGS || pages > MOST_PAGES;
 }
