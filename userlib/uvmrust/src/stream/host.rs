@@ -120,6 +120,12 @@ impl<S: Sys> Uvm<S> {
         self.failed_discards.load(Ordering::Relaxed)
     }
 
+    /// How many ranges host functions could not prefetch so far, but for those that are no managed memory. Those of
+    /// CUDA's own prefetches nobody knows.
+    pub fn failed_prefetches(&self) -> u64 {
+        self.failed_prefetches.load(Ordering::Relaxed)
+    }
+
     /// Does it now, and calls nothing of CUDA, as a host function must not.
     fn run(&self, ranges: &[Range], task: Task) {
         let done = match task {
@@ -169,9 +175,17 @@ impl<S: Sys> Uvm<S> {
         place: Place,
         failed: impl Fn(i32, Range),
     ) -> Result<()> {
-        let fd = self.uvm_fd().ok_or(Error::NotSupported)?;
+        let count = |by: usize| {
+            self.failed_prefetches
+                .fetch_add(by as u64, Ordering::Relaxed)
+        };
+        let Some(fd) = self.uvm_fd() else {
+            count(ranges.len());
+            return Err(Error::NotSupported);
+        };
         self.migrate_each(fd, ranges, place, |range, why| {
             if why != Error::NotManaged {
+                count(1);
                 failed(fd, range);
             }
         })
