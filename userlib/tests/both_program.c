@@ -118,6 +118,29 @@ static void alone(const char *how)
 	EXPECT(uvmrust_stream_error() == (getenv("STUB_MIG") && *how == '1' ? 0 : UVMRUST_ENOMEMORY));
 }
 
+/*
+ * Of several ranges the first is no managed memory, which no prefetch can help, and the second fails. The third
+ * arrives, and stays there: both.rs reads that in the stub's log.
+ */
+static void several(void)
+{
+	void *unmanaged = aligned_alloc(LENGTH, LENGTH), *arrives = managed(LENGTH);
+	const struct uvmrust_range ranges[] = {
+		{ (uintptr_t)unmanaged, LENGTH },
+		{ (uintptr_t)memory, LENGTH },
+		{ (uintptr_t)arrives, LENGTH },
+	};
+	struct uvmrust_batch batch = UVMRUST_BATCH(ranges, 3);
+
+	batch.gpu_uuid = gpu;
+	discard_lazily(0);
+	stub_fail("UVM_MIGRATE", 2);
+	EXPECT(uvmrust_prefetch_batch_async(&batch, stream) == 0);
+	EXPECT(keeps(stream, 15));
+	EXPECT(uvmrust_stream_error() == UVMRUST_ENOTMANAGED);
+	free(unmanaged);
+}
+
 /* At once, to a part of a GPU: CUDA's prefetch is not done, which it says to nobody. */
 static void part_at_once(void)
 {
@@ -291,8 +314,8 @@ int main(int argc, char **argv)
 		{ "at-once", at_once }, { "graph", graph }, { "refused", refused },
 		{ "later", later }, { "counted", counted },
 		{ "never-lazy", never_lazy }, { "alone-in-a-graph", alone_in_a_graph },
-		{ "elsewhere", elsewhere }, { "part-at-once", part_at_once },
-		{ "captured-behind", captured_behind },
+		{ "several", several }, { "elsewhere", elsewhere },
+		{ "part-at-once", part_at_once }, { "captured-behind", captured_behind },
 		{ "captured-between", captured_between }, { "nothing", nothing },
 	};
 	const char *what = argc > 1 ? argv[1] : "";

@@ -73,6 +73,29 @@ fn what_is_written_behind_a_lazy_discard_and_a_prefetch_that_fails_is_kept() {
     }
 }
 
+/// Neither is a range lost with one that is no managed memory, nor is one brought home that has arrived.
+#[test]
+fn of_several_ranges_those_that_fail_are_brought_to_the_host() {
+    if libraries().is_none() {
+        return;
+    }
+    for driver in ["ours", "native"] {
+        let log = tmp(&format!("both-several-{driver}.log"));
+        let _ = std::fs::remove_file(&log);
+        let path = log.to_str().unwrap();
+        let set = [("STUB_LOG", path), ("STUB_WHERE", "1")];
+        run("several", "-DSTUB", driver, &set);
+        let log = std::fs::read_to_string(&log).unwrap();
+        let to = |place: &str| {
+            // One of nothing asks whether UVM is there.
+            let moves = log.lines().filter(|line| !line.starts_with("migrate 0 "));
+            let moves = moves.filter(|line| line.starts_with("migrate"));
+            moves.filter(|line| line.ends_with(place)).count()
+        };
+        assert_eq!((to("gpu"), to("host")), (3, 1), "{driver}: {log}");
+    }
+}
+
 #[test]
 fn a_prefetch_is_cudas_until_something_is_discarded_lazily() {
     lazily("never-lazy", &[]);

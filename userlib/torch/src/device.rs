@@ -64,8 +64,10 @@ pub trait Device {
     fn free(&self, base: u64, device: c_int);
     /// Discards lazily: must be prefetched before it is used.
     fn discard(&self, range: Range, queue: Queue) -> Result<()>;
-    /// Makes it usable on the queue's device.
+    /// Makes it usable on the queue's device. What can only fail there when the queue comes to it is counted.
     fn prefetch(&self, range: Range, queue: Queue) -> Result<()>;
+    /// How many prefetches have failed so far when their queues came to them, on all devices.
+    fn failed_prefetches(&self) -> u64;
     /// Lets `queue` wait for all that is now in `other`.
     fn wait(&self, queue: Queue, other: Queue) -> Result<()>;
     /// Marks what is now in a queue.
@@ -346,6 +348,10 @@ impl Device for &CudaDevice {
             // SAFETY: the stream is PyTorch's; the allocator's discards of the memory come before it there.
             unsafe { Uvm::process().prefetch_async(range, place, stream) }
         })
+    }
+
+    fn failed_prefetches(&self) -> u64 {
+        Uvm::process().failed_prefetches()
     }
 
     fn wait(&self, queue: Queue, other: Queue) -> Result<()> {

@@ -86,6 +86,9 @@ impl Device for &Gpu {
         self.did.borrow_mut().prefetches += 1;
         Ok(())
     }
+    fn failed_prefetches(&self) -> u64 {
+        0
+    }
     fn wait(&self, _queue: Queue, _other: Queue) -> Result<()> {
         self.did.borrow_mut().others += 1;
         Ok(())

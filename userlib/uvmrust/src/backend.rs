@@ -128,6 +128,8 @@ pub struct Uvm<S = Linux> {
     pub(crate) stream_error: AtomicI32,
     /// Discards that ran in a stream and failed.
     pub(crate) failed_discards: AtomicU64,
+    /// Ranges of prefetches that ran in a stream and failed.
+    pub(crate) failed_prefetches: AtomicU64,
     /// Whether some memory may be lazily discarded, or may come to be so ([`Uvm::may_be_lazy`]).
     lazy: AtomicBool,
     /// Held while looking for a backend.
@@ -170,6 +172,7 @@ impl<S: Sys> Uvm<S> {
             announcer: AtomicU64::new(0),
             stream_error: AtomicI32::new(0),
             failed_discards: AtomicU64::new(0),
+            failed_prefetches: AtomicU64::new(0),
             lazy: AtomicBool::new(false),
             probing: Mutex::new(()),
         }

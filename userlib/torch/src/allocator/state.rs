@@ -12,7 +12,7 @@ use uvmrust::{Error, Range, Result};
 
 use super::lock;
 use super::release::Deferred;
-use crate::device::{Capture, Device, Queue, StreamId};
+use crate::device::{Capture, Device, Mark, Queue, StreamId};
 use crate::graphs::Graphs;
 use crate::heap::{pool_for, Heap, Owner, Pool};
 use crate::pressure::Pressure;
@@ -46,6 +46,11 @@ pub(super) struct Gpu {
     short: bool,
     /// A prefetch has failed: nothing is discarded, since it could not be used again.
     no_discard: Option<Failed>,
+    /// How many prefetches had failed in streams when that was last asked ([`Device::failed_prefetches`]).
+    failed_in_streams: u64,
+    /// Where the part begins that was tried last after a failure; 0: none was. The next is another one, as what
+    /// fails may be of the part or its stream.
+    tried: u64,
     /// What is to be discarded at the next allocation from its pool: where it begins and ends.
     pub(super) noted: BTreeMap<Pool, BTreeMap<u64, u64>>,
 }
@@ -55,21 +60,31 @@ pub(super) struct Gpu {
 struct Failed {
     /// Frees since then, or since the last try.
     frees: u32,
-    /// Where the part begins that was tried last; 0: none was. The next is another one, as what fails may be of
-    /// the part or its stream.
-    tried: u64,
+    /// One is being tried.
+    trial: Option<Trial>,
+}
+
+/// A prefetch of which is not known yet whether its stream has done it.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    /// Behind it in its stream.
+    mark: Mark,
+    /// How many had failed in streams before.
+    failed_before: u64,
 }
 
 /// So many frees after a prefetch has failed, one is tried again.
 const TRY_AGAIN: u32 = 64;
 
 impl Gpu {
-    fn new() -> Self {
+    fn new(failed_in_streams: u64) -> Self {
         Self {
             stats: DeviceStats::default(),
             pressure: Pressure::new(),
             short: false,
             no_discard: None,
+            failed_in_streams,
+            tried: 0,
             noted: BTreeMap::new(),
         }
     }
@@ -128,7 +143,8 @@ impl<D: Device> State<D> {
     }
 
     pub(super) fn gpu(&mut self, device: c_int) -> &mut Gpu {
-        self.gpus.entry(device).or_insert_with(Gpu::new)
+        let new = || Gpu::new(self.device.failed_prefetches());
+        self.gpus.entry(device).or_insert_with(new)
     }
 
     /// Memory of `length` bytes or a little more, of which the program asked for `size`, or CUDA's
@@ -219,23 +235,63 @@ impl<D: Device> State<D> {
         }
     }
 
+    /// Whether prefetches fail: one did when it was asked for, or in a stream since, and none was done after that.
+    /// What failed in a stream is usable, since the library has brought it to the host; but the next discard would
+    /// be of no more use.
+    fn prefetches_fail(&mut self, device: c_int) -> bool {
+        let failed = self.device.failed_prefetches();
+        let gpu = self.gpu(device);
+        if std::mem::replace(&mut gpu.failed_in_streams, failed) != failed {
+            gpu.no_discard.get_or_insert_default();
+        }
+        gpu.no_discard.is_some()
+    }
+
     /// After a prefetch that failed, as for want of memory, tries one now and then, of a block that
-    /// nobody uses. Once that is done, all that is free is looked at anew.
+    /// nobody uses. Once its stream has done that, all that is free is looked at anew.
     fn try_again(&mut self, device: c_int) {
         let Some(failed) = &mut self.gpu(device).no_discard else {
             return;
         };
         failed.frees += 1;
-        let (due, tried) = (failed.frees >= TRY_AGAIN, failed.tried);
-        if !due || self.underway() {
+        let due = failed.frees >= TRY_AGAIN && failed.trial.is_none();
+        if due && !self.underway() {
+            let trial = self.try_one(device);
+            self.gpu(device).no_discard = Some(Failed { frees: 0, trial });
+        }
+        self.end_trial(device);
+    }
+
+    /// Has a block prefetched that nobody uses. `None`: there is none, or it has failed already.
+    fn try_one(&mut self, device: c_int) -> Option<Trial> {
+        let (block, queue) = self.block_to_try(device, self.gpus.get(&device)?.tried)?;
+        let failed_before = self.device.failed_prefetches();
+        let gpu = self.gpu(device);
+        (gpu.tried, gpu.failed_in_streams) = (block.base, failed_before);
+        if !self.prefetch(block, queue) {
+            return None;
+        }
+        let mark = self.device.mark(queue).ok()?;
+        Some(Trial {
+            mark,
+            failed_before,
+        })
+    }
+
+    /// If what is tried has been done, discards are again of use.
+    fn end_trial(&mut self, device: c_int) {
+        let failed = self.gpu(device).no_discard.as_mut();
+        let Some(trial) = failed.and_then(|failed| failed.trial) else {
+            return;
+        };
+        if !self.device.passed(trial.mark) {
             return;
         }
-        let block = self.block_to_try(device, tried);
-        let tried = block.map_or(tried, |(block, _)| block.base);
-        self.gpu(device).no_discard = Some(Failed { frees: 0, tried });
-        if block.is_some_and(|(block, queue)| self.prefetch(block, queue)) {
-            let gpu = self.gpu(device);
-            (gpu.no_discard, gpu.short) = (None, false);
+        let done = self.device.failed_prefetches() == trial.failed_before;
+        let gpu = self.gpu(device);
+        gpu.no_discard = (!done).then(Failed::default);
+        if done {
+            gpu.short = false;
         }
     }
 
@@ -277,7 +333,7 @@ impl<D: Device> State<D> {
     /// Discards the blocks that lie in a free part as a whole and may hold data.
     fn discard(&mut self, part: Range, queue: Queue) {
         let device = queue.device;
-        if self.gpu(device).no_discard.is_some() || self.device.capturing(queue) {
+        if self.prefetches_fail(device) || self.device.capturing(queue) {
             return;
         }
         for range in self.heap.to_discard(part) {
@@ -345,12 +401,12 @@ impl<D: Device> State<D> {
         // Where prefetches fail, what is discarded is lost until its segment is given back. It
         // must not stand before what can be used. A graph's memory is taken in a capture, where a
         // prefetch would break that.
-        let no_prefetch = self.gpu(device).no_discard.is_some() || pool.owner != Owner::Stream;
+        let no_prefetch = self.prefetches_fail(device) || pool.owner != Owner::Stream;
         let base = self.heap.find(pool, length, no_prefetch)?;
         for range in self.heap.to_prefetch(Range { base, length }) {
             if !self.prefetch(range, pool.queue) {
                 // Without a prefetch it must not be used. It waits to be given back.
-                self.gpu(device).no_discard = Some(Failed::default());
+                self.gpu(device).no_discard.get_or_insert_default();
                 return self.reuse(pool, length);
             }
         }
@@ -358,7 +414,8 @@ impl<D: Device> State<D> {
         Some(base)
     }
 
-    /// Makes what is lazily discarded in a range usable, and says whether that will be done.
+    /// Makes what is lazily discarded in a range usable, and says whether that will be done. Where it fails in the
+    /// stream, the range is usable as well, and the next call of [`Self::prefetches_fail`] finds it.
     pub(super) fn prefetch(&mut self, range: Range, queue: Queue) -> bool {
         if self.device.prefetch(range, queue).is_err() {
             return false;

@@ -15,6 +15,7 @@ use crate::sizes::BLOCK;
 
 mod captures;
 mod graphs;
+mod late;
 mod lazy;
 mod random;
 mod short;
@@ -50,6 +51,11 @@ struct Log {
     no_prefetch: Cell<bool>,
     /// A byte whose prefetch fails, also where others' do not.
     bad: Cell<u64>,
+    /// What is prefetched now will fail when its stream comes there.
+    fails_late: Cell<bool>,
+    /// So many prefetches will fail so.
+    to_fail: Cell<u64>,
+    failed_prefetches: Cell<u64>,
     /// How many prefetches were tried.
     prefetches: Cell<u32>,
     no_wait: Cell<bool>,
@@ -93,6 +99,12 @@ impl Log {
     fn there(&self, queue: Queue) {
         let destroyed = self.destroyed.borrow().contains(&queue);
         assert!(!destroyed, "{queue:?} is destroyed");
+    }
+
+    /// The streams come to all that was put into them.
+    fn streams_run(&self) {
+        let failed = self.failed_prefetches.get() + self.to_fail.take();
+        self.failed_prefetches.set(failed);
     }
 
     fn names(&self, queue: Queue) {
@@ -208,11 +220,17 @@ impl Device for &Log {
             return Err(Error::Driver);
         }
         self.write(Prefetch(range.base, queue), &self.no_prefetch)?;
+        self.to_fail
+            .set(self.to_fail.get() + u64::from(self.fails_late.get()));
         for block in blocks(range) {
             self.lazy.borrow_mut().remove(&block);
         }
         self.end_lazy(range.base, range.length);
         Ok(())
+    }
+
+    fn failed_prefetches(&self) -> u64 {
+        self.failed_prefetches.get()
     }
 
     fn wait(&self, queue: Queue, other: Queue) -> Result<()> {

@@ -183,6 +183,20 @@ impl<S: Sys> Uvm<S> {
     /// That of the first range that did not come: where memory is lazily discarded, the others
     /// are prefetched all the more.
     pub(crate) fn migrate_all(&self, fd: i32, ranges: &[Range], place: Place) -> Result<()> {
+        self.migrate_each(fd, ranges, place, |_, _| ())
+    }
+
+    /// [`Uvm::migrate_all`], which calls `failed` for each range that did not come, with its error.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn migrate_each(
+        &self,
+        fd: i32,
+        ranges: &[Range],
+        place: Place,
+        failed: impl Fn(Range, Error),
+    ) -> Result<()> {
         let few = if broken::BATCH { 1 } else { ranges.len() };
         let mut first = Ok(());
         for range in ranges.iter().take(few) {
@@ -190,7 +204,7 @@ impl<S: Sys> Uvm<S> {
                 0 => Ok(()),
                 _ => self.migrate(fd, range, place),
             });
-            first = first.and(one);
+            first = first.and(one.inspect_err(|why| failed(*range, *why)));
         }
         first
     }

@@ -120,17 +120,23 @@ impl<S: Sys> Uvm<S> {
         self.failed_discards.load(Ordering::Relaxed)
     }
 
+    /// How many ranges host functions could not prefetch so far, but for those that are no managed memory. Those of
+    /// CUDA's own prefetches nobody knows.
+    pub fn failed_prefetches(&self) -> u64 {
+        self.failed_prefetches.load(Ordering::Relaxed)
+    }
+
     /// Does it now, and calls nothing of CUDA, as a host function must not.
     fn run(&self, ranges: &[Range], task: Task) {
         let done = match task {
             Task::Discard(mode) => self.discard_by_ioctl(ranges, mode),
-            Task::Prefetch(place) => self
-                .prefetch_by_ioctl(ranges, place)
-                .inspect_err(|error| self.bring_home(ranges, *error)),
+            Task::Prefetch(place) => {
+                self.prefetch_by_ioctl(ranges, place, |fd, range| self.bring_home(fd, range))
+            }
             Task::DiscardAndPrefetch(place) => {
                 let discarded = self.discard_by_ioctl(ranges, Mode::Lazy);
                 // The prefetch comes also where the discard has failed half-way.
-                let prefetched = self.prefetch_by_ioctl(ranges, place);
+                let prefetched = self.prefetch_by_ioctl(ranges, place, |_, _| ());
                 if prefetched.is_err() && discarded != Err(Error::NotSupported) {
                     // What the stream writes next would be lost.
                     let _ = self.counted(self.end_lazy(ranges));
@@ -161,16 +167,35 @@ impl<S: Sys> Uvm<S> {
         })
     }
 
-    fn prefetch_by_ioctl(&self, ranges: &[Range], place: Place) -> Result<()> {
-        let fd = self.uvm_fd().ok_or(Error::NotSupported)?;
-        self.migrate_all(fd, ranges, place)
+    /// Calls `failed` with UVM's descriptor for each range that did not come, but for what is no managed memory:
+    /// a migration is of no use there, and no discard either.
+    fn prefetch_by_ioctl(
+        &self,
+        ranges: &[Range],
+        place: Place,
+        failed: impl Fn(i32, Range),
+    ) -> Result<()> {
+        let count = |by: usize| {
+            self.failed_prefetches
+                .fetch_add(by as u64, Ordering::Relaxed)
+        };
+        let Some(fd) = self.uvm_fd() else {
+            count(ranges.len());
+            return Err(Error::NotSupported);
+        };
+        self.migrate_each(fd, ranges, place, |range, why| {
+            if why != Error::NotManaged {
+                count(1);
+                failed(fd, range);
+            }
+        })
     }
 
     /// Ends a lazy discard whose prefetch has failed, of memory that may also hold data: the host may
     /// have room for it. Where it has not, nobody can do more, and the error is told in any case.
-    fn bring_home(&self, ranges: &[Range], why: Error) {
-        if self.may_be_lazy() && why != Error::NotManaged {
-            let _ = self.prefetch_by_ioctl(ranges, Place::Host);
+    fn bring_home(&self, fd: i32, range: Range) {
+        if self.may_be_lazy() {
+            let _ = self.migrate_all(fd, &[range], Place::Host);
         }
     }
 

@@ -307,7 +307,7 @@ fn after_a_failed_prefetch_one_is_tried_now_and_then() {
     assert_eq!((log.take(), log.prefetches.take()), (vec![], 0));
     a.free(other);
     // A block of the next; then, as they allocate again, all that is free and may hold data.
-    assert_eq!(log.take(), [Prefetch(other, S)]);
+    assert_eq!(log.take(), [Prefetch(other, S), Marked(S)]);
     allocate_more(&log, &a, S);
     assert_eq!(log.take(), [Discard(other, S), Discard(free, S)]);
     assert_eq!(a.malloc(12 * M, S), Some(base));
@@ -364,7 +364,7 @@ fn none_is_tried_while_a_pool_is_begun_or_in_a_captured_stream() {
         assert_eq!(free_often(), [], "{in_pool}");
         a.end_pool(0, GraphPool(0, 7));
         log.captured.borrow_mut().clear();
-        assert_eq!(free_often(), [Prefetch(base, S)]);
+        assert_eq!(free_often(), [Prefetch(base, S), Marked(S)]);
     }
 }
 

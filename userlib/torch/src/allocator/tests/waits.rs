@@ -78,6 +78,9 @@ impl Device for &Slow {
     fn prefetch(&self, _range: Range, _queue: Queue) -> Result<()> {
         Ok(())
     }
+    fn failed_prefetches(&self) -> u64 {
+        0
+    }
     fn wait(&self, queue: Queue, _other: Queue) -> Result<()> {
         if self.puts_wait && self.only.is_none_or(|only| only == queue.device) {
             self.wait_until_open();
