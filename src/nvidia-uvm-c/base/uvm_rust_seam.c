@@ -16,7 +16,6 @@
 #include "uvm_rust_fixes.h"
 #include "uvm_api.h"
 #include "uvm_global.h"
-#include "uvm_va_space_mm.h"
 #include "uvm_perf_events.h"
 #include "uvm_perf_heuristics.h"
 #include "uvm_test.h"

@@ -1,33 +1,3 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/*
- * A page of a GPU's that one VA space of a process has, and another one is to have. For uvm_hmm.c and uvm_va_block.c, whose files
- * include this one in front of them. The page says whose it is.
- */
-#ifndef UVM_RUST_ON_SPACES_H
-#define UVM_RUST_ON_SPACES_H
-
-#include "uvm_pmm_gpu.h"
-#include "uvm_va_block.h"
-
-#include "uvm_rust_fixes.h"
-
-#if UVM_IS_CONFIG_HMM()
-static void block_gpu_release_region(uvm_va_block_t *va_block, uvm_gpu_id_t gpu_id, uvm_va_block_gpu_state_t *gpu_state,
-				     uvm_page_mask_t *page_mask, uvm_va_block_region_t region);
-#define uvm_rust_release_region(va_block, id, state, region)	block_gpu_release_region(va_block, id, state, NULL, region)
-
-/* Called for a page that Linux has only been asked about: nobody has told the va_block that has it. */
-static inline bool uvm_rust_is_others(const uvm_va_block_t *va_block, const struct page *page)
-{
-	return uvm_rust_fix_two_spaces && page->zone_device_data != va_block->hmm.va_space;
-}
-
-/* Called for a page that is isolated, so that no CPU's fault asks whose it is, and that its va_block has given up. */
-static inline void uvm_rust_takes_page(const uvm_va_block_t *va_block, struct page *page)
-{
-	if (uvm_rust_fix_two_spaces)
-		page->zone_device_data = va_block->hmm.va_space;
-}
-#endif
-
-#endif
+/* A page of a GPU's that two VA spaces of a process use: the page says whose it is. */
+#include "uvm_rust_spaces_by_page.h"

@@ -159,7 +159,7 @@ impl Spare {
         Ok(spare)
     }
 
-    /// Gives one back.
+    /// Unmaps the last page that is left, so that a mapping more may be made.
     fn free_one(&mut self) {
         self.left = self.left.saturating_sub(1);
         let area = (self.at + 2 * self.left * PAGE as usize) as *mut libc::c_void;
