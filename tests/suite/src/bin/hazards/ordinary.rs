@@ -11,6 +11,7 @@ use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{OP_ATOMIC_ADD, OP_READ};
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Outcome as Ended};
 
+use crate::half_way::ACROSS_POLICIES;
 use crate::{gpu_writes, start, start_ordinary, NONE, WORDS};
 
 /// Words of a page.
@@ -32,7 +33,7 @@ pub(crate) fn run(suite: &mut Suite) {
     }
     suite.test(
         "ordinary: a GPU reads zeros in memory for reading only that stays on the host",
-        NONE,
+        ACROSS_POLICIES,
         zeros_stay,
     );
     suite.test(
@@ -47,7 +48,8 @@ pub(crate) fn run(suite: &mut Suite) {
     );
 }
 
-/// Linux maps its one page of zeros where memory for reading only is read first, which the unmodified driver refuses.
+/// Linux maps its one page of zeros where memory for reading only is read first, which the unmodified driver refuses. A page that Linux puts
+/// in place of that has no policy any more, so that the va_block has two meanwhile.
 fn zeros_stay() -> Outcome {
     let (process, gpu) = start_ordinary!("the unmodified driver ends the kernel");
     let buffer = Buffer::<u64>::ordinary(WORDS)?;
