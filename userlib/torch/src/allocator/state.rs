@@ -333,7 +333,7 @@ impl<D: Device> State<D> {
     /// Discards the blocks that lie in a free part as a whole and may hold data.
     fn discard(&mut self, part: Range, queue: Queue) {
         let device = queue.device;
-        if self.prefetches_fail(device) || self.device.capturing(queue) {
+        if self.gpu(device).no_discard.is_some() || self.device.capturing(queue) {
             return;
         }
         for range in self.heap.to_discard(part) {
