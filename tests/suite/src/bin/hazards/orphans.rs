@@ -158,7 +158,9 @@ fn closed_under_faults() -> Outcome {
             let mapping = scope.spawn(move || {
                 let at =
                     |n| Buffer::<u64>::managed_at(owner, place + n * PIECE, PIECE as usize / 8);
-                (0..pieces).filter_map(|n| at(n).err()).last()
+                (0..pieces)
+                    .filter_map(|n| at(n).err())
+                    .reduce(|_, later| later)
             });
             std::thread::sleep(Duration::from_millis(10));
             close_mm(owner)?;
