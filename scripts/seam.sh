@@ -54,7 +54,7 @@ trap 'rm -rf "$new"' EXIT
 # there counting and the batch call can be built alone, which need few hooks.
 facts=$("$TOP/scripts/base.sh" "$tree" | paste -sd' ')
 is() { [[ " $facts " == *" $1 "* ]]; }
-native='' mends=$hooks/native_discard/mends
+native='' both=$hooks/both mends=$hooks/native_discard/mends
 if is native_discard && [ "${UVM_RUST_WHOLE:-1}" = 0 ]; then
 	native=1
 	hooks=$hooks/native
@@ -73,13 +73,14 @@ install_new "$new/bindings.rs" "$dest/uvm_rust/ffi/bindings.rs"
 have spatch || die "spatch is missing (Debian package coccinelle): run 'make deps'"
 for file in $(patched); do
 	h=$new/hooks.cocci name=$(basename "$file").cocci
-	# Those of all, and of the facts that are: without one, what is so has the prefix no_. Mends of upstream's discard are
-	# in each build where it discards.
+	# Those of all, and of the facts that are: without one, what is so has the prefix no_. Those of both builds, native or whole, are
+	# in a folder of their own. Mends of upstream's discard are in each build where it discards.
 	: >"$h"
-	for folder in "$hooks" "$hooks"/*/ "$mends"; do
+	for folder in "$hooks" "$both" "$hooks"/*/ "$mends"; do
 		fact=$(basename "$folder")
 		case $fact in
 		hooks | native) ;;
+		both) [ "$folder" = "$both" ] || continue ;;
 		mends) is native_discard || continue ;;
 		no_*) ! is "${fact#no_}" || continue ;;
 		*) is "$fact" || continue ;;
