@@ -18,7 +18,7 @@ known() { [ "$1" = 550 ] || printf '%s\n' "${facts[@]}" | grep -qx "${1#no_}"; }
 [ ${#facts[@]} -gt 5 ] || echo "only ${#facts[@]} facts" >>"$work/said"
 for folder in "$seam"/bases/*/ "$seam"/hooks/*/; do
 	name=$(basename "$folder")
-	[ "$name" = native ] || known "$name" || echo "$folder: base.sh knows no such fact" >>"$work/said"
+	[[ $name == native || $name == both ]] || known "$name" || echo "$folder: base.sh knows no such fact" >>"$work/said"
 done
 [ ! -s "$work/said" ]
 check "each folder of headers and hooks is a fact"
