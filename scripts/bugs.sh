@@ -57,6 +57,8 @@ bugs=(
 	"mm_gone|mm_gone|120|fails|fails||memory is closed while CPUs fault"
 	"two_spaces|two_spaces|120|fails|fails||the one moves is taken from the other"
 	"two_spaces_gpu|two_spaces|120|fails|fails||both have used is one space"
+	"covered|covered|120|fails|fails||driver has let go is nobody else's"
+	"covered_kept|covered|120|fails|fails||may not be accessed just then"
 	"zombies|zombies|120|fails|fails||its process is looked at as it ends"
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"resume|resume|300|fails|fails||end as the system goes to sleep"

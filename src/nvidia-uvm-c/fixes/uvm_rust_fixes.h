@@ -42,6 +42,7 @@
 	fix(orphans, "A process' memory that nobody has any more is given back; 0: it may keep itself, and what it has of GPUs, for good")	\
 	fix(mm_gone, "A VA space's memory does not go while a CPU fault looks for it; 0: that fault oopses")	\
 	fix(two_spaces, "A VA space gives up ordinary memory that another one of its process moves; 0: its GPUs write to pages that Linux has freed")	\
+	fix(covered, "Ordinary memory on a GPU stays its process' where that reserves addresses over it; 0: others get its chunks")	\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 

@@ -186,3 +186,18 @@ uvm_hmm_va_block_migrate_locked(uvm_va_block_t *va_block, uvm_va_block_retry_t *
 E = uvm_hmm_migrate_alloc_and_copy(...);
 ...>
 }
+
+// A range of UVM's over ordinary memory: what is on a GPU there is no va_block's before that ends.
+@ covered @
+typedef uvm_va_space_t;
+identifier space, block, mm;
+@@
+uvm_hmm_va_block_reclaim(uvm_va_space_t *space, struct mm_struct *mm, ...)
+{
+<...
++ status = uvm_rust_covered(block, mm);
++ if (status != NV_OK)
++ 	return status;
+  mmu_interval_notifier_remove(&block->hmm.notifier);
+...>
+}

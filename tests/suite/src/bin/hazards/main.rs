@@ -4,6 +4,7 @@
 
 mod charge;
 mod copying;
+mod covered;
 mod crowd;
 mod dirty;
 mod discarded;
@@ -146,6 +147,7 @@ fn main() -> ExitCode {
     split::run(&mut suite);
     zombies::run(&mut suite);
     two_spaces::run(&mut suite);
+    covered::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
