@@ -367,20 +367,31 @@ pub(crate) const MUCH: u64 = 512 << 20;
 /// would wait with a va_block's lock held, for which the thread that services all processes' faults may wait.
 fn call_waits_once() -> Outcome {
     let (_process, _gpu, group) = start_with_group!();
+    let children = ["--child-migrates-little", "--child-migrates-much"];
+    let [little, much] = waits_alike(&group, children, |charged| charged + HEADROOM)?;
+    println!("# {little} waits for {LITTLE} bytes, {much} for {MUCH}");
+    Ok(Pass::Ok)
+}
+
+/// How often two owners wait above `memory.high`, which is `from` of what is charged before they go on: the second, who takes far
+/// more, no more often than the first.
+pub(crate) fn waits_alike(
+    group: &Group,
+    children: [&str; 2],
+    from: impl Fn(u64) -> u64,
+) -> Result<[u64; 2], Failure> {
     let waits = |child| -> Result<u64, Failure> {
         group.slow_from("max")?;
-        let owner = Owner::start(&group, child)?;
-        group.slow_from(&(group.charged()? + HEADROOM).to_string())?;
+        let owner = Owner::start(group, child)?;
+        group.slow_from(&from(group.charged()?).to_string())?;
         let before = group.events("high")?;
         owner.ends_well()?;
         Ok(group.events("high")? - before)
     };
-    let little = waits("--child-migrates-little")?;
-    let much = waits("--child-migrates-much")?;
-    println!("# {little} waits for {LITTLE} bytes, {much} for {MUCH}");
+    let [little, much] = [waits(children[0])?, waits(children[1])?];
     ensure!(little > 0, "there was nothing to wait for");
     ensure!(2 * much < 3 * little, "{much} waits instead of {little}");
-    Ok(Pass::Ok)
+    Ok([little, much])
 }
 
 /// A process whose own faults evict its own memory has no more of the host's, beside its limit, than a GPU holds: then

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use uvm_suite::{ensure, skip, Allowed, Joined, KernelLog, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Allowed, Group, Joined, KernelLog, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Kernel, Op, Process, BLOCK, PAGE};
 
 use crate::charge::{
@@ -162,19 +162,8 @@ fn reads_zeros(way: &str, new: u64) -> Outcome {
     if !process.has_hmm()? {
         skip!("no HMM");
     }
-    let owner = Owner::start(&group, way)?;
     let cpus = std::thread::available_parallelism()?.get() as u64;
-    let before = group.charged()?;
-    group.limit(&(before + new + cpus * AHEAD * 3 / 4).to_string())?;
-    let status = owner.end()?;
-    let (most, ended) = (group.most_charged()?, group.events("oom_kill")?);
-    println!("# {before} bytes before, {most} at most, {new} were to come");
-    ensure!(
-        status.success(),
-        "its kernel reads something else: {status}"
-    );
-    ensure!(ended == 0, "{ended} processes were ended");
-    Ok(Pass::Ok)
+    takes_no_more(&group, way, new, cpus * AHEAD * 3 / 4)
 }
 
 /// The cgroup has room for the pages that a GPU writes and some more, but not for one of the blocks that these are of.
@@ -183,13 +172,17 @@ fn ends_alone() -> Outcome {
     if !process.has_hmm()? {
         skip!("no HMM");
     }
-    let owner = Owner::start(&group, "--child-writes-ends")?;
+    takes_no_more(&group, "--child-writes-ends", BLOCKS * OF_BLOCK, BLOCK / 4)
+}
+
+/// An owner's kernels end well where the cgroup has room for its `new` bytes and for `some` more.
+fn takes_no_more(group: &Group, child: &str, new: u64, some: u64) -> Outcome {
+    let owner = Owner::start(group, child)?;
     let before = group.charged()?;
-    let wanted = BLOCKS * OF_BLOCK;
-    group.limit(&(before + wanted + BLOCK / 4).to_string())?;
+    group.limit(&(before + new + some).to_string())?;
     let status = owner.end()?;
     let (most, ended) = (group.most_charged()?, group.events("oom_kill")?);
-    println!("# {before} bytes before, {most} at most, {wanted} were to come");
+    println!("# {before} bytes before, {most} at most, {new} were to come");
     ensure!(status.success(), "the owner ended with {status}");
     ensure!(ended == 0, "{ended} processes were ended");
     Ok(Pass::Ok)

@@ -13,6 +13,7 @@ use uvm_suite::{ensure, skip, this_program, Failure, Joined, Killed, Outcome, Pa
 use vgpu_client::uvm::{Params, ValidateVaRange};
 use vgpu_client::{Buffer, NvStatus, Process, BLOCK};
 
+use crate::charge::child;
 use crate::{spared, start, still_works, NONE, WORDS};
 
 /// Bytes of the child's memory that are read: enough for the child to end meanwhile.
@@ -68,19 +69,21 @@ fn looked_at() -> Outcome {
 
 /// The same file as another process' of this number.
 fn file_of(process: u32, number: u64) -> Result<OwnedFd, Failure> {
-    // SAFETY: both calls take numbers alone.
-    let file = unsafe {
-        let process = libc::syscall(libc::SYS_pidfd_open, process, 0);
-        libc::syscall(libc::SYS_pidfd_getfd, process, number, 0)
+    let opened = |file| -> Result<OwnedFd, Failure> {
+        ensure!(file >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: it was opened just now, and is nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(file as i32) })
     };
-    ensure!(file >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: it was opened just now, and is nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(file as i32) })
+    // SAFETY: the call takes numbers alone.
+    let process = opened(unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) })?;
+    let process = process.as_raw_fd();
+    // SAFETY: so does this one.
+    opened(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, number, 0) })
 }
 
 /// Run by the test above: maps managed memory, says where that is and where its other memory is, and waits.
 pub(crate) fn child_maps() -> ExitCode {
-    let maps = || -> Result<(), Failure> {
+    child(|| {
         let process = Process::shared()?;
         let managed = Buffer::<u64>::managed(&process, WORDS)?;
         managed.fill(|word| word as u64);
@@ -91,12 +94,5 @@ pub(crate) fn child_maps() -> ExitCode {
         // Until it is killed.
         std::io::stdin().read_line(&mut String::new())?;
         Ok(())
-    };
-    match maps() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{failure:?}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
