@@ -11,7 +11,7 @@
 //! no order, so that loom takes all for writes when it looks for orders to try.
 
 use loom::sync::atomic;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
@@ -33,13 +33,13 @@ pub type Change = (&'static Location<'static>, Weaker);
 
 // All threads of a model run on the thread of its test, in turn.
 thread_local! {
-    static CHANGE: Cell<Option<Change>> = const { Cell::new(None) };
+    static CHANGES: RefCell<BTreeSet<Change>> = const { RefCell::new(BTreeSet::new()) };
     static POSSIBLE: RefCell<BTreeSet<Change>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Makes one use weaker from now on, or none.
-pub fn make_weaker(change: Option<Change>) {
-    CHANGE.set(change);
+/// Makes these uses weaker from now on, and no others.
+pub fn make_weaker(changes: &[Change]) {
+    CHANGES.set(changes.iter().copied().collect());
 }
 
 /// What could be made weaker of all that ran since the last call.
@@ -50,7 +50,7 @@ pub fn possible() -> BTreeSet<Change> {
 /// Notes what can be done; whether it is to be.
 fn is_to_be(change: Change) -> bool {
     POSSIBLE.with_borrow_mut(|possible| possible.insert(change));
-    CHANGE.get() == Some(change)
+    CHANGES.with_borrow(|changes| changes.contains(&change))
 }
 
 /// The order of a use, as it is now.
