@@ -258,6 +258,24 @@ static bool is_of_zeros(unsigned long pfn, unsigned long address)
 	return (pfn & HMM_PFN_VALID) && hmm_pfn_to_page(pfn) == ZERO_PAGE(address);
 }
 
+int uvm_rust_files_ask(struct mm_struct *mm, unsigned long start, unsigned long pages, const unsigned long *missing, bool write, bool unshare)
+{
+	struct file_work *wanted = kzalloc(sizeof(*wanted), GFP_NOWAIT | __GFP_NOWARN);
+
+	if (!wanted)
+		return UVM_RUST_NOT_HERE;
+	*wanted = (struct file_work) {
+		.mm = mm,
+		.tenant = tenant_of(mm),
+		.first = start + (find_first_bit(missing, pages) << PAGE_SHIFT),
+		.outer = start + ((find_last_bit(missing, pages) + 1) << PAGE_SHIFT),
+		.write = write,
+		.unshare = unshare,
+	};
+	INIT_WORK(&wanted->work, run);
+	return ask_for(wanted, start, missing);
+}
+
 int uvm_rust_files_look(struct hmm_range *range)
 {
 	const unsigned long pages = (range->end - range->start) >> PAGE_SHIFT;
@@ -266,7 +284,6 @@ int uvm_rust_files_look(struct hmm_range *range)
 	struct mm_struct *mm = range->notifier->mm;
 	struct vm_area_struct *vma = find_vma(mm, range->start);
 	bool may_be_zeros = uvm_rust_unshares_zeros(vma), has_zeros = false;
-	struct file_work *wanted;
 	unsigned long i;
 	int ret;
 
@@ -295,20 +312,8 @@ int uvm_rust_files_look(struct hmm_range *range)
 	}
 	if (bitmap_empty(missing, pages))
 		return 0;
-	wanted = kzalloc(sizeof(*wanted), GFP_NOWAIT | __GFP_NOWARN);
-	if (!wanted)
-		return UVM_RUST_NOT_HERE;
-	*wanted = (struct file_work) {
-		.mm = mm,
-		.tenant = tenant_of(mm),
-		.first = range->start + (find_first_bit(missing, pages) << PAGE_SHIFT),
-		.outer = range->start + ((find_last_bit(missing, pages) + 1) << PAGE_SHIFT),
-		.write = bitmap_intersects(missing, write, pages),
-		/* What was not there at all becomes the page of zeros first, and comes again. */
-		.unshare = has_zeros,
-	};
-	INIT_WORK(&wanted->work, run);
-	return ask_for(wanted, range->start, missing);
+	/* What was not there at all becomes the page of zeros first, and comes again. */
+	return uvm_rust_files_ask(mm, range->start, pages, missing, bitmap_intersects(missing, write, pages), has_zeros);
 }
 
 /* --- life --------------------------------------------------------------------------------- */

@@ -31,6 +31,12 @@
 int uvm_rust_files_look(struct hmm_range *range);
 
 /*
+ * Has Linux map those of the @pages pages from @start on that @missing names, one at least: to be written to (@write), or as pages of the process' own (@unshare).
+ * Caller has the lock of @mm. Returns UVM_RUST_NOT_HERE, or why Linux could not when it was asked before. Does not sleep.
+ */
+int uvm_rust_files_ask(struct mm_struct *mm, unsigned long start, unsigned long pages, const unsigned long *missing, bool write, bool unshare);
+
+/*
  * Whether Linux may have to wait for others before it maps a page of @vma: for a file system that does not answer, or for a thread
  * that changes the file and hardly ever runs. Shared memory is no exception (uvm_rust_files.c). Pages of hugetlbfs are one: there who
  * only looks waits as well, for a lock that Linux has for each mapping of theirs.

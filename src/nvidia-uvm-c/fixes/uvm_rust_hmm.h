@@ -175,6 +175,32 @@ static inline uvm_va_space_t *uvm_rust_space_of_range(const struct hmm_range *ra
 }
 
 /*
+ * Whether @page, which is mapped or isolated, is on a GPU that @va_space has not registered, as another VA space of the process has moved
+ * it there. A va_block knows no such GPU: NVIDIA's code follows a NULL pointer for it (gpu_chunk_add()).
+ */
+static inline bool uvm_rust_is_strangers(uvm_va_space_t *va_space, struct page *page)
+{
+	return uvm_rust_fix_two_spaces && is_device_private_page(page) &&
+	       !uvm_processor_mask_test(&va_space->registered_gpus, uvm_gpu_chunk_get_gpu(uvm_pmm_devmem_page_to_chunk(page))->id);
+}
+
+/*
+ * Called by the hook in migrate_vma_setup_locked(): the pages of strangers' GPUs that @args have isolated are not moved. Linux puts them
+ * back where they were.
+ */
+static inline void uvm_rust_leaves_strangers(struct migrate_vma *args, uvm_va_space_t *va_space)
+{
+	for (unsigned long i = 0; i < args->npages; i++) {
+		struct page *page = migrate_pfn_to_page(args->src[i]);
+
+		if (page && args->src[i] & MIGRATE_PFN_MIGRATE && uvm_rust_is_strangers(va_space, page)) {
+			args->src[i] &= ~MIGRATE_PFN_MIGRATE;
+			args->cpages--;
+		}
+	}
+}
+
+/*
  * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has
  * write-protected, a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So
  * whoever asks is told to ask again.
@@ -291,6 +317,26 @@ static inline NV_STATUS uvm_rust_migrate_shared(NV_STATUS status)
 /* Of a va_block's pages those that go to processor @id for the faults that are serviced: the region of these may have others in between. */
 #define uvm_rust_moving(service_context, id)	(&(service_context)->per_processor_masks[uvm_id_value(id)].new_residency)
 
+/* Is page @i of @args, which begin with @region, one of @moving that another VA space has moved to a GPU that this one has not registered? */
+static inline bool uvm_rust_is_away(uvm_va_block_t *va_block, const struct migrate_vma *args, unsigned long i, uvm_va_block_region_t region,
+				    const uvm_page_mask_t *moving)
+{
+	struct page *page = migrate_pfn_to_page(args->src[i]);
+
+	return page && uvm_page_mask_test(moving, region.first + i) && uvm_rust_is_strangers(va_block->hmm.va_space, page);
+}
+
+/* Whether there is such a page. */
+static inline bool uvm_rust_has_away(uvm_va_block_t *va_block, const struct migrate_vma *args, uvm_va_block_region_t region,
+				     const uvm_page_mask_t *moving)
+{
+	for (unsigned long i = 0; i < args->npages; i++) {
+		if (uvm_rust_is_away(va_block, args, i, region, moving))
+			return true;
+	}
+	return false;
+}
+
 /* Is page @i of @args, which begin with @region, one that nobody has touched, and one of @moving? */
 static inline bool uvm_rust_is_new(const struct migrate_vma *args, unsigned long i, uvm_va_block_region_t region, const uvm_page_mask_t *moving)
 {
@@ -299,14 +345,17 @@ static inline bool uvm_rust_is_new(const struct migrate_vma *args, unsigned long
 }
 
 /*
- * To move to a GPU a page that nobody has touched Linux charges it (migrate_vma_insert_page()). Whether @args, which begin with @region and which
- * Linux has isolated, have more of these among @moving than the cgroup has room for, in a thread that services faults of all processes.
+ * Whether pages have to be touched first. Those on strangers' GPUs have to come to the host. And to move to a GPU a page that nobody has touched Linux
+ * charges it (migrate_vma_insert_page()): @args, which begin with @region and which Linux has isolated, have more of these among @moving than the cgroup
+ * has room for, in a thread that services faults of all processes.
  */
 static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va_block_t *va_block, uvm_va_block_region_t region,
 					  const uvm_page_mask_t *moving)
 {
 	unsigned long pages = 0;
 
+	if (uvm_rust_has_away(va_block, args, region, moving))
+		return true;
 	if (!uvm_rust_puts_off(va_block->hmm.va_space))
 		return false;
 	/* A work item would touch the page of zeros alone, for ever. */
@@ -318,8 +367,8 @@ static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va
 }
 
 /*
- * Gives back what @args, which begin with @region, have isolated, and has the pages among @moving touched that nobody has: here, one run after the
- * other, until there is no room for one of them, and that one by a work item. The fault comes again, and moves what was touched, for which nothing
+ * Gives back what @args, which begin with @region, have isolated, and has the pages among @moving touched that nobody has, or that are on strangers'
+ * GPUs: here, one run after the other, until there is no room for one of them, and that one and strangers' by a work item. The fault comes again, and moves what was touched, for which nothing
  * more is charged. Memory that is for reading only takes two work items: what is touched first is Linux's one page of zeros, which is as new to a
  * GPU as none, and the second time a page of the process' own (uvm_rust_unshares_zeros()).
  */
@@ -335,7 +384,7 @@ static NV_STATUS uvm_rust_touch_first(uvm_va_block_t *va_block, uvm_va_block_ret
 	/* Where Linux says what is isolated is where it says next what is mapped. */
 	uvm_page_mask_zero(&new);
 	for (unsigned long i = 0; i < args->npages; i++) {
-		if (uvm_rust_is_new(args, i, region, moving))
+		if (uvm_rust_is_new(args, i, region, moving) || uvm_rust_is_away(va_block, args, i, region, moving))
 			uvm_page_mask_set(&new, region.first + i);
 	}
 	migrate_vma_finalize(args);
@@ -512,7 +561,33 @@ static void uvm_rust_hmm_give_back_rest(uvm_va_block_t *va_block, unsigned long 
 static int migrate_vma_setup_locked(struct migrate_vma *args, uvm_va_block_t *va_block);
 
 /*
- * Called by the hook in hmm_make_resident_cpu(), with what Linux has just said of @region. A fault that wants pages in the host asks
+ * With what Linux has just said of @region, and the va_block's lock held. Pages of strangers' GPUs have to come to the host first. Their own VA space brings them, for a work item that has no locks of this one's. Whoever may not be put off gets an
+ * error: that is UVM_MIGRATE, or upstream's fault loop. NV_OK if there are none.
+ */
+static NV_STATUS uvm_rust_asks_strangers(uvm_va_block_t *va_block, struct vm_area_struct *vma, const unsigned long *pfns,
+					 uvm_va_block_region_t region)
+{
+	unsigned long away[PAGES_PER_UVM_VA_BLOCK / BITS_PER_LONG] = { 0 };
+	uvm_page_index_t index;
+	bool is_any = false;
+
+	for_each_va_block_page_in_region(index, region) {
+		if ((pfns[index] & (HMM_PFN_VALID | HMM_PFN_ERROR)) == HMM_PFN_VALID &&
+		    uvm_rust_is_strangers(va_block->hmm.va_space, hmm_pfn_to_page(pfns[index]))) {
+			__set_bit(index - region.first, away);
+			is_any = true;
+		}
+	}
+	if (!is_any)
+		return NV_OK;
+	if (!uvm_rust_puts_off(va_block->hmm.va_space))
+		return NV_ERR_INVALID_ADDRESS;
+	return uvm_rust_hmm_status(uvm_rust_files_ask(vma->vm_mm, uvm_va_block_cpu_page_address(va_block, region.first),
+						      uvm_va_block_region_num_pages(region), away, false, false));
+}
+
+/*
+ * The same for pages that are on GPUs which the VA space has registered. A fault that wants pages in the host asks
  * where they are before it isolates any. Those of a GPU's that another VA space has are isolated for a moment, so that its va_block
  * gives them up, and are this one's then. Returns whether there are such pages, so that the fault has to begin anew.
  */
@@ -549,6 +624,20 @@ static bool uvm_rust_had_others(uvm_va_block_t *va_block, struct vm_area_struct 
 		migrate_vma_finalize(&args);
 	}
 	return had;
+}
+
+/*
+ * Called by the hook in hmm_make_resident_cpu(), with what Linux has just said of @region: NV_OK if other VA spaces of the process have none of
+ * these pages on a GPU.
+ */
+static NV_STATUS uvm_rust_has_elsewhere(uvm_va_block_t *va_block, struct vm_area_struct *vma, const unsigned long *pfns,
+					uvm_va_block_region_t region)
+{
+	NV_STATUS status = uvm_rust_asks_strangers(va_block, vma, pfns, region);
+
+	if (status == NV_OK && uvm_rust_had_others(va_block, vma, pfns, region))
+		return NV_WARN_MORE_PROCESSING_REQUIRED;
+	return status;
 }
 
 #endif /* UVM_IS_CONFIG_HMM() */

@@ -72,6 +72,19 @@ hmm_invalidate(uvm_va_block_t *block, const struct mmu_notifier_range *range, ..
 ...>
 }
 
+// A page on a GPU that the VA space has not registered: it is not taken.
+@ strangers @
+identifier args, block, ret;
+@@
+migrate_vma_setup_locked(struct migrate_vma *args, uvm_va_block_t *block)
+{
+<...
+  ret = migrate_vma_setup(args);
++ if (!ret)
++ 	uvm_rust_leaves_strangers(args, block->hmm.va_space);
+...>
+}
+
 // A page of a GPU's that another VA space had: it is taken where it is isolated, and else asked for anew.
 @ takes @
 identifier block, page;
@@ -104,8 +117,12 @@ identifier block, vma, pfns, region;
 hmm_make_resident_cpu(uvm_va_block_t *block, ..., struct vm_area_struct *vma, unsigned long *pfns, uvm_va_block_region_t region, ...)
 {
 <...
-+ if (uvm_rust_had_others(block, vma, pfns, region))
-+	return NV_WARN_MORE_PROCESSING_REQUIRED;
++ {
++	NV_STATUS elsewhere = uvm_rust_has_elsewhere(block, vma, pfns, region);
++
++	if (elsewhere != NV_OK)
++		return elsewhere;
++ }
 return populate_region(block, ...);
 ...>
 }

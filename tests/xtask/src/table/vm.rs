@@ -539,7 +539,7 @@ pub fn flash(setting: &Setting, amount: Amount) -> Vec<Part> {
         ssd(
             "rust/flash-two-gpus",
             &["GPUS=2", "VM_TIMEOUT=900"],
-            &format!("{SUITE}/flash --only 'two GPUs'"),
+            &format!("{SUITE}/flash --only 'two GPUs' && {SUITE}/hazards --only 'two GPUs'"),
         ),
         ssd("rust/flash-demo", &["VM_TIMEOUT=1500"], &demo),
         overlap("rust/overlap", "nvme"),

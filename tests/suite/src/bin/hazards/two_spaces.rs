@@ -35,6 +35,11 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         both_move,
     );
+    suite.test(
+        "two_spaces: memory on a GPU that the other has not registered comes to its GPU, two GPUs",
+        NONE,
+        strangers_gpu,
+    );
 }
 
 fn right(buffer: &Buffer<u64>, first: u64, what: &str) -> Result<(), Failure> {
@@ -119,6 +124,43 @@ fn to_host() -> Outcome {
         gpu_writes(&gpu, &buffer, round + 10)?;
         right(&buffer, round + 10, "after the one's GPU wrote to it anew")?;
     }
+    still_works(&one, &gpu)?;
+    still_works(&other, &others_gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// What the one has on a GPU that the other knows nothing of, the other's GPU reads and writes. It cannot be moved by
+/// the other's call, and stays as it is.
+fn strangers_gpu() -> Outcome {
+    let (one, gpu) = start_ordinary!("the kernel follows a NULL pointer");
+    if gpu.info().gpu_count < 2 {
+        skip!("there is one GPU");
+    }
+    let other = Process::new()?;
+    let others_gpu = other.gpu(1)?;
+    let buffer = ordinary()?;
+    for round in (0..6).step_by(2) {
+        gpu_writes(&gpu, &buffer, round)?;
+        let check = Op::check(&buffer).pattern(round, 1).warps(8);
+        others_gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+        gpu_writes(&gpu, &buffer, round)?;
+        gpu_writes(&others_gpu, &buffer, round + 1)?;
+        right(&buffer, round + 1, "after the other's GPU wrote to it")?;
+    }
+    gpu_writes(&gpu, &buffer, 7)?;
+    let there = one.residency(buffer.address())?;
+    ensure!(
+        there.resident.contains(&gpu.uuid()),
+        "not on the GPU: {there:?}"
+    );
+    for to in [others_gpu.uuid(), Uuid::CPU] {
+        // It may be refused.
+        let _ = migrate(&other, &buffer, 0..buffer.bytes() / PAGE, to);
+    }
+    other.set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?;
+    let check = Op::check(&buffer).pattern(7, 1).warps(8);
+    others_gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+    right(&buffer, 7, "after the other tried to move it")?;
     still_works(&one, &gpu)?;
     still_works(&other, &others_gpu)?;
     Ok(Pass::Ok)
