@@ -63,6 +63,7 @@ bugs=(
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"resume|resume|300|fails|fails||end as the system goes to sleep"
 	"params|params|120|fails|fails||parameters are moved"
+	"flush|flush|120|skipped|fails||hands out its events"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 
