@@ -64,6 +64,8 @@ bugs=(
 	"resume|resume|300|fails|fails||end as the system goes to sleep"
 	"params|params|120|fails|fails||parameters are moved"
 	"flush|flush|120|skipped|fails||hands out its events"
+	"replays|replays|120|fails|fails||another process' faults are not told"
+	"replays_again|replays|120|fails|fails||and counts from the beginning"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 

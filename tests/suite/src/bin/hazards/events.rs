@@ -7,7 +7,7 @@ use std::time::Duration;
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::FlushEvents;
-use vgpu_client::{Buffer, EventQueue, Process};
+use vgpu_client::{Buffer, Event, EventQueue, Gpu, Process};
 
 use crate::{gpu_writes, start, still_works, NONE, WORDS};
 
@@ -19,6 +19,16 @@ pub(crate) fn run(suite: &mut Suite) {
         "events: a GPU goes while another process hands out its events",
         NONE,
         gpu_goes,
+    );
+    suite.test(
+        "events: replays of another process' faults are not told",
+        NONE,
+        others_replays,
+    );
+    suite.test(
+        "events: nor as the GPU comes again and counts from the beginning",
+        NONE,
+        gpu_comes_again,
     );
 }
 
@@ -52,5 +62,79 @@ fn gpu_goes() -> Outcome {
     drop((queue, buffer, process));
     let (process, gpu) = start()?;
     still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// What the queue's process hears of, once nothing of the GPU's is under way.
+fn heard(queue: &EventQueue, gpu: &Gpu) -> Result<Vec<Event>, Failure> {
+    gpu.drain_faults()?;
+    Ok(queue.take(gpu.uuid())?)
+}
+
+fn replays(events: &[Event]) -> usize {
+    events.iter().filter(|e| **e == Event::Replay).count()
+}
+
+/// Batches of faults among what a process hears of.
+fn batches(events: &[Event]) -> usize {
+    let mut batches: Vec<u32> = (events.iter())
+        .filter_map(|event| match event {
+            Event::GpuFault { batch, .. } => Some(*batch),
+            _ => None,
+        })
+        .collect();
+    batches.sort_unstable();
+    batches.dedup();
+    batches.len()
+}
+
+/// Both have the GPU, and it is the same.
+fn others_replays() -> Outcome {
+    let (process, gpu) = start()?;
+    let queue = EventQueue::new(&process, 1 << 12)?;
+    let other = Process::new()?;
+    let others_gpu = other.gpu(0)?;
+    for round in 0..4 {
+        let theirs = Buffer::<u64>::managed(&other, 2 * WORDS)?;
+        gpu_writes(&others_gpu, &theirs, round)?;
+        let events = heard(&queue, &gpu)?;
+        ensure!(
+            events.is_empty(),
+            "round {round}: who had no fault hears of {events:?}"
+        );
+        let mine = Buffer::<u64>::managed(&process, 2 * WORDS)?;
+        gpu_writes(&gpu, &mine, round)?;
+        let events = heard(&queue, &gpu)?;
+        let (faults, replays) = (batches(&events), replays(&events));
+        ensure!(
+            faults > 0 && replays >= faults,
+            "round {round}: {replays} replays of {faults} batches of its own"
+        );
+    }
+    Ok(Pass::Ok)
+}
+
+/// A GPU that nobody has any more goes. Then its batches have the numbers once more that they had for those who had it before.
+fn gpu_comes_again() -> Outcome {
+    let (process, gpu) = start()?;
+    let queue = EventQueue::new(&process, 1 << 12)?;
+    for round in 0..4 {
+        let mine = Buffer::<u64>::managed(&process, WORDS)?;
+        gpu_writes(&gpu, &mine, round)?;
+    }
+    heard(&queue, &gpu)?;
+    gpu.unregister()?;
+    let other = Process::new()?;
+    let others_gpu = other.gpu(0)?;
+    let gpu = process.gpu(0)?;
+    for round in 0..16 {
+        let theirs = Buffer::<u64>::managed(&other, WORDS)?;
+        gpu_writes(&others_gpu, &theirs, round)?;
+        let events = heard(&queue, &gpu)?;
+        ensure!(
+            events.is_empty(),
+            "round {round}: who had no fault since hears of {events:?}"
+        );
+    }
     Ok(Pass::Ok)
 }
