@@ -72,3 +72,73 @@ broadcast(...)
   }
 ...>
 }
+
+// A VA space has few trackers, and few events that have yet to be handed out: see uvm_rust_trackers.h.
+@@
+expression queues;
+identifier makes = {uvm_api_tools_init_event_tracker, create_event_tracker};
+symbol event_tracker;
+@@
+makes(...)
+{
+<...
++ if (!uvm_rust_tracker_comes(uvm_va_space_get(event_tracker->uvm_file))) {
++ 	status = NV_ERR_INSUFFICIENT_RESOURCES;
++ 	goto fail;
++ }
+  event_tracker->is_queue = queues;
+...>
+}
+
+@@
+@@
+destroy_event_tracker(...)
+{
+<...
++ uvm_rust_tracker_goes(uvm_va_space_get(event_tracker->uvm_file));
+  fput(event_tracker->uvm_file);
+...>
+}
+
+@@
+expression item;
+identifier begins = {uvm_tools_record_block_migration_begin, uvm_tools_record_migration_begin};
+@@
+begins(...)
+{
+<...
+- item = kmem_cache_alloc(g_tools_block_migration_data_cache, NV_UVM_GFP_FLAGS);
++ item = uvm_rust_pending_alloc(va_space, g_tools_block_migration_data_cache, UvmEventTypeMigration);
+...>
+}
+
+@@
+expression item;
+@@
+uvm_tools_record_map_remote(...)
+{
+<...
+- item = kmem_cache_alloc(g_tools_block_map_remote_data_cache, NV_UVM_GFP_FLAGS);
++ item = uvm_rust_pending_alloc(va_space, g_tools_block_map_remote_data_cache, UvmEventTypeMapRemote);
+...>
+}
+
+@@
+@@
+record_migration_events(...)
+{
+<...
++ uvm_rust_pending_told(va_space);
+  kmem_cache_free(g_tools_block_migration_data_cache, ...);
+...>
+}
+
+@@
+@@
+record_map_remote_events(...)
+{
+<...
++ uvm_rust_pending_told(va_space);
+  kmem_cache_free(g_tools_block_map_remote_data_cache, ...);
+...>
+}

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! UVM's tools: events that one process wants to hear of neither hurt others nor tell of them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
 use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::FlushEvents;
-use vgpu_client::{Buffer, Event, EventQueue, Gpu, Process};
+use vgpu_client::{Buffer, Event, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
 use crate::{gpu_writes, start, still_works, NONE, WORDS};
 
@@ -29,6 +30,16 @@ pub(crate) fn run(suite: &mut Suite) {
         "events: nor as the GPU comes again and counts from the beginning",
         NONE,
         gpu_comes_again,
+    );
+    suite.test(
+        "events: others' faults wait for few queues",
+        NONE,
+        few_queues,
+    );
+    suite.test(
+        "events: little has yet to be handed out where there are many queues",
+        NONE,
+        little_waits,
     );
 }
 
@@ -136,5 +147,97 @@ fn gpu_comes_again() -> Outcome {
             "round {round}: who had no fault since hears of {events:?}"
         );
     }
+    Ok(Pass::Ok)
+}
+
+/// As many queues as are tried, and more than anybody needs.
+const QUEUES: usize = 400;
+
+/// Queues of a process, until it gets no more.
+fn queues_of(process: &Process) -> Vec<EventQueue> {
+    let made = (0..QUEUES).map(|_| EventQueue::new(process, 2));
+    made.map_while(Result::ok).collect()
+}
+
+/// How long a kernel takes that faults on every page of a block; the median of several.
+fn faults_take(process: &Process, gpu: &Gpu) -> Result<Duration, Failure> {
+    let mut took = Vec::new();
+    for round in 0..5 {
+        let buffer = Buffer::<u64>::managed(process, WORDS)?;
+        buffer.fill(|_| 0);
+        let begin = Instant::now();
+        gpu_writes(gpu, &buffer, round)?;
+        took.push(begin.elapsed());
+    }
+    took.sort();
+    Ok(took[took.len() / 2])
+}
+
+/// A process whose faults are told to all its queues, and another that faults meanwhile.
+fn few_queues() -> Outcome {
+    let (process, gpu) = start()?;
+    let other = Process::new()?;
+    let others_gpu = other.gpu(0)?;
+    let ends = AtomicBool::new(false);
+    let beside = |queues: usize| {
+        thread::scope(|scope| {
+            let faulting = scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    let buffer = Buffer::<u64>::managed(&process, 4 * WORDS)?;
+                    buffer.fill(|_| 0);
+                    gpu_writes(&gpu, &buffer, 0)?;
+                }
+                Ok::<_, Failure>(())
+            });
+            let took = faults_take(&other, &others_gpu);
+            ends.store(true, Ordering::Relaxed);
+            faulting.join().map_err(|_| "who faults panicked")??;
+            ends.store(false, Ordering::Relaxed);
+            let took = took?;
+            println!("# beside a process with {queues} queues another's kernel takes {took:?}");
+            Ok::<_, Failure>(())
+        })
+    };
+    beside(0)?;
+    let mut queues = queues_of(&process);
+    beside(queues.len())?;
+    ensure!(queues.len() < QUEUES, "a process gets {QUEUES} queues");
+    ensure!(queues.len() >= 16, "only {} queues", queues.len());
+    // What is given back can be had again, and each VA space has its own.
+    drop(queues.pop());
+    queues.push(EventQueue::new(&process, 2)?);
+    drop(EventQueue::new(&other, 2)?);
+    Ok(Pass::Ok)
+}
+
+/// Blocks that a kernel uses: more than may wait to be handed out to as many queues as a process may have.
+const BLOCKS: usize = 96;
+
+/// A kernel's migrations are handed out when somebody asks for them. Until then they are kept, but not without end.
+fn little_waits() -> Outcome {
+    let (process, gpu) = start()?;
+    let mut queues = queues_of(&process);
+    queues.pop();
+    let queue = EventQueue::new(&process, 1 << 16)?;
+    let buffer = Buffer::<u64>::managed(&process, BLOCKS * WORDS)?;
+    for block in 0..BLOCKS {
+        buffer.set(block * WORDS, 1);
+    }
+    let one_each = Op::atomic_add(&buffer).every(BLOCK).pattern(1, 0);
+    gpu.launch(&Kernel::new().op(one_each))?.wait()?.ok()?;
+    ensure!(
+        heard(&queue, &gpu).is_err(),
+        "nothing is lost to {} queues",
+        queues.len()
+    );
+    // What waits has been handed out, and there is room again.
+    drop(queue);
+    let queue = EventQueue::new(&process, 1 << 12)?;
+    let small = Buffer::<u64>::managed(&process, WORDS)?;
+    small.fill(|_| 0);
+    gpu_writes(&gpu, &small, 1)?;
+    let events = heard(&queue, &gpu)?;
+    let moved = |e: &Event| matches!(e, Event::Migration { .. });
+    ensure!(events.iter().any(moved), "no migration is told: {events:?}");
     Ok(Pass::Ok)
 }
