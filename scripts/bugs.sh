@@ -63,6 +63,11 @@ bugs=(
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"resume|resume|300|fails|fails||end as the system goes to sleep"
 	"params|params|120|fails|fails||parameters are moved"
+	"flush|flush|120|skipped|fails||hands out its events"
+	"replays|replays|120|fails|fails||another process' faults are not told"
+	"replays_again|replays|120|fails|fails||and counts from the beginning"
+	"trackers|trackers|300|fails|fails||faults wait for few queues"
+	"trackers_wait|trackers|300|fails|fails||has yet to be handed out where"
 	"lazy|lazy|60|sometimes|fails|lazy_pins=ok|freed before its GPU goes"
 )
 

@@ -56,6 +56,9 @@
 	fix(resume, "A process that ends as the system goes to sleep leaves the GPU alone until it has woken up; 0: faults may be serviced no more")	\
 	fix(params, "The system sleeps while calls copy to memory of UVM's; 0: it never does, and all calls and CPU faults are repeated for good")	\
 	fix(signals, "UVM_INITIALIZE goes on after a signal; 0: it fails, as if the driver were busy")	\
+	fix(flush, "A GPU's channels stay while somebody hands out tools' events; 0: UVM_TOOLS_FLUSH_EVENTS looks at freed ones")	\
+	fix(replays, "Tools' events tell a process of the replays of its own faults; 0: of all processes'")	\
+	fix(trackers, "A VA space has few trackers of tools' events, and few events in wait; 0: others' faults wait for any number")	\
 	fix(lazy, "What ordinary memory has left is freed before a GPU goes; 0: an assertion may fail")
 
 #define UVM_RUST_DECLARE_FIX(name, text) extern bool uvm_rust_fix_##name;

@@ -8,6 +8,7 @@ mod covered;
 mod crowd;
 mod dirty;
 mod discarded;
+mod events;
 mod faults;
 mod forked;
 mod half_way;
@@ -148,6 +149,7 @@ fn main() -> ExitCode {
     zombies::run(&mut suite);
     two_spaces::run(&mut suite);
     covered::run(&mut suite);
+    events::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {

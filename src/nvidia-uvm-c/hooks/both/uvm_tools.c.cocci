@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+// Events are handed out while the channels they are of stay: see uvm_rust_flush.h.
+@@
+@@
+uvm_tools_flush_events(...)
+{
+<...
++ uvm_rust_flush_begins();
+  tools_schedule_completed_events();
++ uvm_rust_flush_ends();
+...>
+}
+
+@@
+expression channel;
+@@
+tools_schedule_completed_events(...)
+{
+<...
++ uvm_rust_test_flushes();
+  uvm_channel_update_progress_all(channel);
+...>
+}
+
+// Whoever listens to replays notes the batches of its faults, and hears of those: see uvm_rust_replays.h.
+@@
+expression space;
+@@
+uvm_api_tools_event_queue_enable_events(...)
+{
+<...
+  space = tools_event_tracker_va_space(...);
++ if (!uvm_rust_replays_listen(space, params->eventTypeFlags))
++ 	return NV_ERR_NO_MEMORY;
+...>
+}
+
+@@
+expression space;
+@@
+tools_is_fault_callback_needed(...)
+{
+<...
+- tools_is_event_enabled(space, UvmEventTypeGpuFault)
++ tools_is_event_enabled(space, UvmEventTypeGpuFault) || (uvm_rust_fix_replays && tools_is_event_enabled(space, UvmEventTypeGpuFaultReplay))
+...>
+}
+
+@@
+symbol gpu, va_space, event_data;
+@@
+uvm_tools_record_fault(...)
+{
+<...
+  UVM_ASSERT(gpu);
++ uvm_rust_replays_note(va_space, gpu, event_data->fault.gpu.buffer_entry, event_data->fault.gpu.batch_id);
+...>
+}
+
+@@
+identifier space;
+iterator name list_for_each_entry;
+identifier broadcast = {record_replay_event_broadcast, uvm_tools_broadcast_event};
+@@
+broadcast(...)
+{
+<...
+  list_for_each_entry(space, &g_tools_va_space_list, tools.node) {
++ 	if (!uvm_rust_hears(space))
++ 		continue;
+  	...
+  }
+...>
+}
+
+// A VA space has few trackers, and few events that have yet to be handed out: see uvm_rust_trackers.h.
+@@
+expression queues;
+identifier makes = {uvm_api_tools_init_event_tracker, create_event_tracker};
+symbol event_tracker;
+@@
+makes(...)
+{
+<...
++ if (!uvm_rust_tracker_comes(uvm_va_space_get(event_tracker->uvm_file))) {
++ 	status = NV_ERR_INSUFFICIENT_RESOURCES;
++ 	goto fail;
++ }
+  event_tracker->is_queue = queues;
+...>
+}
+
+@@
+@@
+destroy_event_tracker(...)
+{
+<...
++ uvm_rust_tracker_goes(uvm_va_space_get(event_tracker->uvm_file));
+  fput(event_tracker->uvm_file);
+...>
+}
+
+@@
+expression item;
+identifier begins = {uvm_tools_record_block_migration_begin, uvm_tools_record_migration_begin};
+@@
+begins(...)
+{
+<...
+- item = kmem_cache_alloc(g_tools_block_migration_data_cache, NV_UVM_GFP_FLAGS);
++ item = uvm_rust_pending_alloc(va_space, g_tools_block_migration_data_cache, UvmEventTypeMigration);
+...>
+}
+
+@@
+expression item;
+@@
+uvm_tools_record_map_remote(...)
+{
+<...
+- item = kmem_cache_alloc(g_tools_block_map_remote_data_cache, NV_UVM_GFP_FLAGS);
++ item = uvm_rust_pending_alloc(va_space, g_tools_block_map_remote_data_cache, UvmEventTypeMapRemote);
+...>
+}
+
+@@
+@@
+record_migration_events(...)
+{
+<...
++ uvm_rust_pending_told(va_space);
+  kmem_cache_free(g_tools_block_migration_data_cache, ...);
+...>
+}
+
+@@
+@@
+record_map_remote_events(...)
+{
+<...
++ uvm_rust_pending_told(va_space);
+  kmem_cache_free(g_tools_block_map_remote_data_cache, ...);
+...>
+}
