@@ -183,6 +183,11 @@ impl Mapping {
         )
     }
 
+    /// A file from its beginning on, of which what is written is the program's alone.
+    pub(crate) fn file_alone(file: BorrowedFd<'_>, address: usize, len: usize) -> io::Result<Self> {
+        Self::map(address, len, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+    }
+
     /// Private zeroed memory, at `address` unless that is 0.
     pub(crate) fn anonymous(address: usize, len: usize) -> io::Result<Self> {
         Self::map(address, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)

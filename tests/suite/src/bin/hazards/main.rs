@@ -2,6 +2,7 @@
 //! What goes wrong, on purpose: fatal faults, injected errors, bad input. Each
 //! must end as documented, and hurt nobody else.
 
+mod access;
 mod charge;
 mod copying;
 mod covered;
@@ -112,6 +113,10 @@ fn main() -> ExitCode {
                 let way = parser.value().and_then(|way| way.string());
                 return isolation::child_isolates(&way.unwrap_or_default());
             }
+            Some(Long("child-debugs")) => {
+                let way = parser.value().and_then(|way| way.string());
+                return access::child_debugs(&way.unwrap_or_default());
+            }
             Some(Long("child-initializes")) => return signals::child_initializes(),
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
@@ -148,6 +153,7 @@ fn main() -> ExitCode {
     zombies::run(&mut suite);
     two_spaces::run(&mut suite);
     covered::run(&mut suite);
+    access::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
