@@ -62,6 +62,8 @@ bugs=(
 	"access|access|120|fails|fails||file that is mapped for reading only"
 	"access_zeros|access|120|fails|fails||Linux's zeros (a huge page)"
 	"access_child|access|120|fails|fails||debugger writes (on the GPU)"
+	"queues|queues|300|fails|fails||queue that Linux cannot map"
+	"queues_file|queues|120|fails|fails||file that is written to a disk"
 	"zombies|zombies|120|fails|fails||its process is looked at as it ends"
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"resume|resume|300|fails|fails||end as the system goes to sleep"

@@ -29,3 +29,37 @@ tools_access_process_memory(...)
   status = uvm_hmm_va_block_update_residency_info(block, mm, ...);
 ...>
 }
+
+// Memory for events: see uvm_rust_queues.h.
+@ queue_mapped @
+@@
+map_user_pages(...)
+{
+<...
+  *addr = vmap(...);
++ if (*addr == NULL && uvm_rust_fix_queues)
++ 	status = NV_ERR_NO_MEMORY;
+...>
+}
+
+@ queue_size @
+identifier made = {uvm_api_tools_init_event_tracker, create_event_tracker};
+@@
+made(...)
+{
+<...
+- params->queueBufferSize > UINT_MAX
++ params->queueBufferSize > uvm_rust_queue_max()
+...>
+}
+
+@ queue_of_file @
+@@
+check_vmas(...)
+{
+<...
++ if (uvm_rust_is_written_back(vma))
++ 	return NV_ERR_INVALID_ARGUMENT;
+  addr = vma->vm_end;
+...>
+}

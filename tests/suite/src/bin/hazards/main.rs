@@ -22,6 +22,7 @@ mod migrate;
 mod notifier;
 mod ordinary;
 mod orphans;
+mod queues;
 mod room;
 mod signals;
 mod split;
@@ -154,6 +155,7 @@ fn main() -> ExitCode {
     two_spaces::run(&mut suite);
     covered::run(&mut suite);
     access::run(&mut suite);
+    queues::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
