@@ -46,7 +46,7 @@ differ() {
 	[ -s "$work/said" ]
 }
 
-fronts=("$seam"/evict/uvm_rust_pmm_gpu.h "$seam"/discard/uvm_rust_va_block.h "$seam"/fixes/uvm_rust_{account,crowd,dirty,gpu_access_counters,hmm,migrate,migrate_lock,pmm_fixes,split,wait_later}.h "$seam"/fault/uvm_rust_fault.c
+fronts=("$seam"/evict/uvm_rust_pmm_gpu.h "$seam"/discard/uvm_rust_va_block.h "$seam"/fixes/uvm_rust_{account,crowd,dirty,gpu_access_counters,hmm,migrate,migrate_lock,pmm_fixes,queues,split,wait_later}.h "$seam"/fault/uvm_rust_fault.c
 	"$seam"/bases/*/uvm_rust_on_{fault,migrate}.h)
 { renamed "$top/Kbuild"; hooked "$seam"/hooks/*.cocci "$seam"/hooks/*/*.cocci "$seam"/hooks/*/*/*.cocci; by_macro "${fronts[@]}"; } >"$work/entered"
 listed "$top/docs/hooks.md" >"$work/listed"

@@ -55,6 +55,8 @@
 	fix(deferred, "A VA space that is closed while the system sleeps ends as others do; 0: debug builds oops")	\
 	fix(resume, "A process that ends as the system goes to sleep leaves the GPU alone until it has woken up; 0: faults may be serviced no more")	\
 	fix(params, "The system sleeps while calls copy to memory of UVM's; 0: it never does, and all calls and CPU faults are repeated for good")	\
+	fix(access, "A debugger's call accesses ordinary memory as its process may; 0: it writes to files and pages that others have")	\
+	fix(queues, "A queue of events that Linux does not map, or of a file's pages, is refused; 0: the next event oopses")	\
 	fix(signals, "UVM_INITIALIZE goes on after a signal; 0: it fails, as if the driver were busy")	\
 	fix(flush, "A GPU's channels stay while somebody hands out tools' events; 0: UVM_TOOLS_FLUSH_EVENTS looks at freed ones")	\
 	fix(replays, "Tools' events tell a process of the replays of its own faults; 0: of all processes'")	\

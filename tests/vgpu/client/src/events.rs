@@ -2,8 +2,9 @@
 //! UVM's tools events: what moved, where and why, on any nvidia-uvm.ko.
 
 use std::fs::File;
+use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::facts::{Fact, Facts};
@@ -125,14 +126,34 @@ impl EventQueue {
         Self::of(process, capacity, &[THRASHING])
     }
 
+    /// A queue of no events, whose entries are in the first `part` bytes of `file`, again and again.
+    pub fn in_file(
+        process: &Process,
+        capacity: u32,
+        file: BorrowedFd<'_>,
+        part: u64,
+    ) -> Result<Self> {
+        let pages = pages_for(capacity as usize * uvm::EVENT_SIZE);
+        let entries = Mapping::repeated(file, part as usize, pages);
+        Self::within(process, capacity, entries, &[])
+    }
+
     fn of(process: &Process, capacity: u32, kinds: &[u8]) -> Result<Self> {
+        let pages = pages_for(capacity as usize * uvm::EVENT_SIZE);
+        Self::within(process, capacity, Mapping::anonymous(0, pages), kinds)
+    }
+
+    fn within(
+        process: &Process,
+        capacity: u32,
+        entries: io::Result<Mapping>,
+        kinds: &[u8],
+    ) -> Result<Self> {
         let tools = open_uvm(1)?;
-        let map = |bytes: usize| {
-            let pages = bytes.next_multiple_of(crate::PAGE as usize);
-            Mapping::anonymous(0, pages).map_err(|e| Error::os("mmap of an event queue", e))
-        };
-        let entries = map(capacity as usize * uvm::EVENT_SIZE)?;
-        let control = map(size_of::<uvm::EventControl>())?;
+        let made = |e| Error::os("mmap of an event queue", e);
+        let entries = entries.map_err(made)?;
+        let pages = pages_for(size_of::<uvm::EventControl>());
+        let control = Mapping::anonymous(0, pages).map_err(made)?;
         start(&tools, process, &entries, capacity, &control)?;
 
         let flags = kinds.iter().fold(0, |flags, kind| flags | (1u64 << kind));
@@ -196,6 +217,10 @@ impl EventQueue {
     pub fn tools_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.tools.as_fd()
     }
+}
+
+fn pages_for(bytes: usize) -> usize {
+    bytes.next_multiple_of(crate::PAGE as usize)
 }
 
 /// Are queues of the second version a call of their own?

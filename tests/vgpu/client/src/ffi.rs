@@ -183,6 +183,42 @@ impl Mapping {
         )
     }
 
+    /// The same part of a file, from its beginning on, again and again: a page of it is at many addresses.
+    pub(crate) fn repeated(file: BorrowedFd<'_>, part: usize, len: usize) -> io::Result<Self> {
+        // SAFETY: the kernel finds the address, so that this replaces no mapping of the program.
+        let base = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::InvalidData)?;
+        let whole = Self { base, len };
+        for at in (0..len).step_by(part) {
+            // SAFETY: `at..at + part.min(len - at)` is within the mapping that was just made, which nobody else has.
+            let mapped = unsafe {
+                libc::mmap(
+                    base.as_ptr().add(at).cast(),
+                    part.min(len - at),
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED | libc::MAP_FIXED,
+                    file.as_raw_fd(),
+                    0,
+                )
+            };
+            if mapped == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(whole)
+    }
+
+    /// A file from its beginning on, of which what is written is the program's alone.
+    pub(crate) fn file_alone(file: BorrowedFd<'_>, address: usize, len: usize) -> io::Result<Self> {
+        Self::map(address, len, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+    }
+
     /// Private zeroed memory, at `address` unless that is 0.
     pub(crate) fn anonymous(address: usize, len: usize) -> io::Result<Self> {
         Self::map(address, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)

@@ -26,6 +26,7 @@
 //!
 //! All `unsafe` code is in the private module `ffi`.
 
+mod access;
 pub mod announce;
 pub mod discard;
 pub mod driver;

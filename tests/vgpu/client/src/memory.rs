@@ -146,6 +146,19 @@ impl<T: Element> Buffer<T> {
         })
     }
 
+    /// A file from its beginning on, of which nobody else sees what the program writes (MAP_PRIVATE).
+    pub fn of_file_alone(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
+        let bytes = Self::bytes_for(len);
+        let mapping = place(bytes, |at| Mapping::file_alone(file, at, bytes))
+            .map_err(|e| Error::os(format!("mmap of {bytes} bytes of a file"), e))?;
+        Ok(Self {
+            mapping,
+            len,
+            managed: false,
+            of: PhantomData,
+        })
+    }
+
     /// Ordinary memory at `address`, where nothing is mapped: behind a buffer that is no whole number of 2 MiB blocks.
     pub fn ordinary_at(address: u64, len: usize) -> Result<Self> {
         let bytes = Self::bytes_for(len);

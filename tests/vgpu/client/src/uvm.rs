@@ -115,6 +115,7 @@ pub fn layouts(facts: Facts) -> Vec<Layout> {
         .copied()
         .chain(forms::layouts(facts))
         .chain([tracker])
+        .chain(crate::access::LAYOUTS)
         .filter(|layout| is_there(layout.number.0, facts))
         .map(|layout| {
             // A call's structure is its name and this.

@@ -2,6 +2,7 @@
 //! What goes wrong, on purpose: fatal faults, injected errors, bad input. Each
 //! must end as documented, and hurt nobody else.
 
+mod access;
 mod charge;
 mod copying;
 mod covered;
@@ -22,6 +23,7 @@ mod migrate;
 mod notifier;
 mod ordinary;
 mod orphans;
+mod queues;
 mod room;
 mod signals;
 mod split;
@@ -113,6 +115,10 @@ fn main() -> ExitCode {
                 let way = parser.value().and_then(|way| way.string());
                 return isolation::child_isolates(&way.unwrap_or_default());
             }
+            Some(Long("child-debugs")) => {
+                let way = parser.value().and_then(|way| way.string());
+                return access::child_debugs(&way.unwrap_or_default());
+            }
             Some(Long("child-initializes")) => return signals::child_initializes(),
             Some(Long("inject-unprivileged")) => return inject::unprivileged(),
             Some(Long("help")) => {
@@ -150,6 +156,8 @@ fn main() -> ExitCode {
     two_spaces::run(&mut suite);
     covered::run(&mut suite);
     events::run(&mut suite);
+    access::run(&mut suite);
+    queues::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
