@@ -2,6 +2,7 @@
 //! What goes wrong, on purpose: fatal faults, injected errors, bad input. Each
 //! must end as documented, and hurt nobody else.
 
+mod anew;
 mod charge;
 mod copying;
 mod covered;
@@ -148,6 +149,7 @@ fn main() -> ExitCode {
     zombies::run(&mut suite);
     two_spaces::run(&mut suite);
     covered::run(&mut suite);
+    anew::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
