@@ -64,6 +64,8 @@ bugs=(
 	"access_child|access|120|fails|fails||debugger writes (on the GPU)"
 	"queues|queues|300|fails|fails||queue that Linux cannot map"
 	"queues_file|queues|120|fails|fails||file that is written to a disk"
+	"anew|anew|120|fails|fails|clean_up_by_dst=out|found no memory for the rest"
+	"anew_held|anew|120|skipped|fails|clean_up_by_dst=out|for a page that somebody holds meanwhile"
 	"zombies|zombies|120|fails|fails||its process is looked at as it ends"
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
 	"resume|resume|300|fails|fails||end as the system goes to sleep"

@@ -61,18 +61,18 @@ fn without_access() -> Outcome {
 }
 
 /// What the GPU writes for the process, and for others.
-const MINE: u64 = 1 << 32;
-const THEIRS: u64 = 1 << 48;
+pub(crate) const MINE: u64 = 1 << 32;
+pub(crate) const THEIRS: u64 = 1 << 48;
 
 /// Another process, which gets what is free on the GPU, in pages as small as those that are covered.
-fn others_write() -> Result<(Process, Buffer<u64>), Failure> {
+pub(crate) fn others_write() -> Result<(Process, Buffer<u64>), Failure> {
     let (process, gpu) = start()?;
     let buffer = Buffer::<u64>::ordinary(4 * WORDS)?;
     gpu_writes(&gpu, &buffer, THEIRS)?;
     Ok((process, buffer))
 }
 
-fn all_mine(buffer: &Buffer<u64>) -> Result<(), Failure> {
+pub(crate) fn all_mine(buffer: &Buffer<u64>) -> Result<(), Failure> {
     match buffer.first_other(|i| MINE + i as u64) {
         None => Ok(()),
         Some((i, seen)) if seen >= THEIRS => {

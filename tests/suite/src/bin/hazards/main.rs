@@ -3,6 +3,7 @@
 //! must end as documented, and hurt nobody else.
 
 mod access;
+mod anew;
 mod charge;
 mod copying;
 mod covered;
@@ -158,6 +159,7 @@ fn main() -> ExitCode {
     events::run(&mut suite);
     access::run(&mut suite);
     queues::run(&mut suite);
+    anew::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
