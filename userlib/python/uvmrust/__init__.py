@@ -27,7 +27,8 @@ def discard(*memory, lazy=False, stream=None):
     later. Without `stream` that is PyTorch's current stream for a tensor, and the stream
     that `__cuda_array_interface__` names; what names none needs one. A stream is an object
     of PyTorch, CuPy or cuda.core, or CUDA's handle as an integer (0 or 1: the legacy
-    default stream, 2: the thread's own).
+    default stream, 2: the thread's own). A default stream is that of the GPU which its object
+    names, as those of PyTorch do, and else of the memory's.
 
     Only whole pages are discarded, and whole blocks of 2 MiB are what pays. `lazy=True` is
     cheaper, and then the memory must be prefetched before it is used, also before it is
