@@ -140,10 +140,16 @@ struct uvmrust_outcome {
  * With UVMRUST_LAZY it is cheaper: nothing is unmapped, so the driver does not see the next
  * access. The memory must be prefetched, with a call of this library, before it is next written or read;
  * what is written before that may be lost. cudaMemPrefetchAsync() ends a lazy discard too where it is done, but
- * CUDA tells nobody where it is not, and then what is written is lost as well. Nor may it go back to a cache before, whose next user knows nothing of it. cudaFree() of what
- * cudaMallocManaged() gave needs no prefetch, but memory of a managed pool of CUDA 13 goes back to
- * the pool by cudaFree() too. After the prefetch it holds what a discard without the flag leaves, until it is
- * written.
+ * CUDA tells nobody where it is not, and then what is written is lost as well. Nor may it go back to a
+ * cache before, whose next user knows nothing of it, nor to a managed pool of CUDA 13, by cudaFree() too.
+ * After the prefetch it holds what a discard without the flag leaves, until it is written.
+ *
+ * With it, only the whole 2 MiB blocks inside the range, at multiples of 2 MiB, are discarded, and a range
+ * without any is a success that changes nothing. CUDA may have memory of several owners in one block,
+ * and UVM is not told when a part of it changes hands. So cudaFree() of what cudaMallocManaged() gave
+ * needs no prefetch, as far as is known: no document says whether CUDA keeps whole blocks for a next
+ * owner. To be sure, discard once more without the flag before.
+ *
  * With CUDA 13's discard alone the flag is ignored and the discard is eager.
  *
  * Nor may the memory be migrated meanwhile, by a prefetch, uvmrust_move_in() or
@@ -153,7 +159,7 @@ struct uvmrust_outcome {
  * Memory of malloc() that a GPU uses (HMM, ATS) is not managed: which calls refuse it, by
  * UVMRUST_ENOTMANAGED, depends on driver and stream, and no call is meant for it.
  *
- * Only the whole pages inside the range are discarded; a range without any is a
+ * Without the flag, the whole pages inside the range are discarded; a range without any is a
  * success. How much of a partly covered 2 MiB block is discarded, is the driver's
  * choice.
  *

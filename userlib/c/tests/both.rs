@@ -96,6 +96,12 @@ fn of_several_ranges_those_that_fail_are_brought_to_the_host() {
     }
 }
 
+/// A block may have several owners, and CUDA tells UVM of none.
+#[test]
+fn a_part_of_a_block_is_not_discarded_lazily() {
+    lazily("in-part", &[]);
+}
+
 #[test]
 fn a_prefetch_is_cudas_until_something_is_discarded_lazily() {
     lazily("never-lazy", &[]);
