@@ -4,6 +4,7 @@
  * kept. Arguments: what to try; exits with 0 if all is as uvmrust.h says.
  */
 #include <string.h>
+#include <sys/ioctl.h>
 #define UVMRUST_NO_OLD_NAMES
 #include "cuda.h"
 #include "uvmrust.h"
@@ -154,6 +155,35 @@ static void in_part(void)
 	EXPECT(uvmrust_discard_and_prefetch_async(p, LENGTH / 2, gpu, stream) == 0);
 	MUST(cuStreamSynchronize(stream));
 	EXPECT(!all_words(p, LENGTH / 2, 52) && all_words(p + LENGTH / 2, LENGTH / 2, 52));
+}
+
+/*
+ * Of a lazy discard that others make, here by NVIDIA's call itself, the library knows nothing. A prefetch in a stream
+ * is CUDA's then, of which nobody is told that it has failed. The call that waits tells it.
+ */
+static void others(void)
+{
+	struct { uint64_t base, length, flags; uint32_t status, rest[64]; } lazily = {
+		(uintptr_t)memory, LENGTH, 0, 1, { 0 },
+	};
+	void *other = managed(LENGTH);
+
+	EXPECT(ioctl(atoi(getenv("UVMRUST_FD")), 80ul, &lazily) == 0 && lazily.status == 0);
+	stub_fail("cuMemPrefetchAsync later", 1);
+	EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	EXPECT(!keeps(stream, 60) && uvmrust_stream_error() == 0);
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_prefetch(memory, LENGTH, gpu) == UVMRUST_ENOMEMORY);
+	EXPECT(uvmrust_prefetch(memory, LENGTH, NULL) == 0);
+	EXPECT(keeps(stream, 61));
+	/* Behind a lazy discard by the library all prefetches are its own. */
+	EXPECT(uvmrust_discard(other, LENGTH, UVMRUST_LAZY) == 0);
+	EXPECT(ioctl(atoi(getenv("UVMRUST_FD")), 80ul, &lazily) == 0 && lazily.status == 0);
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	EXPECT(keeps(stream, 62) && uvmrust_stream_error() == UVMRUST_ENOMEMORY);
+	/* Not by main(): the first write was lost. */
+	exit(failed);
 }
 
 /* A prefetch by itself, behind a lazy discard, that cannot be done when the stream comes there. */
@@ -367,7 +397,7 @@ int main(int argc, char **argv)
 		{ "several", several }, { "elsewhere", elsewhere },
 		{ "part-at-once", part_at_once }, { "captured-behind", captured_behind },
 		{ "captured-between", captured_between }, { "nothing", nothing },
-		{ "in-part", in_part },
+		{ "in-part", in_part }, { "others", others },
 	};
 	const char *what = argc > 1 ? argv[1] : "";
 

@@ -285,9 +285,10 @@ int uvmrust_discard_batch_async(const struct uvmrust_batch *batch, uvmrust_strea
  *
  * Works on drivers without discard too.
  *
- * It is CUDA's prefetch until something is discarded with UVMRUST_LAZY, and one that CUDA fails to make is reported
- * to nobody. From then on a host function prefetches. Where that fails, uvmrust_stream_error() tells it, and the
- * memory is brought to the host with what it holds, so that what is written next is kept.
+ * It is CUDA's prefetch until this copy of the library discards something with UVMRUST_LAZY, and one that CUDA fails
+ * to make is reported to nobody. From then on a host function prefetches. Where that fails, uvmrust_stream_error() tells
+ * it, and the memory is brought to the host with what it holds, so that what is written next is kept. Of a lazy discard
+ * that somebody else makes, as another copy of the library does, this one knows nothing: use uvmrust_prefetch() behind it.
  */
 int uvmrust_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
 			   uvmrust_stream stream);

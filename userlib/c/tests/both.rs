@@ -102,6 +102,12 @@ fn a_part_of_a_block_is_not_discarded_lazily() {
     lazily("in-part", &[]);
 }
 
+/// What a program is told to do there stands in `docs/discard-guide.md`, in What CUDA's own calls see.
+#[test]
+fn of_a_lazy_discard_that_others_make_only_the_prefetch_that_waits_tells() {
+    lazily("others", &[]);
+}
+
 #[test]
 fn a_prefetch_is_cudas_until_something_is_discarded_lazily() {
     lazily("never-lazy", &[]);

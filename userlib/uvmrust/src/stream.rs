@@ -19,10 +19,10 @@
 //!
 //! CUDA promises no more than that memory "may be migrated" by its prefetch (CUDA Programming Guide, Data
 //! Prefetching), and "This operation can be undone [...] by either writing to it or prefetching it" only of its own
-//! discard, which a write ends as well (CUDA Driver API, cuMemDiscardBatchAsync). So once the process has discarded
-//! lazily without a prefetch in the same call, a host function prefetches: it sees whether that has failed, and
-//! brings the memory to the host then, which ends the lazy discard and keeps what else is there. A process that
-//! discards lazily nowhere has CUDA's prefetch.
+//! discard, which a write ends as well (CUDA Driver API, cuMemDiscardBatchAsync). So a host function prefetches once
+//! this copy of the library has discarded lazily without a prefetch in the same call. It sees whether that has
+//! failed, and brings the memory to the host then, which ends the lazy discard and keeps what else is there. A copy
+//! that discards lazily nowhere has CUDA's prefetch, and knows nothing of what others have discarded.
 //!
 //! `cuMemDiscardBatchAsync`, CUDA 13's discard alone, is called by nobody: a GPU loses
 //! what was written behind it in a stream (`cuda::batches`).
