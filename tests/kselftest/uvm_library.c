@@ -251,7 +251,7 @@ TEST_F(library, batch_stops_at_what_is_not_managed)
 	ASSERT_NE(MAP_FAILED, (void *)other);
 	memset(other, 7, BLOCK);
 	fill(self, OLD);
-	EXPECT_EQ(UVMRUST_ENOTMANAGED, UvmDiscardBatch(ranges, 3, UVMRUST_LAZY, &result));
+	EXPECT_EQ(UVMRUST_ENOTMANAGED, UvmDiscardBatch(ranges, 3, 0, &result));
 	EXPECT_EQ(1U, result.done);
 	EXPECT_EQ(7, other[0]);
 	EXPECT_EQ(UVMRUST_EINVALID, UvmDiscardBatch(ranges, 1, 2, NULL));

@@ -4,9 +4,12 @@
  * kept. Arguments: what to try; exits with 0 if all is as uvmrust.h says.
  */
 #include <string.h>
+#include <sys/ioctl.h>
 #define UVMRUST_NO_OLD_NAMES
 #include "cuda.h"
 #include "uvmrust.h"
+
+unsigned int stub_host_functions(void);
 
 #define LENGTH ((uint64_t)2 << 20)
 
@@ -85,25 +88,102 @@ static void later(void)
 	EXPECT(uvmrust_stream_error() == (getenv("STUB_MIG") ? 0 : UVMRUST_ENOMEMORY));
 }
 
-/* The program discards lazily: at once, in its stream, or by a graph that is launched there. */
-static void discard_lazily(int how)
+/* The program discards a range lazily: at once, in its stream, or by a graph that is launched there. */
+static void discard_range(int how, void *p, uint64_t length)
 {
 	void *recorded, *executable;
 
-	put(stream, memory, LENGTH, 1);
 	if (how == 0) {
 		MUST(cuStreamSynchronize(stream));
-		EXPECT(uvmrust_discard(memory, LENGTH, UVMRUST_LAZY) == 0);
+		EXPECT(uvmrust_discard(p, length, UVMRUST_LAZY) == 0);
 		return;
 	}
 	if (how == 2)
 		MUST(cuStreamBeginCapture_v2(stream, 0));
-	EXPECT(uvmrust_discard_async(memory, LENGTH, UVMRUST_LAZY, stream) == 0);
+	EXPECT(uvmrust_discard_async(p, length, UVMRUST_LAZY, stream) == 0);
 	if (how == 2) {
 		MUST(cuStreamEndCapture(stream, &recorded));
 		MUST(cuGraphInstantiateWithFlags(&executable, recorded, 0));
 		MUST(cuGraphLaunch(executable, stream));
 	}
+}
+
+static void discard_lazily(int how)
+{
+	put(stream, memory, LENGTH, 1);
+	discard_range(how, memory, LENGTH);
+}
+
+/*
+ * CUDA may have memory of several owners in one block of 2 MiB. A part of a block is not discarded lazily, so that
+ * its next owner, who prefetches nothing, loses nothing.
+ */
+static void in_part(void)
+{
+	static const uint64_t parts[][2] = {
+		{ 0, LENGTH / 2 }, { 4096, LENGTH - 4096 }, { 0, LENGTH - 1 }, { LENGTH / 2, LENGTH },
+	};
+	char *p = managed(2 * LENGTH);
+	unsigned int functions = stub_host_functions();
+
+	for (uint64_t i = 0; i < 12; i++) {
+		discard_range((int)(i % 3), p + parts[i / 3][0], parts[i / 3][1]);
+		put(stream, p, 2 * LENGTH, 30 + i);
+		MUST(cuStreamSynchronize(stream));
+		stub_evict(p, 2 * LENGTH);
+		EXPECT(all_words(p, 2 * LENGTH, 30 + i));
+	}
+	EXPECT(stub_host_functions() == functions);
+	/* Nor is anything lazily discarded yet: a prefetch is CUDA's. */
+	EXPECT(uvmrust_prefetch_async(p, LENGTH, gpu, stream) == 0);
+	EXPECT(stub_host_functions() == functions);
+	/* The whole blocks within are. */
+	for (int how = 0; how < 3; how++) {
+		put(stream, p, 2 * LENGTH, 50);
+		discard_range(how, p + LENGTH / 2, LENGTH + LENGTH / 2);
+		MUST(cuStreamSynchronize(stream));
+		stub_evict(p, 2 * LENGTH);
+		EXPECT(all_words(p, LENGTH, 50) && !all_words(p + LENGTH, LENGTH, 50));
+		EXPECT(uvmrust_prefetch(p, 2 * LENGTH, NULL) == 0);
+	}
+	/* And so are pages where a prefetch comes in the same call. */
+	put(stream, p, LENGTH, 51);
+	MUST(cuStreamSynchronize(stream));
+	EXPECT(uvmrust_discard_and_prefetch(p, LENGTH / 2, NULL) == 0);
+	EXPECT(!all_words(p, LENGTH / 2, 51) && all_words(p + LENGTH / 2, LENGTH / 2, 51));
+	put(stream, p, LENGTH, 52);
+	EXPECT(uvmrust_discard_and_prefetch_async(p, LENGTH / 2, gpu, stream) == 0);
+	MUST(cuStreamSynchronize(stream));
+	EXPECT(!all_words(p, LENGTH / 2, 52) && all_words(p + LENGTH / 2, LENGTH / 2, 52));
+}
+
+/*
+ * Of a lazy discard that others make, here by NVIDIA's call itself, the library knows nothing. A prefetch in a stream
+ * is CUDA's then, of which nobody is told that it has failed. The call that waits tells it.
+ */
+static void others(void)
+{
+	struct { uint64_t base, length, flags; uint32_t status, rest[64]; } lazily = {
+		(uintptr_t)memory, LENGTH, 0, 1, { 0 },
+	};
+	void *other = managed(LENGTH);
+
+	EXPECT(ioctl(atoi(getenv("UVMRUST_FD")), 80ul, &lazily) == 0 && lazily.status == 0);
+	stub_fail("cuMemPrefetchAsync later", 1);
+	EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	EXPECT(!keeps(stream, 60) && uvmrust_stream_error() == 0);
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_prefetch(memory, LENGTH, gpu) == UVMRUST_ENOMEMORY);
+	EXPECT(uvmrust_prefetch(memory, LENGTH, NULL) == 0);
+	EXPECT(keeps(stream, 61));
+	/* Behind a lazy discard by the library all prefetches are its own. */
+	EXPECT(uvmrust_discard(other, LENGTH, UVMRUST_LAZY) == 0);
+	EXPECT(ioctl(atoi(getenv("UVMRUST_FD")), 80ul, &lazily) == 0 && lazily.status == 0);
+	stub_fail("UVM_MIGRATE", 1);
+	EXPECT(uvmrust_prefetch_async(memory, LENGTH, gpu, stream) == 0);
+	EXPECT(keeps(stream, 62) && uvmrust_stream_error() == UVMRUST_ENOMEMORY);
+	/* Not by main(): the first write was lost. */
+	exit(failed);
 }
 
 /* A prefetch by itself, behind a lazy discard, that cannot be done when the stream comes there. */
@@ -317,6 +397,7 @@ int main(int argc, char **argv)
 		{ "several", several }, { "elsewhere", elsewhere },
 		{ "part-at-once", part_at_once }, { "captured-behind", captured_behind },
 		{ "captured-between", captured_between }, { "nothing", nothing },
+		{ "in-part", in_part }, { "others", others },
 	};
 	const char *what = argc > 1 ? argv[1] : "";
 

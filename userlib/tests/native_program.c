@@ -434,6 +434,41 @@ static void pools(void)
 	MUST(cuMemFree_v2(second));
 }
 
+/*
+ * Managed memory that was lazily discarded and freed: whether CUDA gives it to the next owner as it was, without a
+ * word to UVM. Another allocation of the size stays meanwhile, as it may share a block with the first. Nothing is
+ * said of it: the library discards whole blocks lazily, and no parts, for that reason.
+ */
+static void freed(void)
+{
+	static const size_t sizes[] = { MIB / 16, MIB, 2 * MIB, 4 * MIB, 20 * MIB };
+	static uint32_t saw[20 * MIB / 4];
+
+	for (size_t n = 0; found >= 0 && n < COUNT(sizes); n++) {
+		size_t size = sizes[n], kept = 0;
+		uint64_t first, beside, again;
+		long code;
+
+		MUST(cuMemAllocManaged(&first, size, 1));
+		MUST(cuMemAllocManaged(&beside, size, 1));
+		write_by_gpu(first, size, 0x4444);
+		MUST(cuStreamSynchronize(work));
+		code = uvm_discard(found, first, size, 0);
+		MUST(cuMemFree_v2(first));
+		MUST(cuMemAllocManaged(&again, size, 1));
+		write_by_gpu(again, size, 0x5555);
+		move_to(again, size, false);
+		read_by(false, saw, again, size);
+		for (size_t i = 0; i < size / 4; i++)
+			kept += saw[i] == 0x5555;
+		printf("fact - %zu KiB of managed memory, lazily discarded (%#lx) and freed, are given out again: %s; "
+		       "%zu of %zu words written then are kept\n", size >> 10, code, first == again ? "yes" : "no",
+		       kept, size / 4);
+		MUST(cuMemFree_v2(again));
+		MUST(cuMemFree_v2(beside));
+	}
+}
+
 static void free_in_order(void)
 {
 	uint64_t p;
@@ -566,6 +601,7 @@ int main(int argc, char **argv)
 	reads(all);
 	lazy_without_prefetch(all);
 	pools();
+	freed();
 	free_in_order();
 	accounts();
 	host_functions(all);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Says what a program is told of its memory: how much its pools have, what is at an address, and whether another
- * process can have it. Knows nothing of the preload. Argument: "pools", "reset", "pointers" or "handles".
+ * process can have it. Knows nothing of the preload. Argument: "pools", "destroyed", "reset", "pointers" or "handles".
  */
 #include <dlfcn.h>
 #include <string.h>
@@ -94,6 +94,45 @@ static void pools(void)
 	counts("what it has", pool);
 }
 
+/* The stub's. */
+enum moment { ELAPSED, OPENED, CLOSED, FILE_GROWS, RELEASED, POOL_GONE };
+void stub_meanwhile(enum moment, void (*)(void));
+
+static void *next_pool;
+
+/* Another thread has the handle anew at once, and memory of the pool. */
+static void take_handle(void)
+{
+	static const struct props props = { 1, 0, 1, 0 };
+
+	MUST(cuMemPoolCreate(&next_pool, &props));
+	of_pool(next_pool, 1, LARGE);
+}
+
+/* Pools that go while another comes, and one that CUDA does not let go. */
+static void destroyed(void)
+{
+	static const struct props props = { 1, 0, 1, 0 };
+	uint64_t first, second, zero = 0;
+	void *pool, *own;
+
+	MUST(cuMemPoolCreate(&pool, &props));
+	MUST(cuMemFreeAsync(of_pool(pool, 1, LARGE), NULL));
+	stub_meanwhile(POOL_GONE, take_handle);
+	MUST(cuMemPoolDestroy(pool));
+	EXPECT(next_pool == pool);
+	counts("who has the handle now", next_pool);
+	MUST(cuDeviceGetMemPool(&own, 0));
+	first = of_pool(own, 0, LARGE);
+	second = of_pool(own, 0, 2 * LARGE);
+	MUST(cuMemFreeAsync(second, NULL));
+	EXPECT(cuMemPoolDestroy(own) != 0);
+	counts("the device's own, which stays", own);
+	MUST(cuMemPoolSetAttribute(own, 8, &zero));
+	MUST(cuMemFreeAsync(first, NULL));
+	counts("and is told of frees", own);
+}
+
 /* Of what a device's reset has taken. */
 static void reset(void)
 {
@@ -153,6 +192,8 @@ int main(int argc, char **argv)
 	use_device(0);
 	if (!strcmp(argv[1], "pools"))
 		pools();
+	if (!strcmp(argv[1], "destroyed"))
+		destroyed();
 	if (!strcmp(argv[1], "reset"))
 		reset();
 	if (!strcmp(argv[1], "pointers"))

@@ -140,10 +140,16 @@ struct uvmrust_outcome {
  * With UVMRUST_LAZY it is cheaper: nothing is unmapped, so the driver does not see the next
  * access. The memory must be prefetched, with a call of this library, before it is next written or read;
  * what is written before that may be lost. cudaMemPrefetchAsync() ends a lazy discard too where it is done, but
- * CUDA tells nobody where it is not, and then what is written is lost as well. Nor may it go back to a cache before, whose next user knows nothing of it. cudaFree() of what
- * cudaMallocManaged() gave needs no prefetch, but memory of a managed pool of CUDA 13 goes back to
- * the pool by cudaFree() too. After the prefetch it holds what a discard without the flag leaves, until it is
- * written.
+ * CUDA tells nobody where it is not, and then what is written is lost as well. Nor may it go back to a
+ * cache before, whose next user knows nothing of it, nor to a managed pool of CUDA 13, by cudaFree() too.
+ * After the prefetch it holds what a discard without the flag leaves, until it is written.
+ *
+ * With it, only the whole 2 MiB blocks inside the range, at multiples of 2 MiB, are discarded, and a range
+ * without any is a success that changes nothing. CUDA may have memory of several owners in one block,
+ * and UVM is not told when a part of it changes hands. So cudaFree() of what cudaMallocManaged() gave
+ * needs no prefetch, as far as is known: no document says whether CUDA keeps whole blocks for a next
+ * owner. To be sure, discard once more without the flag before.
+ *
  * With CUDA 13's discard alone the flag is ignored and the discard is eager.
  *
  * Nor may the memory be migrated meanwhile, by a prefetch, uvmrust_move_in() or
@@ -153,7 +159,7 @@ struct uvmrust_outcome {
  * Memory of malloc() that a GPU uses (HMM, ATS) is not managed: which calls refuse it, by
  * UVMRUST_ENOTMANAGED, depends on driver and stream, and no call is meant for it.
  *
- * Only the whole pages inside the range are discarded; a range without any is a
+ * Without the flag, the whole pages inside the range are discarded; a range without any is a
  * success. How much of a partly covered 2 MiB block is discarded, is the driver's
  * choice.
  *
@@ -279,9 +285,10 @@ int uvmrust_discard_batch_async(const struct uvmrust_batch *batch, uvmrust_strea
  *
  * Works on drivers without discard too.
  *
- * It is CUDA's prefetch until something is discarded with UVMRUST_LAZY, and one that CUDA fails to make is reported
- * to nobody. From then on a host function prefetches. Where that fails, uvmrust_stream_error() tells it, and the
- * memory is brought to the host with what it holds, so that what is written next is kept.
+ * It is CUDA's prefetch until this copy of the library discards something with UVMRUST_LAZY, and one that CUDA fails
+ * to make is reported to nobody. From then on a host function prefetches. Where that fails, uvmrust_stream_error() tells
+ * it, and the memory is brought to the host with what it holds, so that what is written next is kept. Of a lazy discard
+ * that somebody else makes, as another copy of the library does, this one knows nothing: use uvmrust_prefetch() behind it.
  */
 int uvmrust_prefetch_async(void *base, size_t length, const uint8_t gpu_uuid[16],
 			   uvmrust_stream stream);

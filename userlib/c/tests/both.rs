@@ -96,6 +96,18 @@ fn of_several_ranges_those_that_fail_are_brought_to_the_host() {
     }
 }
 
+/// A block may have several owners, and CUDA tells UVM of none.
+#[test]
+fn a_part_of_a_block_is_not_discarded_lazily() {
+    lazily("in-part", &[]);
+}
+
+/// What a program is told to do there stands in `docs/discard-guide.md`, in What CUDA's own calls see.
+#[test]
+fn of_a_lazy_discard_that_others_make_only_the_prefetch_that_waits_tells() {
+    lazily("others", &[]);
+}
+
 #[test]
 fn a_prefetch_is_cudas_until_something_is_discarded_lazily() {
     lazily("never-lazy", &[]);

@@ -27,7 +27,7 @@ const USED_HIGH: c_int = 8;
 
 /// The bytes that are managed instead of a pool's.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+pub(crate) struct Count {
     now: u64,
     /// The most since each of the two was reset.
     reserved_high: u64,
@@ -67,9 +67,19 @@ pub(crate) fn gave(pool: Option<PoolId>, size: usize) {
     });
 }
 
-/// A pool is gone, and another may have its handle.
-pub(crate) fn forget(pool: PoolId) {
-    with(|counts| counts.remove(&pool));
+/// A pool is about to go, and another may have its handle then; what was counted of it.
+pub(crate) fn forget(pool: PoolId) -> Option<Count> {
+    with(|counts| counts.remove(&pool))
+}
+
+/// CUDA has not let it go. So many bytes of what was counted are still used, beside what was asked of it meanwhile.
+pub(crate) fn keep(pool: PoolId, forgotten: Count, still: u64) {
+    with(|counts| {
+        let count = counts.entry(pool).or_default();
+        count.now += still;
+        count.reserved_high = forgotten.reserved_high.max(count.now);
+        count.used_high = forgotten.used_high.max(count.now);
+    });
 }
 
 /// Adds to an attribute of a pool, which CUDA has told. The highest of a sum is no more than the sum of the highest.

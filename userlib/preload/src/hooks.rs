@@ -367,15 +367,18 @@ unsafe fn pool_of(
 /// As cuMemPoolDestroy.
 pub(crate) unsafe extern "C" fn pool_destroy(pool: *mut c_void) -> Code {
     let (_, call) = real!(pool_destroy);
+    let id = PoolId::of(pool);
     // Before, since another thread may have the handle anew afterwards.
     let left = pools::forget(pool);
+    let (its, count) = (memory::forget_pool(id), counts::forget(id));
     // SAFETY: the caller's argument, passed on.
     let code = unsafe { call(pool) };
-    if code == SUCCESS {
-        memory::forget_pool(PoolId::of(pool));
-        counts::forget(PoolId::of(pool));
-    } else if left {
-        pools::leave(pool);
+    if code != SUCCESS {
+        if left {
+            pools::leave(pool);
+        }
+        let still = memory::keep_pool(id, &its);
+        count.inspect(|count| counts::keep(id, *count, still));
     }
     code
 }

@@ -58,12 +58,30 @@ pub(crate) fn is_made(address: u64) -> bool {
     })
 }
 
-/// Forgets that memory was asked of a pool, which is gone.
-pub(crate) fn forget_pool(pool: PoolId) {
+/// Forgets that memory was asked of a pool, which is about to go; where that memory is.
+pub(crate) fn forget_pool(pool: PoolId) -> Vec<u64> {
     with(|managed| {
-        let its = managed.values_mut().filter(|made| made.pool == Some(pool));
-        its.for_each(|made| made.pool = None);
-    });
+        let its = (managed.iter_mut()).filter(|(_, made)| made.pool == Some(pool));
+        let forgotten = its.map(|(&base, made)| {
+            made.pool = None;
+            base
+        });
+        forgotten.collect()
+    })
+}
+
+/// CUDA has not let a pool go of which [`forget_pool`] gave this memory: how many bytes of it there are still.
+pub(crate) fn keep_pool(pool: PoolId, memory: &[u64]) -> u64 {
+    with(|managed| {
+        let mut bytes = 0;
+        for base in memory {
+            if let Some(made) = managed.get_mut(base).filter(|made| made.pool.is_none()) {
+                made.pool = Some(pool);
+                bytes += made.size as u64;
+            }
+        }
+        bytes
+    })
 }
 
 /// Managed memory instead of `size` bytes of device memory. `None`: leave it to

@@ -65,6 +65,20 @@ fn pools_count_what_is_managed_instead() {
     );
 }
 
+/// Another thread may have the handle of a destroyed pool before the call has returned.
+#[test]
+fn a_pool_that_goes_takes_no_others_counts_with_it() {
+    if !have_cc() {
+        return;
+    }
+    let (plain, _) = run("destroyed", "destroyed-plain", &[]);
+    let (large, most) = (4 << 20, 12 << 20);
+    let now = format!("who has the handle now: {large} {large} {large} {large}\n");
+    let own = format!("which stays: {large} {most} {large} {most}\n");
+    assert!(plain.contains(&now) && plain.contains(&own), "{plain}");
+    assert_eq!(run("destroyed", "destroyed", &[ON]).0, plain);
+}
+
 /// CuPy says of its arrays what CUDA says of their memory, and PyTorch takes none that is managed.
 #[test]
 fn what_became_managed_is_a_devices_if_that_is_asked_for() {

@@ -7,6 +7,7 @@ With --installed, of the package that is installed, not of the folder UVMRUST_PA
 import ctypes
 import os
 import sys
+import types
 import unittest
 
 import stub
@@ -189,6 +190,41 @@ class Discard(OnStub):
         self.wait(0)
         self.assertEqual(self.discards(), [("eager", 2 * BLOCK)] if EXPECT != "none" else [])
         stub.use_device(self.cuda, 0)
+
+    def test_a_default_stream_is_that_of_the_gpu_its_object_names(self):
+        own = self.buffer.view()
+        own.device_id = 0
+        torchs = types.SimpleNamespace(cuda_stream=0, device=types.SimpleNamespace(index=1))
+        cupys = types.SimpleNamespace(ptr=1, device_id=1)
+        threads = types.SimpleNamespace(__cuda_stream__=(0, 2), device_id=1)
+        for given in (torchs, cupys, threads):
+            stub.use_device(self.cuda, 0)
+            uvmrust.discard(own, stream=given)
+            # Nothing is in the default streams of the memory's GPU.
+            self.wait(0)
+            self.wait(2)
+            self.assertEqual(self.discards(), [])
+            stub.use_device(self.cuda, 1)
+            self.wait(0)
+            self.wait(2)
+            self.assertEqual(self.discards(), [("eager", 2 * BLOCK)] if EXPECT != "none" else [])
+        stub.use_device(self.cuda, 0)
+
+    def test_a_stream_that_names_no_gpu_is_of_the_memorys(self):
+        class Broken:
+            cuda_stream = 1
+
+            @property
+            def device(self):
+                return 1 // 0
+
+        span = _memory.Span(self.buffer.base, BLOCK, 1)
+        everywhere = types.SimpleNamespace(ptr=0, device_id=-1)
+        for given, number in ((everywhere, 0), (Broken(), 1), (2, 2)):
+            self.assertEqual(list(_memory.by_stream([span], given)), [(number, 1)])
+        # A handle that says all itself needs nothing of the object.
+        own = types.SimpleNamespace(ptr=self.stream, device_id=0)
+        self.assertEqual(list(_memory.by_stream([span], own)), [(self.stream, 1)])
 
     # With the others it becomes a node of the graph.
     @stub.only_on("cuda")

@@ -27,13 +27,15 @@ def discard(*memory, lazy=False, stream=None):
     later. Without `stream` that is PyTorch's current stream for a tensor, and the stream
     that `__cuda_array_interface__` names; what names none needs one. A stream is an object
     of PyTorch, CuPy or cuda.core, or CUDA's handle as an integer (0 or 1: the legacy
-    default stream, 2: the thread's own).
+    default stream, 2: the thread's own). A default stream is that of the GPU which its object
+    names, as those of PyTorch do, and else of the memory's.
 
     Only whole pages are discarded, and whole blocks of 2 MiB are what pays. `lazy=True` is
-    cheaper, and then the memory must be prefetched before it is used, also before it is
-    written. It must be prefetched, too, before it is freed into a cache, such as CuPy's pool:
-    the next owner would lose what it writes. The allocator of `uvmrust.torch` and `uvmrust.rmm`
-    knows of it, and prefetches it itself.
+    cheaper, takes only whole blocks at multiples of 2 MiB, and leaves the rest as it is. Then
+    the memory must be prefetched before it is used, also before it is written. It must be
+    prefetched, too, before it is freed into a cache, such as CuPy's pool: the next owner would
+    lose what it writes. The allocator of `uvmrust.torch` and `uvmrust.rmm` knows of it, and
+    prefetches it itself.
 
     Returns True if it was done or is now in the stream. False: nobody discards here
     (`backend()` is "none"), and nothing has changed, which makes a program slower and not

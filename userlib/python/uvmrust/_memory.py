@@ -156,9 +156,27 @@ def handle(stream):
     raise TypeError(f"a {type(stream).__name__} is no stream: give the library's own, or its handle")
 
 
+# The handles that mean another stream on each GPU: null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+_SPECIAL = (0, 1, 2)
+
+
+def _device_of_stream(stream):
+    """The number of the GPU that a stream's object is of, or None if it does not say: PyTorch's has
+    a `device` with an `index`, CuPy's a `device_id`, which is -1 for streams of whichever GPU is current."""
+    try:
+        device = getattr(getattr(stream, "device", None), "index", None)
+        if device is None:
+            device = getattr(stream, "device_id", None)
+    except Exception:  # As in `_device_of`.
+        return None
+    return device if isinstance(device, int) and device >= 0 else None
+
+
 def by_stream(spans, stream):
-    """Lists of spans by the stream and GPU in whose order they are to be done."""
+    """Lists of spans by the stream and GPU in whose order they are to be done. The GPU is the one of
+    the memory, unless a default stream's object names another, whose kernels it then comes behind."""
     given = None if stream is None else handle(stream)
+    named = _device_of_stream(stream) if given in _SPECIAL else None
     groups = {}
     for span in spans:
         number = span.stream if given is None else given
@@ -168,7 +186,8 @@ def by_stream(spans, stream):
                 "stream=0 for the legacy default stream"
             )
         if span.length:
-            groups.setdefault((number, span.device), []).append(span)
+            device = span.device if named is None else named
+            groups.setdefault((number, device), []).append(span)
     return groups
 
 

@@ -476,14 +476,19 @@ EXPORT CUresult cuMemPoolCreate(struct pool **out, const struct pool_props *prop
 
 /*
  * "If any pointers obtained from this pool haven't been freed [...] the resources associated with the pool will be
- * released automatically once there are no more outstanding allocations." (Driver API, cuMemPoolDestroy): here not at all.
+ * released automatically once there are no more outstanding allocations. [...] A device's default memory pool cannot be
+ * destroyed." (Driver API, cuMemPoolDestroy): here the resources are not released at all.
  */
 EXPORT CUresult cuMemPoolDestroy(struct pool *pool)
 {
+	for (int device = 0; device < DEVICES; device++)
+		if (pool == &own_pool[device])
+			return INVALID_VALUE;
 	if (!pool->used) {
 		free(gone);
 		gone = pool;
 	}
+	meanwhile(POOL_GONE);
 	return SUCCESS;
 }
 

@@ -102,7 +102,7 @@ uint64_t look(uint64_t base, uint64_t length);
 /* tools.c */
 
 /* What a program may have done in the midst of something, with no lock held. */
-enum moment { ELAPSED, OPENED, CLOSED, FILE_GROWS, RELEASED, MOMENTS };
+enum moment { ELAPSED, OPENED, CLOSED, FILE_GROWS, RELEASED, POOL_GONE, MOMENTS };
 void meanwhile(enum moment moment);
 
 /* device.c */

@@ -44,7 +44,7 @@ static void (*asked[MOMENTS])(void);
 
 /*
  * Has this called at the next such moment: in the midst of cuEventElapsedTime(), when UVM's tools interface is
- * opened or closed, or when a file is to have room for more than it had at first. As CUDA waits for
+ * opened or closed, when a file is to have room for more than it had at first, or when a pool is destroyed. As CUDA waits for
  * another thread then, or calls the program's functions, or a signal comes.
  */
 EXPORT void stub_meanwhile(enum moment moment, void (*what)(void))

@@ -164,6 +164,18 @@ pub extern "C" fn uvmrust_torch_record_stream_on(
     in_use().inspect(|a| a.record_stream_on(address as u64, Queue { device, stream }));
 }
 
+/// Waits until all is done that new work in a stream of a device would come behind, whichever device is
+/// current. Returns 0, or a negative code of `uvmrust.h`, as while the stream is being captured.
+#[no_mangle]
+pub extern "C" fn uvmrust_torch_wait(device: c_int, stream: *mut c_void) -> c_int {
+    let stream = StreamId(stream as usize);
+    let waited = match to_use() {
+        Some(_) => (&DEVICE).drain(Queue { device, stream }),
+        None => Err(Error::NoContext),
+    };
+    waited.map_or_else(Error::code, |()| 0)
+}
+
 /// Gives free memory back to the system (for `torch.cuda.empty_cache`). Waits for
 /// the GPU.
 #[no_mangle]

@@ -45,8 +45,25 @@ pub enum Mode {
     Eager,
     /// UvmDiscardLazy: cheaper; must be prefetched before it is used again.
     /// CUDA alone takes it for eager, which gives more.
+    ///
+    /// Only whole blocks of 2 MiB are discarded so, unless a prefetch comes in the same call. CUDA may
+    /// have memory of several owners in one block, and gives a part to the next owner without a word
+    /// to UVM. What that one wrote would be lost.
     Lazy,
 }
+
+impl Mode {
+    /// How the ranges of a discard by itself are made to fit.
+    pub(crate) fn fit(self) -> Fit {
+        match self {
+            Self::Eager => Range::shrunk,
+            Self::Lazy => Range::blocks,
+        }
+    }
+}
+
+/// How a range is made to fit what can be done.
+pub(crate) type Fit = fn(Range) -> Result<Range>;
 
 /// What became of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -255,7 +272,7 @@ impl<S: Sys> Uvm<S> {
         self.choice().map_or(Backend::None, |choice| choice.backend)
     }
 
-    /// Discards the whole pages of one range.
+    /// Discards the whole pages of one range, or, with [`Mode::Lazy`], its whole blocks of 2 MiB.
     ///
     /// # Errors
     /// As [`Uvm::discard_batch`].
@@ -270,7 +287,7 @@ impl<S: Sys> Uvm<S> {
         unsafe { self.discard_batch(&[range], mode, &mut Outcome::default()) }
     }
 
-    /// Discards the whole pages of several ranges. Stops at the first that fails;
+    /// Discards several ranges as [`Uvm::discard`] does one. Stops at the first that fails;
     /// `outcome` tells how far it came, and is filled in either way.
     ///
     /// # Errors
@@ -293,14 +310,19 @@ impl<S: Sys> Uvm<S> {
         mode: Mode,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        if mode == Mode::Lazy && matches!(self.backend(), Backend::UvmRust | Backend::Native) {
+        let lazily = || {
+            mode == Mode::Lazy
+                && matches!(self.backend(), Backend::UvmRust | Backend::Native)
+                && all_fit(ranges, mode.fit()) != Ok(0)
+        };
+        if lazily() {
             self.is_lazy();
         }
         // SAFETY: the same contract.
-        unsafe { self.discard_for_now(ranges, mode, outcome) }
+        unsafe { self.discard_fit(ranges, mode, mode.fit(), outcome) }
     }
 
-    /// [`Uvm::discard_batch`], for who prefetches what it discards lazily in the same call.
+    /// [`Uvm::discard_batch`] of whole pages, for who prefetches what it discards lazily in the same call.
     ///
     /// # Errors
     /// As there.
@@ -311,6 +333,19 @@ impl<S: Sys> Uvm<S> {
         &self,
         ranges: &[Range],
         mode: Mode,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        // SAFETY: the same contract.
+        unsafe { self.discard_fit(ranges, mode, Range::shrunk, outcome) }
+    }
+
+    /// # Safety
+    /// As for [`Uvm::discard_batch`], of what `fit` makes of the ranges.
+    unsafe fn discard_fit(
+        &self,
+        ranges: &[Range],
+        mode: Mode,
+        fit: Fit,
         outcome: &mut Outcome,
     ) -> Result<()> {
         *outcome = Outcome::default();
@@ -330,10 +365,10 @@ impl<S: Sys> Uvm<S> {
         match choice.backend {
             Backend::None => Err(Error::NotSupported),
             Backend::UvmRust | Backend::Native if choice.native => {
-                self.batch_native(choice.fd, ranges, flags, outcome)
+                self.batch_native(choice.fd, ranges, fit, flags, outcome)
             }
             Backend::UvmRust | Backend::Native => {
-                self.batch_uvm_rust(choice.fd, ranges, flags, outcome)
+                self.batch_uvm_rust(choice.fd, ranges, fit, flags, outcome)
             }
             Backend::Cuda => self.batch_cuda(ranges, outcome),
         }
@@ -507,7 +542,7 @@ pub(crate) fn behind_a_discard(error: Error) -> Error {
 ///
 /// # Errors
 /// [`Error::Invalid`]: one goes over the end of the address space.
-pub(crate) fn all_fit(ranges: &[Range], fit: fn(Range) -> Result<Range>) -> Result<usize> {
+pub(crate) fn all_fit(ranges: &[Range], fit: Fit) -> Result<usize> {
     ranges
         .iter()
         .try_fold(0, |n, range| Ok(n + usize::from(fit(*range)?.length != 0)))

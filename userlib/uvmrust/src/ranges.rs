@@ -37,6 +37,17 @@ impl Range {
         })
     }
 
+    /// The whole blocks of 2 MiB inside; length 0 if there are none.
+    pub(crate) fn blocks(self) -> Result<Self> {
+        let end = self.end()?;
+        let end = end - end % BLOCK;
+        let base = (self.base.checked_next_multiple_of(BLOCK)).ok_or(Error::Invalid)?;
+        Ok(Self {
+            base,
+            length: end.saturating_sub(base),
+        })
+    }
+
     /// The range with all pages that it touches, also in part.
     pub fn grown(self) -> Result<Self> {
         let mask = page_size() - 1;
@@ -116,6 +127,17 @@ mod tests {
     }
 
     #[test]
+    fn a_lazy_discard_takes_whole_blocks_only() {
+        let b = BLOCK;
+        assert_eq!(range(b, 2 * b).blocks(), Ok(range(b, 2 * b)));
+        assert_eq!(range(b - 1, 2 * b).blocks(), Ok(range(b, b)));
+        assert_eq!(range(b + 1, 3 * b).blocks(), Ok(range(2 * b, 2 * b)));
+        for none in [range(b, b - 1), range(b + 1, 2 * b - 2), range(7, 0)] {
+            assert_eq!(none.blocks().map(|r| r.length), Ok(0), "{none:?}");
+        }
+    }
+
+    #[test]
     fn the_ends_of_a_range_lie_in_blocks_that_it_covers_in_part() {
         let b = BLOCK;
         let none = |base| range(base, 0);
@@ -135,6 +157,8 @@ mod tests {
         let p = page_size();
         assert_eq!(range(u64::MAX, 1).shrunk(), Err(Error::Invalid));
         assert_eq!(range(u64::MAX - 1, 1).shrunk(), Err(Error::Invalid));
+        assert_eq!(range(u64::MAX, 1).blocks(), Err(Error::Invalid));
+        assert_eq!(range(u64::MAX - 1, 1).blocks(), Err(Error::Invalid));
         assert_eq!(range(u64::MAX - p, p).grown(), Err(Error::Invalid));
         assert_eq!(range(p, u64::MAX).grown(), Err(Error::Invalid));
         assert!(!range(p, u64::MAX - p + 1).fits());

@@ -19,10 +19,10 @@
 //!
 //! CUDA promises no more than that memory "may be migrated" by its prefetch (CUDA Programming Guide, Data
 //! Prefetching), and "This operation can be undone [...] by either writing to it or prefetching it" only of its own
-//! discard, which a write ends as well (CUDA Driver API, cuMemDiscardBatchAsync). So once the process has discarded
-//! lazily without a prefetch in the same call, a host function prefetches: it sees whether that has failed, and
-//! brings the memory to the host then, which ends the lazy discard and keeps what else is there. A process that
-//! discards lazily nowhere has CUDA's prefetch.
+//! discard, which a write ends as well (CUDA Driver API, cuMemDiscardBatchAsync). So a host function prefetches once
+//! this copy of the library has discarded lazily without a prefetch in the same call. It sees whether that has
+//! failed, and brings the memory to the host then, which ends the lazy discard and keeps what else is there. A copy
+//! that discards lazily nowhere has CUDA's prefetch, and knows nothing of what others have discarded.
 //!
 //! `cuMemDiscardBatchAsync`, CUDA 13's discard alone, is called by nobody: a GPU loses
 //! what was written behind it in a stream (`cuda::batches`).
@@ -36,7 +36,7 @@
 
 use core::ffi::c_int;
 
-use crate::backend::{all_fit, behind_a_discard, half_way, is_part, ordinal};
+use crate::backend::{all_fit, behind_a_discard, half_way, is_part, ordinal, Fit};
 use crate::cuda::{is_legacy, Cuda, Stream};
 use crate::sys::Sys;
 use crate::{broken, Backend, Error, Mode, Outcome, Place, Range, Result, Uvm};
@@ -61,19 +61,21 @@ impl Task {
     }
 
     /// The task as it is done on the current device. The prefetch behind a discard is CUDA's on a part of a
-    /// GPU (MIG), which tells nobody that it has failed: so the discard is not lazy there.
-    fn on(self, cuda: &Cuda) -> Self {
+    /// GPU (MIG), which tells nobody that it has failed: so the discard is not lazy there. CUDA's own is none.
+    fn on(self, cuda: &Cuda, backend: Backend) -> Self {
         let part = || (cuda.current_device()).is_ok_and(|device| cuda.is_part(device));
         match self {
-            Self::Discard(Mode::Lazy) if part() => Self::Discard(Mode::Eager),
+            Self::Discard(Mode::Lazy) if backend == Backend::Cuda || part() => {
+                Self::Discard(Mode::Eager)
+            }
             other => other,
         }
     }
 
-    /// How ranges are made to fit pages for it. (Of both, the prefetch touches more.)
-    fn fit(self) -> fn(Range) -> Result<Range> {
+    /// How ranges are made to fit pages or blocks for it. (Of both, the prefetch touches more.)
+    fn fit(self) -> Fit {
         match self {
-            Self::Discard(_) => Range::shrunk,
+            Self::Discard(mode) => mode.fit(),
             Self::Prefetch(_) | Self::DiscardAndPrefetch(_) => Range::grown,
         }
     }
@@ -211,7 +213,11 @@ impl Uvm {
     /// # Safety
     /// As for [`Uvm::discard_async`] and [`Uvm::prefetch_batch_async`].
     unsafe fn in_stream(&'static self, ranges: &[Range], task: Task, stream: Stream) -> Result<()> {
-        if all_fit(ranges, task.fit())? == 0 {
+        let pages = match task {
+            Task::Discard(_) => Range::shrunk,
+            task => task.fit(),
+        };
+        if all_fit(ranges, pages)? == 0 {
             // Nothing is needed for nothing.
             return Ok(());
         }
@@ -231,8 +237,11 @@ impl Uvm {
         // SAFETY: the stream, and what is done in its order, by our contract.
         unsafe {
             cuda.in_context_of(stream, || {
-                let task = task.on(cuda);
-                if task == Task::Discard(Mode::Lazy) && backend != Backend::Cuda {
+                let task = task.on(cuda, backend);
+                if all_fit(ranges, task.fit())? == 0 {
+                    return Ok(());
+                }
+                if task == Task::Discard(Mode::Lazy) {
                     // Before any prefetch of it can be asked for.
                     self.is_lazy();
                 }

@@ -95,6 +95,28 @@ static void synchronously(uvmrust::memory_resource &mr)
 	}
 	EXPECT(refused);
 }
+
+/*
+ * What was freed in another stream is waited for, whichever GPU is current: the wait is in the default stream of the
+ * memory's GPU, which has to come there first.
+ */
+static void synchronously_elsewhere(uvmrust::memory_resource &mr, int current)
+{
+	void *side, *p = mr.allocate_sync(length), *again;
+
+	MUST(cuStreamCreate(&side, NON_BLOCKING));
+	put(side, p, length, 7);
+	deallocate(mr, side, p, length);
+	use_device(current);
+	again = mr.allocate_sync(length);
+	EXPECT(again == p);
+	for (std::size_t i = 0; i < length / 8; i++)
+		((uint64_t *)again)[i] = 8;
+	use_device(1);
+	MUST(cuCtxSynchronize());
+	EXPECT(all_words(again, length, 8));
+	mr.deallocate_sync(again, length);
+}
 #endif
 
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -181,6 +203,8 @@ int main()
 #else
 	EXPECT(mr == copy && mr != first);
 	synchronously(mr);
+	synchronously_elsewhere(mr, 1);
+	synchronously_elsewhere(mr, 0);
 #endif
 	freed_in_another_stream(mr);
 	too_much(mr);

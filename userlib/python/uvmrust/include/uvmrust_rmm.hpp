@@ -48,6 +48,7 @@ extern "C" {
 void *uvmrust_torch_try_malloc(std::size_t bytes, int device, void *stream);
 void uvmrust_torch_free(void *address, std::size_t bytes, int device, void *stream);
 void uvmrust_torch_record_stream_on(void *address, int device, void *stream);
+int uvmrust_torch_wait(int device, void *stream);
 void uvmrust_torch_empty_cache(void);
 }
 
@@ -164,12 +165,15 @@ private:
 		detail::deallocate(device_, p, bytes, stream.get());
 	}
 
-	/* Ready for every stream when it returns: a block that was freed may be on its way. */
+	/*
+	 * Ready for every stream when it returns: a block that was freed may be on its way. So the
+	 * default stream of this GPU is waited for, whichever is current, with all that it comes behind.
+	 */
 	void *allocate_sync(std::size_t bytes, std::size_t align = detail::rmm_alignment)
 	{
 		void *p = detail::allocate(device_, bytes, align, cudaStreamLegacy);
 
-		if (cudaStreamSynchronize(cudaStreamLegacy) != cudaSuccess) {
+		if (uvmrust_torch_wait(device_, cudaStreamLegacy) != 0) {
 			uvmrust_torch_free(p, bytes, device_, cudaStreamLegacy);
 			throw rmm::bad_alloc("uvmrust: the default stream cannot be waited for");
 		}

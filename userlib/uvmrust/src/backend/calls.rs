@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use std::time::Instant;
 
-use super::{behind_a_discard, Outcome, Uvm};
+use super::{behind_a_discard, Fit, Outcome, Uvm};
 use crate::groups::in_groups;
 use crate::sys::Sys;
 use crate::uapi::{self, DiscardBatch, Migrate, NativeDiscard};
@@ -41,6 +41,7 @@ impl<S: Sys> Uvm<S> {
         &self,
         fd: i32,
         ranges: &[Range],
+        fit: Fit,
         flags: u32,
         outcome: &mut Outcome,
     ) -> Result<()> {
@@ -54,12 +55,13 @@ impl<S: Sys> Uvm<S> {
             outcome.blocks_partial += params.blocks_partial;
             result.map_err(Error::from_errno)
         };
-        if ranges.iter().all(|range| range.fits()) {
+        let fits = |range: &Range| range.fits() && fit(*range) == Ok(*range);
+        if ranges.iter().all(fits) {
             return ranges
                 .chunks(uapi::DISCARD_MAX_RANGES)
                 .try_for_each(|some| one_call(some, outcome));
         }
-        in_groups(ranges, Range::shrunk, outcome, |group, outcome| {
+        in_groups(ranges, fit, outcome, |group, outcome| {
             let before = outcome.done;
             let result = one_call(group, outcome);
             let done = outcome.done - before;
@@ -72,11 +74,12 @@ impl<S: Sys> Uvm<S> {
         &self,
         fd: i32,
         ranges: &[Range],
+        fit: Fit,
         flags: u32,
         outcome: &mut Outcome,
     ) -> Result<()> {
         for range in ranges {
-            let range = range.shrunk()?;
+            let range = fit(*range)?;
             if range.length != 0 {
                 self.native_discard(fd, range, flags)?;
             }

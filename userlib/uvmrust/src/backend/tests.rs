@@ -444,7 +444,7 @@ fn a_batch_is_one_call_and_is_counted() {
     let ranges: Vec<_> = (1..=1000)
         .map(|i| range(i * 4 * MIB2, MIB2 + PAGE))
         .collect();
-    let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Lazy);
+    let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Eager);
     assert_eq!(result, Ok(()));
     assert_eq!(uvm.sys.calls.lock().unwrap().len(), 1);
     let expected = Outcome {
@@ -605,11 +605,11 @@ fn a_batch_that_is_refused_half_way_has_not_done_nothing() {
                 let base = ranges[bad].shrunk().unwrap().base;
                 *uvm.sys.fail.lock().unwrap() =
                     Some((base, libc::EOPNOTSUPP, uapi::NV_ERR_INVALID_DEVICE));
-                let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Lazy);
+                let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Eager);
                 assert_eq!((result, outcome.done), (Err(error), bad), "{file:?}");
                 // A range without a whole page in front of it changes nothing either.
                 let ranges = [range(MIB2 + 1, 5), ranges[bad]];
-                let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Lazy);
+                let (result, outcome) = discard_batch(&uvm, &ranges, Mode::Eager);
                 let refused = Err(Error::NotSupported);
                 assert_eq!((result, outcome.done), (refused, 1), "{file:?}");
             }

@@ -286,6 +286,10 @@ unsafe extern "C" fn on_stream(tag: *mut c_void) {
 }
 
 /// What a graph does at each launch. Only read, once the graph has it.
+///
+/// An executable graph that is updated from this one keeps it too, also as a child. "If an executable graph or
+/// child graph is updated with cudaGraphExecUpdate or cudaGraphExecChildGraphNodeSetParams, the references in
+/// the new source graph are cloned" (CUDA Programming Guide, CUDA User Objects).
 struct Recorded {
     uvm: &'static Uvm,
     task: Task,

@@ -15,8 +15,3 @@ inline cudaError_t cudaGetDevice(int *device)
 {
 	return (cudaError_t)cuCtxGetDevice(device);
 }
-
-inline cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-	return (cudaError_t)cuStreamSynchronize(stream);
-}

@@ -65,6 +65,41 @@ fn it_is_known_whether_something_may_be_lazily_discarded() {
     assert!(done(&uvm, Mode::Lazy).is_err() && !uvm.may_be_lazy());
 }
 
+/// A part of a block may be another owner's next, who prefetches nothing.
+#[test]
+fn a_lazy_discard_takes_whole_blocks() {
+    for file in [File::Ours, File::Native, File::OursNative] {
+        let uvm = Fake::with(&[(3, file)]);
+        let lazily = |ranges: &[Range]| {
+            let mut outcome = Outcome::default();
+            // SAFETY: the fake touches no memory.
+            let done = unsafe { uvm.discard_batch(ranges, Mode::Lazy, &mut outcome) };
+            (done, outcome.done)
+        };
+        let parts = [
+            range(MIB2, MIB2 - PAGE),
+            range(MIB2 + PAGE, 2 * MIB2 - PAGE - 1),
+        ];
+        assert_eq!(lazily(&parts), (Ok(()), 2), "{file:?}");
+        assert!(uvm.sys.log.lock().unwrap().is_empty() && !uvm.may_be_lazy());
+        let over = [
+            parts[0],
+            range(MIB2 - PAGE, 2 * MIB2),
+            range(4 * MIB2, 3 * MIB2 + PAGE),
+        ];
+        assert_eq!(lazily(&over), (Ok(()), 3), "{file:?}");
+        let whole = [(MIB2, MIB2, 0), (4 * MIB2, 3 * MIB2, 0)];
+        assert_eq!(*uvm.sys.log.lock().unwrap(), whole, "{file:?}");
+        assert!(uvm.may_be_lazy());
+        // With a prefetch in the same call it takes pages.
+        uvm.sys.log.lock().unwrap().clear();
+        // SAFETY: as above.
+        let both = unsafe { uvm.discard_and_prefetch(parts[0], Place::Host) };
+        assert_eq!(both, Ok(()));
+        assert_eq!(*uvm.sys.log.lock().unwrap(), [(MIB2, MIB2 - PAGE, 0)]);
+    }
+}
+
 /// The fake leaves nothing in part, but counts as uvm-rust's driver does, which splits no mapping.
 #[test]
 fn what_an_eager_discard_leaves_in_part_is_brought_to_the_host() {
