@@ -25,9 +25,21 @@ const SOME: usize = 16 * IN_PAGE;
 
 /// Where memory is that a process has in common with its child, and whether it may be written to.
 const SHARED: [(&str, bool, bool); 3] = [
-    ("on the GPU", true, true),
-    ("on the host", false, true),
-    ("on the host, for reading only", false, false),
+    (
+        "access: a child does not see what a debugger writes (on the GPU)",
+        true,
+        true,
+    ),
+    (
+        "access: a child does not see what a debugger writes (on the host)",
+        false,
+        true,
+    ),
+    (
+        "access: a child does not see what a debugger writes (on the host, for reading only)",
+        false,
+        false,
+    ),
 ];
 
 pub(crate) fn run(suite: &mut Suite) {
@@ -41,19 +53,17 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         file_for_reading,
     );
-    for (pages, huge) in [("a huge page", true), ("pages", false)] {
-        suite.test(
-            &format!("access: no debugger writes to Linux's zeros ({pages})"),
-            NONE,
-            move || zeros(huge),
-        );
+    for (name, huge) in [
+        (
+            "access: no debugger writes to Linux's zeros (a huge page)",
+            true,
+        ),
+        ("access: no debugger writes to Linux's zeros (pages)", false),
+    ] {
+        suite.test(name, NONE, move || zeros(huge));
     }
-    for (way, ..) in SHARED {
-        suite.test(
-            &format!("access: a child does not see what a debugger writes ({way})"),
-            NONE,
-            || stays(way),
-        );
+    for (name, ..) in SHARED {
+        suite.test(name, NONE, || stays(name));
     }
 }
 
