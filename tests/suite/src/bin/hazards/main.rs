@@ -21,6 +21,7 @@ mod migrate;
 mod notifier;
 mod ordinary;
 mod orphans;
+mod replaced;
 mod room;
 mod signals;
 mod split;
@@ -148,6 +149,7 @@ fn main() -> ExitCode {
     zombies::run(&mut suite);
     two_spaces::run(&mut suite);
     covered::run(&mut suite);
+    replaced::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
