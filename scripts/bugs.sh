@@ -59,6 +59,8 @@ bugs=(
 	"two_spaces_gpu|two_spaces|120|fails|fails||both have used is one space"
 	"covered|covered|120|fails|fails||driver has let go is nobody else's"
 	"covered_kept|covered|120|fails|fails||may not be accessed just then"
+	"covered_moved|covered|120|fails|fails||moved before a range covers it"
+	"covered_moves|covered|120|fails|fails||moves under a range"
 	"replaced|replaced|120|fails|fails||is new where ordinary memory was"
 	"zombies|zombies|120|fails|fails||its process is looked at as it ends"
 	"deferred|deferred|120|fails|fails||closed while the system sleeps"
