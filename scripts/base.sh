@@ -78,6 +78,8 @@ fact one_hint lacks uvm_perf_prefetch.h uvm_perf_prefetch_get_hint_va_block
 fact one_node lacks uvm_processors.h for_each_possible_uvm_node
 # 535 until 535.113.01, and 545: what ATS has to invalidate is named for writes, and the kind of an access has a wrong type.
 fact write_batch lacks uvm_gpu.h tlb_batch_pending
+# 535: whatever CPU fault there is on ordinary memory is of the VA space's mm.
+fact one_mm lacks uvm_hmm.c uvm_hmm_remote_cpu_fault
 # 535 and 545: a GPU has a number in a VA space, and another outside.
 fact global_ids has uvm_global.h 'uvm_gpu_get\(uvm_global_gpu_id_t.*'
 # Until 550.40.07: a fault buffer is a GPU's by name, and which GPUs cannot fault is not kept.

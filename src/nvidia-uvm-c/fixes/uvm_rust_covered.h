@@ -46,8 +46,8 @@ static unsigned long pfn_on_gpu(uvm_va_block_t *va_block, NvU64 addr)
 }
 
 /*
- * A page goes by way of Linux, whose notifier has @va_block give it up. If it stayed on the GPU, a CPU's fault would look for a va_block
- * where the range is then.
+ * A page goes by way of Linux, whose notifier has @va_block give it up. It does so before Linux looks whether somebody holds the page.
+ * Then that stays on the GPU as nobody's, and a CPU's fault brings it, without a va_block (uvm_rust_has_block()).
  */
 static NV_STATUS bring_covered(uvm_va_block_t *va_block, NvU64 addr)
 {

@@ -44,6 +44,7 @@
 	fix(two_spaces, "A VA space gives up ordinary memory that another one of its process moves; 0: its GPUs write to pages that Linux has freed")	\
 	fix(covered, "Ordinary memory on a GPU stays its process' where that reserves addresses over it; 0: others get its chunks")	\
 	fix(anew, "Ordinary memory gives up the GPU memory that it had for a move that failed, or began anew (until 570.181); 0: others have it, too")	\
+	fix(replaced, "Managed memory that is mapped over ordinary memory has none of its pages; 0: pages of a VMA that is freed, which miss what a GPU writes")	\
 	fix(mappings, "Nobody waits for the locks of a process of which memory was evicted that others may access; 0: close() and a suspend do")
 #endif
 

@@ -218,3 +218,15 @@ uvm_hmm_va_block_reclaim(uvm_va_space_t *space, struct mm_struct *mm, ...)
   mmu_interval_notifier_remove(&block->hmm.notifier);
 ...>
 }
+
+// Managed memory is mapped where there was ordinary memory: Linux has unmapped that.
+@ replaced @
+identifier block, vma, mm, addr;
+@@
+split_block_if_needed(uvm_va_block_t *block, ...)
+{
+<...
+- vma = find_vma_intersection(mm, addr, block->end);
++ vma = uvm_rust_brings_from(block, mm, addr);
+...>
+}

@@ -14,5 +14,7 @@ struct uvm_va_space_struct {
 + struct work_struct uvm_rust_ends;
 + /* Of fixes/uvm_rust_resume.h: whether who gives back a process' memory holds the lock of power management. */
 + bool uvm_rust_pm_locked;
++ /* Of fixes/uvm_rust_replaced.h, under its lock: whether a range of it is being mapped, in place of what Linux has unmapped. */
++ bool uvm_rust_maps;
 ...
 };

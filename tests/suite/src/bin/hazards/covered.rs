@@ -26,6 +26,16 @@ pub(crate) fn run(suite: &mut Suite) {
         NONE,
         without_access,
     );
+    suite.test(
+        "covered: ordinary memory that mremap() moved before a range covers it comes to the CPU",
+        NONE,
+        moved_before,
+    );
+    suite.test(
+        "covered: ordinary memory that mremap() moves under a range comes to the CPU",
+        NONE,
+        moved_under,
+    );
 }
 
 /// The file that keeps the process' memory is closed first. CPUs may still read what a GPU wrote.
@@ -56,6 +66,33 @@ fn without_access() -> Outcome {
     may_be_accessed(&buffer, true)?;
     all_mine(&buffer)?;
     drop(buffer);
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// No va_block leads to what is moved.
+fn moved_before() -> Outcome {
+    let (process, gpu) = start_ordinary!("the unmodified driver makes a va_block within the range");
+    let buffer = Buffer::<u64>::ordinary(2 * WORDS)?;
+    gpu_writes(&gpu, &buffer, MINE)?;
+    let moved = buffer.moved(buffer.len())?;
+    process.create_external_range(moved.address(), COVERED * PAGE)?;
+    all_mine(&moved)?;
+    drop((buffer, moved));
+    still_works(&process, &gpu)?;
+    Ok(Pass::Ok)
+}
+
+/// The range is there before anything is on a GPU.
+fn moved_under() -> Outcome {
+    let (process, gpu) = start_ordinary!("the unmodified driver makes a va_block within the range");
+    let buffer = Buffer::<u64>::ordinary(2 * WORDS)?;
+    let place = Buffer::<u64>::ordinary(2 * WORDS)?;
+    gpu_writes(&gpu, &buffer, MINE)?;
+    process.create_external_range(place.address(), COVERED * PAGE)?;
+    place.take_pages_of(&buffer)?;
+    all_mine(&place)?;
+    drop((buffer, place));
     still_works(&process, &gpu)?;
     Ok(Pass::Ok)
 }

@@ -25,6 +25,7 @@ mod notifier;
 mod ordinary;
 mod orphans;
 mod queues;
+mod replaced;
 mod room;
 mod signals;
 mod split;
@@ -160,6 +161,7 @@ fn main() -> ExitCode {
     access::run(&mut suite);
     queues::run(&mut suite);
     anew::run(&mut suite);
+    replaced::run(&mut suite);
     input_vgpu::run(&mut suite);
     input_uvm::run(&mut suite, fuzz);
     suite.test("no leak, and the GPU still works", NONE, || {
