@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * In front of uvm_va_space.c: how a CPU fault gets the VA space's lock, and ends where it is refused memory, which ordinary memory
- * has a va_block there, which GPUs the VA space keeps while it asks about them, what stands for nobody among its va_blocks, and who
- * pays for its host memory where that is no mm's.
+ * In front of uvm_va_space.c: how a CPU fault gets the VA space's lock, and ends where it is refused memory, which GPUs the VA space
+ * keeps while it asks about them, what stands for nobody among its va_blocks, and who pays for its host memory where that is no mm's.
  */
 #ifndef UVM_RUST_VA_SPACE_H
 #define UVM_RUST_VA_SPACE_H
@@ -10,7 +9,6 @@
 #include <linux/memcontrol.h>
 
 #include "uvm_lock.h"
-#include "uvm_va_range.h"
 #include "uvm_va_space.h"
 
 #include "uvm_rust_charge.h"
@@ -33,18 +31,6 @@ static inline bool uvm_rust_lock_for_fault(uvm_va_space_t *va_space, bool is_hmm
 		return uvm_down_read_trylock(&va_space->lock);
 	uvm_va_space_down_read(va_space);
 	return true;
-}
-
-/*
- * Whether what a CPU faults on, ordinary memory on a GPU, goes to the host by a va_block of @va_space's. It does not if its mm is none of
- * the VA space's, nor if it lies in a range of UVM's. There mremap() has moved it, or it was left on the GPU when the range was
- * created: somebody held it, or it was not to be accessed. Upstream takes it that a range has no ordinary memory on a GPU, and makes a
- * va_block within the range. Caller holds the VA space's lock.
- */
-static inline bool uvm_rust_has_block(uvm_va_space_t *va_space, struct vm_fault *vmf)
-{
-	return va_space->va_space_mm.mm == vmf->vma->vm_mm &&
-	       !(uvm_rust_fix_covered && uvm_va_range_find(va_space, vmf->address));
 }
 
 /*

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-// A CPU fault on ordinary memory within a range of UVM's has no va_block, as where its mm has gone: see uvm_rust_va_space.h.
+// A CPU fault on ordinary memory within a range of UVM's has no va_block, as where its mm has gone: see uvm_rust_in_range.h.
 @@
 typedef uvm_va_space_t;
 identifier space, vma, vmf, hmm;
