@@ -77,6 +77,20 @@ static bool uvm_rust_puts_off(void *va_space)
 	return va_space && puts_off;
 }
 
+/* A page by what Linux says of it; one is on a GPU that the VA space has not registered. */
+struct page;
+#define AWAY	(MIGRATE_PFN_VALID | 64ul)
+
+static struct page *migrate_pfn_to_page(unsigned long pfn)
+{
+	return pfn & MIGRATE_PFN_VALID ? (struct page *)pfn : NULL;
+}
+
+static bool uvm_rust_is_strangers(void *va_space, const struct page *page)
+{
+	return va_space && page == (struct page *)AWAY;
+}
+
 static bool uvm_rust_unshares_zeros(const struct vm_area_struct *vma)
 {
 	return vma->unshares;
@@ -252,7 +266,7 @@ static bool only_touched(const char *what)
 	return is_so;
 }
 
-/* Of which pages @moves and which are @new, a digit each; call @at says @status, of those that touch. */
+/* Of which pages @moves and which are @new, a digit each, or A where a page is away; call @at says @status, of those that touch. */
 static NV_STATUS touch_first(const char *moves, const char *new, int at, NV_STATUS status)
 {
 	struct migrate_vma args = begin(0, 0);
@@ -265,6 +279,8 @@ static NV_STATUS touch_first(const char *moves, const char *new, int at, NV_STAT
 			uvm_page_mask_set(&moving, region.first + i);
 		if (new[i] == '1')
 			src[i] = MIGRATE_PFN_MIGRATE;
+		else if (new[i] == 'A')
+			src[i] = AWAY;
 	}
 	/* What is behind the region is another try's. */
 	uvm_page_mask_set(&moving, region.outer);
@@ -322,6 +338,22 @@ static void nobody_reclaims_for_a_race(void)
 	expect(moved == 3 * PAGES && moved_in_reserve == 1 && reclaims);
 }
 
+/* It is not moved, whatever room there is, and whoever services its fault. */
+static void touches_what_is_away(void)
+{
+	struct migrate_vma args = begin(9999, 9999);
+
+	src[4] = AWAY;
+	expect(uvm_rust_finds_no_room(&args, &block, region, &moving));
+	puts_off = false;
+	expect(uvm_rust_finds_no_room(&args, &block, region, &moving));
+	uvm_page_mask_zero(&moving);
+	uvm_page_mask_set(&moving, region.first + 3);
+	expect(!uvm_rust_finds_no_room(&args, &block, region, &moving));
+	expect(touch_first("11111111", "000A0000", 9, NV_OK) == NV_WARN_MORE_PROCESSING_REQUIRED);
+	expect(only_touched("00011111") && touches == 1);
+}
+
 int main(void)
 {
 	printf("TAP version 13\n");
@@ -337,6 +369,8 @@ int main(void)
 	say("pages that no fault wants do not count");
 	gives_back_and_touches();
 	say("where there is none the pages are given back, those that faults want are touched, and these come again");
+	touches_what_is_away();
+	say("what is on a GPU that the VA space has not registered is touched first");
 	nobody_reclaims_for_a_race();
 	say("what others took since then is not reclaimed, in this thread");
 	printf("1..%d\n", number);
