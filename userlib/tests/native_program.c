@@ -399,19 +399,32 @@ static void captures(uint64_t all)
 	}
 }
 
+/* How many of the words that the GPU writes to memory of a new owner are kept as it moves to the host. */
+static size_t kept_of_next(uint64_t p, size_t size)
+{
+	static uint32_t saw[20 * MIB / 4];
+	size_t kept = 0;
+
+	write_by_gpu(p, size, 0x5555);
+	move_to(p, size, false);
+	read_by(false, saw, p, size);
+	for (size_t i = 0; i < size / 4; i++)
+		kept += saw[i] == 0x5555;
+	return kept;
+}
+
 /*
  * Memory of a managed pool that was lazily discarded and freed: whether the pool gives it out again as it
  * was, so that a write is lost. On a GPU without CUDA 13's pools nothing is said.
  */
 static void pools(void)
 {
-	static uint32_t saw[MOST / 4];
 	/* CUmemPoolProps: CU_MEM_ALLOCATION_TYPE_MANAGED, for the first device. */
 	int props[22] = { 2, 0, 1, 0 };
 	uint64_t first = 0, second = 0;
 	void *pool = NULL;
-	size_t kept = 0;
 	int code = cuMemPoolCreate(&pool, props);
+	size_t kept;
 
 	if (!code)
 		code = cuMemAllocFromPoolAsync(&first, MOST, pool, work);
@@ -424,11 +437,7 @@ static void pools(void)
 	printf("fact - UVM_DISCARD of memory of a managed pool, lazy: %#lx\n", uvm_discard(found, first, MOST, 0));
 	MUST(cuMemFree_v2(first));
 	MUST(cuMemAllocFromPoolAsync(&second, MOST, pool, work));
-	write_by_gpu(second, MOST, 0x5555);
-	move_to(second, MOST, false);
-	read_by(false, saw, second, MOST);
-	for (size_t i = 0; i < MOST / 4; i++)
-		kept += saw[i] == 0x5555;
+	kept = kept_of_next(second, MOST);
 	printf("fact - memory of a managed pool that was lazily discarded and freed is given out again: %s; "
 	       "%zu of %zu words written then are kept\n", first == second ? "yes" : "no", kept, (size_t)MOST / 4);
 	MUST(cuMemFree_v2(second));
@@ -442,10 +451,9 @@ static void pools(void)
 static void freed(void)
 {
 	static const size_t sizes[] = { MIB / 16, MIB, 2 * MIB, 4 * MIB, 20 * MIB };
-	static uint32_t saw[20 * MIB / 4];
 
 	for (size_t n = 0; found >= 0 && n < COUNT(sizes); n++) {
-		size_t size = sizes[n], kept = 0;
+		size_t size = sizes[n], kept;
 		uint64_t first, beside, again;
 		long code;
 
@@ -456,11 +464,7 @@ static void freed(void)
 		code = uvm_discard(found, first, size, 0);
 		MUST(cuMemFree_v2(first));
 		MUST(cuMemAllocManaged(&again, size, 1));
-		write_by_gpu(again, size, 0x5555);
-		move_to(again, size, false);
-		read_by(false, saw, again, size);
-		for (size_t i = 0; i < size / 4; i++)
-			kept += saw[i] == 0x5555;
+		kept = kept_of_next(again, size);
 		printf("fact - %zu KiB of managed memory, lazily discarded (%#lx) and freed, are given out again: %s; "
 		       "%zu of %zu words written then are kept\n", size >> 10, code, first == again ? "yes" : "no",
 		       kept, size / 4);

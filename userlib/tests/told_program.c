@@ -30,6 +30,9 @@ int cuPointerGetAttribute(void *, int, uint64_t);
 int cuPointerGetAttributes(unsigned int, int *, void **, uint64_t);
 int cuIpcGetMemHandle(void *, uint64_t);
 
+/* Of pools of the first GPU's memory. */
+static const struct props props = { 1, 0, 1, 0 };
+
 /* What a pool has reserved, the most of that, what is used, and the most. */
 static void counts(const char *when, void *pool)
 {
@@ -71,7 +74,6 @@ static void each(void *pool, int named)
 
 static void pools(void)
 {
-	static const struct props props = { 1, 0, 1, 0 };
 	void *pool, *own;
 	uint64_t left;
 
@@ -103,8 +105,6 @@ static void *next_pool;
 /* Another thread has the handle anew at once, and memory of the pool. */
 static void take_handle(void)
 {
-	static const struct props props = { 1, 0, 1, 0 };
-
 	MUST(cuMemPoolCreate(&next_pool, &props));
 	of_pool(next_pool, 1, LARGE);
 }
@@ -112,7 +112,6 @@ static void take_handle(void)
 /* Pools that go while another comes, and one that CUDA does not let go. */
 static void destroyed(void)
 {
-	static const struct props props = { 1, 0, 1, 0 };
 	uint64_t first, second, zero = 0;
 	void *pool, *own;
 

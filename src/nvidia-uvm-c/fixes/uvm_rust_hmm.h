@@ -19,6 +19,7 @@
 #include "uvm_rust_isolation.h"
 #include "uvm_rust_charge.h"
 #include "uvm_rust_files.h"
+#include "uvm_rust_strangers.h"
 
 /* Upstream's one table of this kind. Set before the first notifier that needs it. */
 static const struct mmu_interval_notifier_ops *uvm_rust_hmm_upstream_ops;
@@ -175,32 +176,6 @@ static inline uvm_va_space_t *uvm_rust_space_of_range(const struct hmm_range *ra
 }
 
 /*
- * Whether @page, which is mapped or isolated, is on a GPU that @va_space has not registered, as another VA space of the process has moved
- * it there. A va_block knows no such GPU: NVIDIA's code follows a NULL pointer for it (gpu_chunk_add()).
- */
-static inline bool uvm_rust_is_strangers(uvm_va_space_t *va_space, struct page *page)
-{
-	return uvm_rust_fix_two_spaces && is_device_private_page(page) &&
-	       !uvm_processor_mask_test(&va_space->registered_gpus, uvm_gpu_chunk_get_gpu(uvm_pmm_devmem_page_to_chunk(page))->id);
-}
-
-/*
- * Called by the hook in migrate_vma_setup_locked(): the pages of strangers' GPUs that @args have isolated are not moved. Linux puts them
- * back where they were.
- */
-static inline void uvm_rust_leaves_strangers(struct migrate_vma *args, uvm_va_space_t *va_space)
-{
-	for (unsigned long i = 0; i < args->npages; i++) {
-		struct page *page = migrate_pfn_to_page(args->src[i]);
-
-		if (page && args->src[i] & MIGRATE_PFN_MIGRATE && uvm_rust_is_strangers(va_space, page)) {
-			args->src[i] &= ~MIGRATE_PFN_MIGRATE;
-			args->cpages--;
-		}
-	}
-}
-
-/*
  * In place of hmm_range_fault() in uvm_hmm.c. Of a page that is still on a GPU, as it could not be moved, and that Linux has
  * write-protected, a write would have Linux call the driver as for a CPU fault: that takes locks that the caller has. So
  * whoever asks is told to ask again.
@@ -317,26 +292,6 @@ static inline NV_STATUS uvm_rust_migrate_shared(NV_STATUS status)
 /* Of a va_block's pages those that go to processor @id for the faults that are serviced: the region of these may have others in between. */
 #define uvm_rust_moving(service_context, id)	(&(service_context)->per_processor_masks[uvm_id_value(id)].new_residency)
 
-/* Is page @i of @args, which begin with @region, one of @moving that another VA space has moved to a GPU that this one has not registered? */
-static inline bool uvm_rust_is_away(uvm_va_block_t *va_block, const struct migrate_vma *args, unsigned long i, uvm_va_block_region_t region,
-				    const uvm_page_mask_t *moving)
-{
-	struct page *page = migrate_pfn_to_page(args->src[i]);
-
-	return page && uvm_page_mask_test(moving, region.first + i) && uvm_rust_is_strangers(va_block->hmm.va_space, page);
-}
-
-/* Whether there is such a page. */
-static inline bool uvm_rust_has_away(uvm_va_block_t *va_block, const struct migrate_vma *args, uvm_va_block_region_t region,
-				     const uvm_page_mask_t *moving)
-{
-	for (unsigned long i = 0; i < args->npages; i++) {
-		if (uvm_rust_is_away(va_block, args, i, region, moving))
-			return true;
-	}
-	return false;
-}
-
 /* Is page @i of @args, which begin with @region, one that nobody has touched, and one of @moving? */
 static inline bool uvm_rust_is_new(const struct migrate_vma *args, unsigned long i, uvm_va_block_region_t region, const uvm_page_mask_t *moving)
 {
@@ -368,8 +323,8 @@ static inline bool uvm_rust_finds_no_room(const struct migrate_vma *args, uvm_va
 
 /*
  * Gives back what @args, which begin with @region, have isolated, and has the pages among @moving touched that nobody has, or that are on strangers'
- * GPUs: here, one run after the other, until there is no room for one of them, and that one and strangers' by a work item. The fault comes again, and moves what was touched, for which nothing
- * more is charged. Memory that is for reading only takes two work items: what is touched first is Linux's one page of zeros, which is as new to a
+ * GPUs: here, one run after the other, until there is no room for one of them, and that one and strangers' by a work item. The fault comes
+ * again, and moves what was touched, for which nothing more is charged. Memory that is for reading only takes two work items: what is touched first is Linux's one page of zeros, which is as new to a
  * GPU as none, and the second time a page of the process' own (uvm_rust_unshares_zeros()).
  */
 static NV_STATUS uvm_rust_touch_first(uvm_va_block_t *va_block, uvm_va_block_retry_t *retry, uvm_rust_hmm_context_t *context,
@@ -556,40 +511,13 @@ static void uvm_rust_hmm_give_back_rest(uvm_va_block_t *va_block, unsigned long 
 /* --- whose a page is -------------------------------------------------------------------- */
 
 #include "uvm_rust_on_pages.h"
-#include "uvm_rust_on_spaces.h"
 
 static int migrate_vma_setup_locked(struct migrate_vma *args, uvm_va_block_t *va_block);
 
 /*
- * With what Linux has just said of @region, and the va_block's lock held. Pages of strangers' GPUs have to come to the host first. Their own VA space brings them, for a work item that has no locks of this one's. Whoever may not be put off gets an
- * error: that is UVM_MIGRATE, or upstream's fault loop. NV_OK if there are none.
- */
-static NV_STATUS uvm_rust_asks_strangers(uvm_va_block_t *va_block, struct vm_area_struct *vma, const unsigned long *pfns,
-					 uvm_va_block_region_t region)
-{
-	unsigned long away[PAGES_PER_UVM_VA_BLOCK / BITS_PER_LONG] = { 0 };
-	uvm_page_index_t index;
-	bool is_any = false;
-
-	for_each_va_block_page_in_region(index, region) {
-		if ((pfns[index] & (HMM_PFN_VALID | HMM_PFN_ERROR)) == HMM_PFN_VALID &&
-		    uvm_rust_is_strangers(va_block->hmm.va_space, hmm_pfn_to_page(pfns[index]))) {
-			__set_bit(index - region.first, away);
-			is_any = true;
-		}
-	}
-	if (!is_any)
-		return NV_OK;
-	if (!uvm_rust_puts_off(va_block->hmm.va_space))
-		return NV_ERR_INVALID_ADDRESS;
-	return uvm_rust_hmm_status(uvm_rust_files_ask(vma->vm_mm, uvm_va_block_cpu_page_address(va_block, region.first),
-						      uvm_va_block_region_num_pages(region), away, false, false));
-}
-
-/*
- * The same for pages that are on GPUs which the VA space has registered. A fault that wants pages in the host asks
- * where they are before it isolates any. Those of a GPU's that another VA space has are isolated for a moment, so that its va_block
- * gives them up, and are this one's then. Returns whether there are such pages, so that the fault has to begin anew.
+ * Of GPUs which the VA space has registered. A fault that wants pages in the host asks where they are before it isolates any. Those of a
+ * GPU's that another VA space has are isolated for a moment, so that its va_block gives them up, and are this one's then. Returns whether
+ * there are such pages, so that the fault has to begin anew.
  */
 static bool uvm_rust_had_others(uvm_va_block_t *va_block, struct vm_area_struct *vma, const unsigned long *pfns,
 				uvm_va_block_region_t region)

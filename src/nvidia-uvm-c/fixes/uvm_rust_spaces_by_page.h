@@ -16,6 +16,12 @@ static void block_gpu_release_region(uvm_va_block_t *va_block, uvm_gpu_id_t gpu_
 				     uvm_page_mask_t *page_mask, uvm_va_block_region_t region);
 #define uvm_rust_release_region(va_block, id, state, region)	block_gpu_release_region(va_block, id, state, NULL, region)
 
+/* The GPU that has @page, which is mapped or isolated. No lock is taken. */
+static inline uvm_gpu_id_t uvm_rust_gpu_of_page(struct page *page)
+{
+	return uvm_pmm_devmem_page_to_gpu_id(page);
+}
+
 /* Called for a page that Linux has only been asked about: nobody has told the va_block that has it. */
 static inline bool uvm_rust_is_others(const uvm_va_block_t *va_block, const struct page *page)
 {

@@ -42,7 +42,7 @@ pub use joined::Joined;
 pub use leaks::{chunks_before, no_leak, nothing_on_device};
 pub use log::{Allowed, KernelLog, EVICTING_ORDINARY};
 pub use tap::{say, Failure, Outcome, Pass, Suite};
-pub use this::{file_in_memory, stacks, this_program, who_waits, Killed};
+pub use this::{file_in_memory, memory_of_host, stacks, this_program, who_waits, Killed};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

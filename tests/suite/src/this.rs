@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use crate::Failure;
+
 /// The program again, as a child that a test starts, and that may become another user
 /// ([`std::os::unix::process::CommandExt::uid`]).
 ///
@@ -72,6 +74,20 @@ pub fn file_in_memory(name: &CStr) -> io::Result<File> {
     }
     // SAFETY: the descriptor is new, and nobody else's.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// So many bytes as `/proc/meminfo` says behind a name.
+///
+/// # Errors
+///
+/// There is no such file, or no such line in it.
+pub fn memory_of_host(name: &str) -> Result<u64, Failure> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let said = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = said.and_then(|said| said.split_whitespace().next()?.parse::<u64>().ok());
+    Ok(kib.ok_or_else(|| format!("no {name} in /proc/meminfo"))? << 10)
 }
 
 /// Where in the kernel the threads of a process are, if it tells.

@@ -186,10 +186,7 @@ fn use_is_free(how: Discard) -> Outcome {
 
 /// Free memory of the host, in bytes.
 fn host_free() -> Result<i64, uvm_suite::Failure> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find(|l| l.starts_with("MemFree:"));
-    let kib = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<i64>().ok());
-    Ok(kib.ok_or("no MemFree in /proc/meminfo")? * 1024)
+    Ok(uvm_suite::memory_of_host("MemFree")? as i64)
 }
 
 fn no_host_pages(how: Discard) -> Outcome {

@@ -9,19 +9,17 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use uvm_suite::{ensure, file_in_memory, this_program, Failure, Forked, Outcome, Pass, Suite};
-use vgpu_client::{Buffer, Gpu, Process, PAGE};
+use vgpu_client::{Buffer, Gpu, Process};
 
 use crate::charge::child;
-use crate::{gpu_writes, start_ordinary, still_works, NONE, WORDS};
+use crate::{gpu_writes, start_ordinary, still_works, NONE, PAGE_WORDS, WORDS};
 
-/// Words of a page.
-const IN_PAGE: usize = PAGE as usize / 8;
 /// What is written, in the middle of three pages, and where.
 const WRITTEN: u64 = 1 << 40;
 const FIRST: usize = 100;
-const COUNT: usize = 2 * IN_PAGE;
+const COUNT: usize = 2 * PAGE_WORDS;
 /// Words of the memory.
-const SOME: usize = 16 * IN_PAGE;
+const SOME: usize = 16 * PAGE_WORDS;
 
 /// Where memory is that a process has in common with its child, and whether it may be written to.
 const SHARED: [(&str, bool, bool); 3] = [

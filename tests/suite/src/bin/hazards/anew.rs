@@ -11,10 +11,10 @@ use vgpu_client::{Buffer, Gpu, Process};
 
 use crate::covered::{all_mine, others_write, MINE, THEIRS};
 use crate::held::leave;
-use crate::{gpu_writes, start_ordinary, still_works, NONE, WORDS};
+use crate::{gpu_writes, start_ordinary, still_works, NONE, PAGE_WORDS, WORDS};
 
 /// Words of the pages that a root chunk has no room for, beside a block.
-const FEW: usize = 16 * 512;
+const FEW: usize = 16 * PAGE_WORDS;
 /// How long a thread has to come to where it waits.
 const STEP: Duration = Duration::from_millis(700);
 

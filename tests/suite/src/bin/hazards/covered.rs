@@ -5,13 +5,11 @@
 use std::io;
 
 use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
-use vgpu_client::{Buffer, Process};
+use vgpu_client::{Buffer, Process, PAGE};
 
 use crate::orphans::close_mm;
 use crate::{gpu_writes, start, start_ordinary, still_works, NONE, WORDS};
 
-/// Bytes of a page.
-const PAGE: u64 = 4096;
 /// Pages that are covered: the first of a block.
 const COVERED: u64 = 16;
 

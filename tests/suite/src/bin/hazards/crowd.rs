@@ -4,15 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use uvm_suite::{ensure, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Kernel, Op, Process, PAGE};
 
 use crate::isolation::migrate;
-use crate::{gpu_writes, start, start_ordinary, NONE, WORDS};
+use crate::{gpu_writes, start, start_ordinary, NONE, PAGE_WORDS, WORDS};
 
-/// Words of a page.
-const PAGE_WORDS: usize = PAGE as usize / 8;
 /// Pages of a va_block.
 const PAGES: u64 = (WORDS / PAGE_WORDS) as u64;
 /// So many mappings that the difference shows beside all else that a fault costs.
@@ -182,7 +180,7 @@ fn beside_splits() -> Outcome {
     std::thread::scope(|scope| -> Result<(), Failure> {
         let moves = scope.spawn(|| migrate(&process, &buffer, theirs, gpu.uuid()));
         gpu.launch(&kernel)?.wait()?.ok()?;
-        moves.join().map_err(|_| "the other thread panicked")??;
+        moves.joined()??;
         Ok(())
     })?;
     pages_on(

@@ -12,7 +12,7 @@ use uvm_suite::{ensure, Outcome, Pass, Suite};
 use vgpu_client::{Buffer, Discard, Process, BLOCK, PAGE};
 
 use crate::charge::{child, start_with_group, told_to_go_on, waits_alike, words, Owner};
-use crate::{NONE, WORDS};
+use crate::{NONE, PAGE_WORDS, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
@@ -32,8 +32,6 @@ pub(crate) fn run(suite: &mut Suite) {
 pub(crate) const FEW: u64 = 1_500;
 pub(crate) const MANY: u64 = 6_000;
 
-const WORDS_OF_PAGE: usize = PAGE as usize / 8;
-
 /// Run by the test below: discards so many va_blocks in one call, each of which it has touched, once it is told to. They have one page
 /// each, as Linux gives all of a va_block to who touches it.
 pub(crate) fn child_discards(process: vgpu_client::Result<Process>, blocks: u64) -> ExitCode {
@@ -45,7 +43,7 @@ pub(crate) fn child_discards(process: vgpu_client::Result<Process>, blocks: u64)
         let at = free.address();
         drop(free);
         for block in 0..blocks {
-            let page = Buffer::<u64>::managed_at(&process, at + block * PAGE, WORDS_OF_PAGE)?;
+            let page = Buffer::<u64>::managed_at(&process, at + block * PAGE, PAGE_WORDS)?;
             pages.push(page);
         }
         pages.iter().for_each(|page| page.set(0, 1));

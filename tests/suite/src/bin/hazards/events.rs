@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uvm_suite::modules::SetParameter;
-use uvm_suite::{ensure, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, skip, Failure, Joined, Outcome, Pass, Suite};
 use vgpu_client::uvm::FlushEvents;
 use vgpu_client::{Buffer, Event, EventQueue, Gpu, Kernel, Op, Process, BLOCK};
 
@@ -66,8 +66,8 @@ fn gpu_goes() -> Outcome {
         let goes = scope.spawn(|| gpu.unregister());
         thread::sleep(WHILE);
         drop(waits);
-        flush.join().map_err(|_| "who hands out panicked")??;
-        goes.join().map_err(|_| "who unregisters panicked")??;
+        flush.joined()??;
+        goes.joined()??;
         Ok::<_, Failure>(())
     })?;
     drop((queue, buffer, process));
@@ -191,7 +191,7 @@ fn few_queues() -> Outcome {
             });
             let took = faults_take(&other, &others_gpu);
             ends.store(true, Ordering::Relaxed);
-            faulting.join().map_err(|_| "who faults panicked")??;
+            faulting.joined()??;
             ends.store(false, Ordering::Relaxed);
             let took = took?;
             println!("# beside a process with {queues} queues another's kernel takes {took:?}");

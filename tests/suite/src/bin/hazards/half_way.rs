@@ -7,7 +7,7 @@ use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, BLOCK};
 
 use crate::held::{can_hold, held, rm_wants_all, NO_HOLDING};
-use crate::{gpu_writes, start, NONE, WORDS};
+use crate::{gpu_writes, start, NONE, PAGE_WORDS, WORDS};
 
 /// Upstream's develop build asserts, also unmodified, whenever it looks at a region of ordinary
 /// memory that has two policies; so often that the kernel's log does not hold all of it.
@@ -21,9 +21,6 @@ pub(crate) const ACROSS_POLICIES: &[Allowed] = &[
         times: usize::MAX,
     },
 ];
-
-/// Words of a page.
-const PAGE_WORDS: usize = 512;
 
 /// Tests of evictions and migrations to the host that fail in the middle.
 pub(crate) fn run(suite: &mut Suite) {

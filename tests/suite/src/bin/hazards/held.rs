@@ -12,7 +12,7 @@ use vgpu_client::uvm::Uuid;
 use vgpu_client::vgpu::{Inject, INJECT_EVICT_PAGES};
 use vgpu_client::{Buffer, Channel, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
 
-use crate::{start, NONE, WORDS};
+use crate::{start, NONE, PAGE_WORDS, WORDS};
 
 pub(crate) fn run(suite: &mut Suite) {
     suite.test(
@@ -212,7 +212,6 @@ fn waits_for_rm() -> Outcome {
 }
 
 /// Words of a page, and pages of each buffer of [`one_owner_each()`].
-const PAGE_WORDS: usize = 512;
 const PAGES: usize = 24;
 
 /// RM evicts root chunks of which a few pages are in use, and held, and the rest is free. The

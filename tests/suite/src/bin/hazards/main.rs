@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uvm_suite::{no_leak, Allowed, Failure, Suite};
 use vgpu_client::uvm::BareTest;
-use vgpu_client::{driver_version, Buffer, Gpu, Kernel, Op, Process, Vgpu, BLOCK};
+use vgpu_client::{driver_version, Buffer, Gpu, Kernel, Op, Process, Vgpu, BLOCK, PAGE};
 
 const HELP: &str = "usage: hazards [--only TEXT] [--fuzz N] [--unmodified-too] [--channel-sanity]
   --only TEXT       only tests whose name holds TEXT
@@ -52,6 +52,8 @@ pub(crate) const NONE: &[Allowed] = &[];
 pub(crate) use uvm_suite::rm::ENDLESS;
 /// Words of a 2 MiB block.
 pub(crate) const WORDS: usize = (BLOCK / 8) as usize;
+/// Words of a page.
+pub(crate) const PAGE_WORDS: usize = (PAGE / 8) as usize;
 
 fn main() -> ExitCode {
     use lexopt::prelude::*;
@@ -195,6 +197,13 @@ macro_rules! start_ordinary {
     }};
 }
 pub(crate) use start_ordinary;
+
+/// Has the GPU find numbers that count from `first` on.
+pub(crate) fn gpu_reads(gpu: &Gpu, buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {
+    let check = Op::check(buffer).pattern(first, 1).warps(8);
+    gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+    Ok(())
+}
 
 /// Has the GPU write numbers that count from `first` on.
 pub(crate) fn gpu_writes(gpu: &Gpu, buffer: &Buffer<u64>, first: u64) -> Result<(), Failure> {

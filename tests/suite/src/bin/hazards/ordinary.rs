@@ -12,10 +12,8 @@ use vgpu_client::vgpu::{OP_ATOMIC_ADD, OP_READ};
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Outcome as Ended};
 
 use crate::half_way::ACROSS_POLICIES;
-use crate::{gpu_writes, start, start_ordinary, NONE, WORDS};
+use crate::{gpu_writes, start, start_ordinary, NONE, PAGE_WORDS, WORDS};
 
-/// Words of a page.
-const PAGE_WORDS: usize = 512;
 /// How long a fault may take that nothing holds up. A thousandth of it is enough on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Memory of a process that UVM writes events to for as long as it likes: which of it, and how much.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use uvm_suite::{ensure, file_in_memory, skip, Failure, Outcome, Pass, Suite};
+use uvm_suite::{ensure, file_in_memory, memory_of_host, skip, Failure, Outcome, Pass, Suite};
 use vgpu_client::uvm::EVENT_SIZE;
 use vgpu_client::EventQueue;
 
@@ -43,7 +43,7 @@ fn beyond_memory() -> Outcome {
     if spared(&process)? {
         skip!("the unmodified driver oopses at the next event, see docs/fixes.md");
     }
-    let events = memory()? / EVENT_SIZE as u64 + 1;
+    let events = memory_of_host("MemTotal")? / EVENT_SIZE as u64 + 1;
     let capacity =
         u32::try_from(events.next_power_of_two()).map_err(|_| "this machine is large")?;
     ensure!(
@@ -90,14 +90,6 @@ fn part() -> Result<File, Failure> {
     let file = file_in_memory(c"queue")?;
     file.set_len(PART)?;
     Ok(file)
-}
-
-/// Bytes of the machine's memory.
-fn memory() -> Result<u64, Failure> {
-    let said = fs::read_to_string("/proc/meminfo")?;
-    let total = said.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    Ok(kib.ok_or("/proc/meminfo has no total")? << 10)
 }
 
 /// A disk in memory, until it is dropped.

@@ -9,7 +9,7 @@ use vgpu_client::uvm::Uuid;
 use vgpu_client::{Buffer, Gpu, Kernel, Op, Process, PAGE};
 
 use crate::isolation::migrate;
-use crate::{gpu_writes, start_ordinary, still_works, NONE, WORDS};
+use crate::{gpu_reads, gpu_writes, start_ordinary, still_works, NONE, WORDS};
 
 /// How long the threads of a test move the memory back and forth.
 const LOOPS: Duration = Duration::from_secs(3);
@@ -141,8 +141,7 @@ fn strangers_gpu() -> Outcome {
     let buffer = ordinary()?;
     for round in (0..6).step_by(2) {
         gpu_writes(&gpu, &buffer, round)?;
-        let check = Op::check(&buffer).pattern(round, 1).warps(8);
-        others_gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+        gpu_reads(&others_gpu, &buffer, round)?;
         gpu_writes(&gpu, &buffer, round)?;
         gpu_writes(&others_gpu, &buffer, round + 1)?;
         right(&buffer, round + 1, "after the other's GPU wrote to it")?;
@@ -158,8 +157,7 @@ fn strangers_gpu() -> Outcome {
         let _ = migrate(&other, &buffer, 0..buffer.bytes() / PAGE, to);
     }
     other.set_preferred_location(buffer.address(), buffer.bytes(), Uuid::CPU)?;
-    let check = Op::check(&buffer).pattern(7, 1).warps(8);
-    others_gpu.launch(&Kernel::new().op(check))?.wait()?.ok()?;
+    gpu_reads(&others_gpu, &buffer, 7)?;
     right(&buffer, 7, "after the other tried to move it")?;
     still_works(&one, &gpu)?;
     still_works(&other, &others_gpu)?;
